@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
+import pty
+import re
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,13 +50,27 @@ class Answer:
         assert "Traceback" not in self.stderr
         return lines[0]
 
+    @property
+    def error_reason(self) -> str | None:
+        """The reason in the JSON object of the one error."""
+        found: str | None = json.loads(self.error)["error"]["reason"]
+        return found
+
+    @property
+    def error_code(self) -> str:
+        """The code of the one error: at the end of its line, or in the JSON object. A usage error's line has none."""
+        if self.error.startswith("{"):
+            return str(json.loads(self.error)["error"]["code"])
+        found = re.search(r" \[([A-Z_]+)\]$", self.error)
+        return "" if found is None else found[1]
+
 
 Run = Callable[..., Answer]
 
 
 @pytest.fixture(autouse=True)
 def signals_are_heard() -> Iterator[None]:
-    """Under nohup SIGHUP is ignored, in a shell's background SIGINT; what is started here shall not inherit that."""
+    """The processes of a test react to SIGHUP and SIGINT, even if the tests themselves run under nohup."""
     before = {
         signal.SIGHUP: signal.signal(signal.SIGHUP, signal.SIG_DFL),
         signal.SIGINT: signal.signal(signal.SIGINT, signal.default_int_handler),
@@ -72,7 +92,7 @@ def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def url() -> str:
-    """A store of this test's own, in this process's memory."""
+    """An empty store in memory for this test only."""
     return f"memory://cli-{uuid.uuid4().hex}"
 
 
@@ -125,3 +145,38 @@ def process(*arguments: str, env: Mapping[str, str] | None = None, timeout: floa
         stdin=subprocess.DEVNULL,
     )
     return Answer(done.returncode, done.stdout, done.stderr)
+
+
+_CALLS = """
+import json, sys
+from txn_engine.cli.main import main
+for words in json.loads(sys.argv[1]):
+    main(words)
+    sys.stderr.flush()
+    sys.stdout.write("\\x1e")
+    sys.stdout.flush()
+"""
+
+
+def on_a_terminal(calls: Sequence[Sequence[str]], *, width: int) -> list[str]:
+    """What each call writes to a terminal of this width, stdout and stderr together. One process makes all calls."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR")}
+    with subprocess.Popen(
+        [sys.executable, "-c", _CALLS, json.dumps(calls)],
+        cwd=REPOSITORY,
+        env=environment | {"TERM": "xterm-256color"},
+        stdin=subprocess.DEVNULL,
+        stdout=theirs,
+        stderr=theirs,
+    ):
+        os.close(theirs)
+        written = b""
+        with contextlib.suppress(OSError):  # how Linux says that the other side is closed
+            while part := os.read(ours, 65_536):
+                written += part
+    os.close(ours)
+    *shown, rest = written.decode().replace("\r\n", "\n").split("\x1e")
+    assert (len(shown), rest) == (len(calls), ""), rest
+    return shown

@@ -1,4 +1,4 @@
-"""The whole way on a store of another cloud: transactions, a cut, SQL, an audit, backups to and fro, the doctor."""
+"""Everything on a store of another cloud: transactions, a cut, SQL, an audit, backups both ways, the doctor."""
 
 from __future__ import annotations
 
@@ -13,14 +13,24 @@ import txn_engine
 from storage import BucketStore, open_store
 from tests.cli.conftest import Run
 from tests.engine.conftest import SCHEMA, accounts_in, load, payments
+from tests.suite.tiers import in_shard
 from txn_engine import Engine
 
-CLOUDS = ("azure_container", pytest.param("gcs_bucket", marks=pytest.mark.minio))
+AZURE = "azure_container"
+GOOGLE = pytest.param("gcs_bucket", marks=pytest.mark.minio, id="gcs_bucket")
 
 
-@pytest.fixture(params=CLOUDS)
+def on(kept: str) -> pytest.MarkDecorator:
+    """Run a test on both clouds: on this one in `make test`, on the other one in the shard."""
+    return pytest.mark.parametrize("cloud", in_shard("machine", [AZURE, GOOGLE], keep=[kept]), indirect=True)
+
+
+both = pytest.mark.parametrize("cloud", [AZURE, GOOGLE], indirect=True)
+
+
+@pytest.fixture
 def cloud(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The URL of an empty store there; the environment opens it."""
+    """The URL of an empty store on a cloud. The environment has what opens it."""
     place = request.getfixturevalue(request.param)
     for name, value in place.environment.items():
         monkeypatch.setenv(name, value)
@@ -43,9 +53,10 @@ def copy(engine: Engine) -> None:
 COMMITTED = [0, 2, 4, 10, 12, 14]
 
 
+@on("azure_container")
 def test_transactions(cloud: str) -> None:
-    """What was committed is there once, what was aborted or fenced is not; by another engine, at a cut, in SQL, after
-    compaction; and the auditor finds nothing.
+    """Committed records are there once, aborted and fenced ones are not: for another engine, at a cut, in SQL. The
+    auditor finds nothing.
     """
     with txn_engine.connect(cloud) as engine:
         for topic in ("payments", "copies"):
@@ -67,8 +78,9 @@ def test_transactions(cloud: str) -> None:
         assert pickle.loads(pickle.dumps(second.store)).url == second.url == cloud
 
 
+@on("gcs_bucket")
 def test_tables(cloud: str) -> None:
-    """A Delta view, opened by deltalake with what the store says it is to be told; an Iceberg one, which is audited."""
+    """deltalake opens a Delta view with the store's own options. The audit of an Iceberg view finds nothing."""
     from deltalake import DeltaTable
 
     with txn_engine.connect(cloud) as engine:
@@ -86,8 +98,9 @@ def test_tables(cloud: str) -> None:
         assert report.ok, [str(finding) for finding in report.findings]
 
 
+@on("gcs_bucket")
 def test_backups(cloud: str, tmp_path: Path) -> None:
-    """From the cloud to a folder, from there into the cloud again; and from the cloud to the cloud."""
+    """From the cloud to a folder and back, and from the cloud to the cloud."""
     from txn_engine.backup import check_backup, restore
 
     with txn_engine.connect(cloud) as engine:
@@ -108,8 +121,9 @@ def test_backups(cloud: str, tmp_path: Path) -> None:
         assert accounts_in(again) == COMMITTED
 
 
+@both
 def test_the_command_line(run: Run, cloud: str, good: Path, tmp_path: Path) -> None:
-    """A file goes in and out; backed up and restored; doctor says what it found, and shows no key."""
+    """A file goes in and out, the store is backed up, and the doctor says what it found and shows no key."""
     schema = "id:int64,account_id:int64,day:date32,amount:decimal(18,2),note:string?"
     for arguments in (
         ("topics", "create", "payments", "--schema", schema),
@@ -142,8 +156,10 @@ def test_the_command_line(run: Run, cloud: str, good: Path, tmp_path: Path) -> N
     assert not [secret for secret in secrets if secret and secret in json.dumps(told.json)]
 
 
+@pytest.mark.shard("machine")
+@both
 def test_conformance(run: Run, cloud: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All that is asked for holds, and nothing stays."""
+    """The store conforms, and no probe is left there. `test_s3.py` has the same on MinIO."""
     monkeypatch.setattr("txn_engine.cli.conform.PAUSE_S", 0)
     told = run("doctor", "--conformance", "--json", store=cloud)
     assert (told.code, told.json["conforms"], told.json["left"]) == (0, True, 0), told.stdout
@@ -151,6 +167,7 @@ def test_conformance(run: Run, cloud: str, monkeypatch: pytest.MonkeyPatch) -> N
         assert list(store.list("")) == []
 
 
+@both
 def test_a_missing_bucket(run: Run, cloud: str) -> None:
     """One line that names it, and doctor fails on that line."""
     scheme = cloud.partition("://")[0]

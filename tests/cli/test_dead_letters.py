@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.cli.conftest import GOOD, Run, process
+from tests.cli.conftest import GOOD, Run
 from txn_engine import connect
 
 Write = Callable[..., Path]
@@ -237,7 +237,7 @@ def test_help_says_how(run: Run) -> None:
     """With an example each."""
     for command in (["list"], ["show"], ["replay"]):
         assert "txn-engine dead-letters" in run("dead-letters", *command, "--help").stdout
-    assert process("dead-letters", "--help").code == 0
+    assert run("dead-letters", "--help").code == 0
 
 
 def test_a_manifest(run: Run, url: str, dead: str, write: Write) -> None:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
 
 import txn_engine
+from tests.cli.conftest import Run
 
-REPOSITORY = Path(__file__).parents[2]
 
-
-def test_a_failed_read_leaves_the_output_file(tmp_path: Path) -> None:
-    """With a damaged data file the command fails, and what --output names is as it was."""
+def test_a_failed_read_leaves_the_output_file(run: Run, tmp_path: Path) -> None:
+    """When a data file is damaged the command fails, and the file that --output names does not change."""
     url = f"file://{tmp_path}/ledger"
     schema = pa.schema([pa.field("id", pa.int64())])
     with txn_engine.connect(url) as engine:
@@ -27,14 +24,7 @@ def test_a_failed_read_leaves_the_output_file(tmp_path: Path) -> None:
     data_file.write_bytes(bytes(content))
     kept = tmp_path / "kept.csv"
     kept.write_text("from yesterday\n")
-    command = ["consume", "t", "--format", "csv", "--output", str(kept), "--url", url]
-    done = subprocess.run(
-        [sys.executable, "-m", "txn_engine", *command],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert data_file.name in done.stderr
+    answer = run("consume", "t", "--format", "csv", "--output", str(kept), store=url)
+    assert (answer.code, answer.error_code) == (1, "CORRUPT_MESSAGE")
+    assert data_file.name in answer.error
     assert kept.read_text() == "from yesterday\n"

@@ -104,23 +104,29 @@ def test_two_columns_of_one_name_are_no_json(run: Run, loaded: str) -> None:
     assert run("sql", query, "--json", "--format", "csv").code == 2
 
 
-def test_a_process_of_its_own_leaves_nothing(tmp_path: Path) -> None:
-    url = f"file://{tmp_path}/ledger"
-    assert process("topics", "create", "t", "--schema", "id:int64", "--url", url).code == 0
-    done = process("sql", "SELECT count(*) AS n FROM t", "--url", url, env={"TMPDIR": str(tmp_path)})
+@pytest.fixture
+def empty(run: Run, tmp_path: Path) -> str:
+    """A ledger on disk with an empty topic `t`."""
+    store = f"file://{tmp_path}/ledger"
+    assert run("topics", "create", "t", "--schema", "id:int64", store=store).code == 0
+    return store
+
+
+def test_a_process_of_its_own_leaves_nothing(empty: str, tmp_path: Path) -> None:
+    """A query in a process leaves no file in TMPDIR."""
+    done = process("sql", "SELECT count(*) AS n FROM t", "--url", empty, env={"TMPDIR": str(tmp_path)})
     assert (done.code, done.stdout, done.stderr) == (0, "n\n0\n", "1 row\n")
     assert [path.name for path in tmp_path.iterdir()] == ["ledger"]
 
 
-def test_ctrl_c(tmp_path: Path) -> None:
-    url = f"file://{tmp_path}/ledger"
-    assert process("topics", "create", "t", "--schema", "id:int64", "--url", url).code == 0
+def test_ctrl_c(empty: str, tmp_path: Path) -> None:
+    """A long query stops, and leaves no file in TMPDIR."""
     query = (
         "SELECT (SELECT count(*) FROM range(10_000_000) a(x), range(10_000_000) b(y) WHERE x + y = 5) FROM t"
     )
     query = f"{query} UNION ALL SELECT count(*) FROM range(10_000_000) a(x), range(10_000_000) b(y) WHERE x + y = 5"
     with subprocess.Popen(
-        [*COMMAND, "sql", query, "--url", url],
+        [*COMMAND, "sql", query, "--url", empty],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -1,19 +1,16 @@
-"""Nothing that records, ids or errors hold is acted on by the terminal that shows it."""
+"""A terminal never acts on what records, ids or errors hold."""
 
 from __future__ import annotations
 
 import json
-import os
-import pty
 import re
 import subprocess
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import txn_engine
-from tests.cli.conftest import COMMAND
+from tests.cli.conftest import COMMAND, Run, on_a_terminal
 from tests.servers import REPOSITORY
 from txn_engine.cli.failures import CommandFailed, errors_as_lines
 from txn_engine.testing import write_transaction_state
@@ -25,7 +22,7 @@ _STYLES_AND_BARS = re.compile(r"\x1b\[(?:[0-9;]*m|\?25[lh]|2K|1A)|\r")
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A ledger whose records, ids and columns hold what terminals act on; the columns from before it was refused."""
+    """A ledger whose records, ids and columns hold control sequences. Such column names are refused today."""
     url = f"file://{tmp_path_factory.mktemp('terminal')}/store\u200b"
     engine = txn_engine.connect(url)
     engine.admin.create_topic("t", partitions=1, schema=SCHEMA)
@@ -42,68 +39,47 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
     return url
 
 
-def on_a_terminal(url: str, *words: str) -> str:
-    """What the command writes to a terminal, stdout and stderr."""
-    main, terminal = pty.openpty()
-    environment = {**os.environ, "TXN_ENGINE_URL": url, "TERM": "xterm-256color", "COLUMNS": "200"}
-    process = subprocess.Popen(
-        [*COMMAND, *words],
-        cwd=REPOSITORY,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=terminal,
-        stderr=terminal,
-    )
-    os.close(terminal)
-    written = b""
-    while True:
-        try:
-            part = os.read(main, 65_536)
-        except OSError:  # the terminal's other end is closed
-            break
-        if not part:
-            break
-        written += part
-    os.close(main)
-    process.wait(timeout=60)
-    return written.decode()
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        "consume t --from-beginning",
-        "consume t --from-beginning --format csv",
-        "consume t --from-beginning --format jsonl",
-        "consume t --from-beginning --json",
-        "consume titled --from-beginning",
-        "consume titled --from-beginning --format csv",
-        "consume titled --from-beginning --format jsonl",
-        "topics describe titled",
-        "topics describe titled --json",
-        "transactions list",
-        "transactions list --json",
-        "dump-log t 0 --records",
-        "dump-log t 0 --records --json",
-        f"transactions describe no-such-id{EVIL}",
-        f"transactions describe id{EVIL}",
-        f"transactions describe id{EVIL} --json",
-        f"consume t --group g{EVIL} --from-beginning",
-        f"produce t /no/such{EVIL}.csv",
-        "verify",
-    ],
+CALLS = (
+    "consume t --from-beginning",
+    "consume t --from-beginning --format csv",
+    "consume t --from-beginning --format jsonl",
+    "consume t --from-beginning --json",
+    "consume titled --from-beginning",
+    "consume titled --from-beginning --format csv",
+    "consume titled --from-beginning --format jsonl",
+    "topics describe titled",
+    "topics describe titled --json",
+    "transactions list",
+    "transactions list --json",
+    "dump-log t 0 --records",
+    "dump-log t 0 --records --json",
+    f"transactions describe no-such-id{EVIL}",
+    f"transactions describe id{EVIL}",
+    f"transactions describe id{EVIL} --json",
+    f"consume t --group g{EVIL} --from-beginning",
+    f"produce t /no/such{EVIL}.csv",
+    "verify",
 )
-def test_a_terminal_gets_text(url: str, words: str) -> None:
+
+
+@pytest.fixture(scope="module")
+def shown(url: str) -> dict[str, str]:
+    """What each call writes to a terminal."""
+    arguments = [[*words.split(" "), "--url", url] for words in CALLS]
+    return dict(zip(CALLS, on_a_terminal(arguments, width=200), strict=True))
+
+
+@pytest.mark.parametrize("words", CALLS)
+def test_a_terminal_gets_text(shown: dict[str, str], words: str) -> None:
     """Escape sequences, C1 controls and direction overrides come out as text, in every format and in errors."""
-    shown = on_a_terminal(url, *words.split(" "))
-    assert shown.strip()
-    rest = _STYLES_AND_BARS.sub("", shown)
+    assert shown[words].strip()
+    rest = _STYLES_AND_BARS.sub("", shown[words])
     found = sorted({character for character in rest if not character.isprintable()} - {"\n", "\t"})
-    assert not found, shown
+    assert not found, shown[words]
 
 
 def test_a_traceback_is_text(capsys: pytest.CaptureFixture[str]) -> None:
-    """Also of an error that is not the engine's, and quotes what it met."""
+    """The traceback of an error that is not the engine's is escaped, too."""
     with pytest.raises(CommandFailed), errors_as_lines(as_json=False, debug=True):
         raise ValueError(EVIL)
     told = capsys.readouterr().err
@@ -111,19 +87,11 @@ def test_a_traceback_is_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert told.replace("\n", "").isprintable()
 
 
-def test_a_pipe_gets_the_bytes(url: str, tmp_path: Path) -> None:
-    """A file is data: csv keeps every character, and JSON means the same."""
-    environment = {**os.environ, "TXN_ENGINE_URL": url}
-
-    def piped(*words: str) -> str:
-        done = subprocess.run(
-            [*COMMAND, "consume", "t", "--from-beginning", "--format", *words],
-            cwd=REPOSITORY,
-            env=environment,
-            capture_output=True,
-            check=True,
-        )
-        return done.stdout.decode()
-
-    assert EVIL in piped("csv")
-    assert json.loads(piped("jsonl"))["note"] == EVIL
+def test_a_pipe_gets_the_bytes(run: Run, url: str) -> None:
+    """CSV keeps every character in a pipe, and JSON means the same."""
+    command = ["consume", "t", "--from-beginning", "--format"]
+    piped = subprocess.run(
+        [*COMMAND, *command, "csv", "--url", url], cwd=REPOSITORY, capture_output=True, check=True
+    )
+    assert EVIL in piped.stdout.decode()
+    assert json.loads(run(*command, "jsonl").stdout)["note"] == EVIL

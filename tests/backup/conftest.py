@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from enum import StrEnum
 from itertools import count
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from storage import MemoryStore, ObjectStore
 from tests.faults import no_pause
 from txn_engine import Engine, TopicPartition
 from txn_engine.backup import restore
+from txn_engine.errors import InvalidRequestError, TxnEngineError
 from txn_engine.log.objects import Objects
 from txn_engine.log.store_config import (
     CONSUMER_OFFSETS_TOPIC,
@@ -28,8 +30,15 @@ _STORES = count()
 _PRODUCERS = count()
 
 
+def refused(
+    reason: StrEnum, kind: type[TxnEngineError] = InvalidRequestError
+) -> pytest.RaisesExc[TxnEngineError]:
+    """The block raises an error of this class for this reason."""
+    return pytest.raises(kind, check=lambda error: error.reason is reason)
+
+
 def fresh_store() -> MemoryStore:
-    """A store in memory, of this test alone."""
+    """An empty store in memory for this test only."""
     return MemoryStore(f"backup-{next(_STORES)}")
 
 

@@ -1,4 +1,4 @@
-"""A process that dies at any write of a backup or a restore, before or after that took effect: the next one goes on."""
+"""A process dies at any write of a backup or a restore, before or after the write took effect: the next one goes on."""
 
 from __future__ import annotations
 
@@ -8,20 +8,32 @@ from dataclasses import dataclass
 import pytest
 
 from storage import MemoryStore, ObjectStore, StorageError, open_store
-from tests.backup.conftest import accounts_in, begun, fresh_store, load, opened, places_in, restored, write
+from tests.backup.conftest import (
+    accounts_in,
+    begun,
+    fresh_store,
+    load,
+    opened,
+    places_in,
+    refused,
+    restored,
+    write,
+)
 from tests.faults import Fault, FaultyStore, Operation, ProcessDiedError
+from tests.suite.tiers import in_shard
 from txn_engine import Engine
 from txn_engine.backup import backups, check_backup, restore
 from txn_engine.backup.place import PLACE_KEY
-from txn_engine.errors import InvalidRequestError, TxnEngineError
+from txn_engine.errors import CorruptObjectError, TxnEngineError
 from txn_engine.log.store_config import RESTORED_KEY, STORE_KEY
+from txn_engine.reasons import Reason
 from txn_engine.testing import ManualClock
 from txn_engine.verify import verify_store
 
 
 @dataclass
 class Mishap:
-    """What happens at the n-th put that any of the stores gets: the process dies, or one call fails."""
+    """At the n-th put that any of the stores gets, the process dies or one call fails."""
 
     at: int
     fault: Fault
@@ -46,17 +58,26 @@ class Mishap:
         return kind(f"{operation} {key}")
 
 
-def each_put(attempt: Callable[[Mishap], object], fault: Fault, *, dies: bool) -> int:
-    """Let it happen at each put in turn, until one attempt needs no more; how many puts that takes."""
-    for at in range(1_000):
+CASES = in_shard(
+    "kills", [("after", True, 5), ("before", True, 1), ("after", True, 1), ("after", False, 1)], keep=1
+)
+"""The fault, whether the process dies of it, and the step: `make test` tries every fifth put, the shard tries all."""
+
+
+def each_put(attempt: Callable[[Mishap], object], fault: Fault, *, dies: bool, step: int) -> tuple[int, int]:
+    """Let the fault happen at every `step`-th put, until an attempt does not reach it.
+
+    Returns how many attempts were cut off, and the number of the put that the last attempt did not reach.
+    """
+    for number, at in enumerate(range(0, 1_000, step)):
         mishap = Mishap(at, fault, dies)
         try:
             attempt(mishap)
         except (ProcessDiedError, TxnEngineError):
             assert mishap.has_happened
         if not mishap.has_happened:
-            return at
-    raise AssertionError("it never comes to its end")
+            return number, at
+    raise AssertionError("the attempts never end")
 
 
 @pytest.fixture
@@ -73,11 +94,11 @@ def lived(engine: Engine) -> Engine:
     return engine
 
 
-@pytest.mark.parametrize(("fault", "dies"), [("before", True), ("after", True), ("after", False)])
-def test_a_backup_that_is_cut_off_is_none_and_the_next_goes_on(
-    lived: Engine, clock: ManualClock, fault: Fault, dies: bool
+@pytest.mark.parametrize(("fault", "dies", "step"), CASES)
+def test_the_next_backup_goes_on_where_one_was_cut_off(
+    lived: Engine, clock: ManualClock, fault: Fault, dies: bool, step: int
 ) -> None:
-    """Each into a place of its own: cut off once, and gone on with."""
+    """Each attempt has a place of its own, where it is cut off once. What was cut off is not a backup."""
     inside, files = accounts_in(lived), len(lived.scan("payments").files())
 
     def attempt(mishap: Mishap) -> None:
@@ -98,7 +119,7 @@ def test_a_backup_that_is_cut_off_is_none_and_the_next_goes_on(
         last.append(place)
 
     last: list[MemoryStore] = []
-    puts = each_put(attempt, fault, dies=dies)
+    _, puts = each_put(attempt, fault, dies=dies, step=step)
     assert puts > 12
     with restored(last[-1], clock) as again:
         assert accounts_in(again) == inside
@@ -108,16 +129,17 @@ def _has_begun(place: MemoryStore) -> bool:
     return any(info.key == PLACE_KEY for info in place.list(""))
 
 
-@pytest.mark.parametrize(("fault", "dies"), [("before", True), ("after", True), ("after", False)])
-def test_a_restore_that_is_cut_off_is_no_store_and_the_next_goes_on(
-    lived: Engine, place: MemoryStore, clock: ManualClock, fault: Fault, dies: bool
+@pytest.mark.parametrize(("fault", "dies", "step"), CASES)
+def test_the_next_restore_goes_on_where_one_was_cut_off(
+    lived: Engine, place: MemoryStore, clock: ManualClock, fault: Fault, dies: bool, step: int
 ) -> None:
+    """A restore that was cut off is not a store: nobody can open it."""
     lived.backup(place)
     before, ids = places_in(lived), set()
     tries = 0
 
     def attempt(mishap: Mishap) -> None:
-        """Into a place of its own: cut off once, looked at, and finished."""
+        """Restore into a place of its own: cut off once, examined, and finished."""
         nonlocal tries
         tries += 1
         target = fresh_store()
@@ -126,7 +148,7 @@ def test_a_restore_that_is_cut_off_is_no_store_and_the_next_goes_on(
         finally:
             left = {info.key for info in target.list("")}
             if STORE_KEY in left and RESTORED_KEY not in left:
-                with pytest.raises(InvalidRequestError, match="is being restored here"):
+                with refused(Reason.RESTORE_UNFINISHED):
                     opened(target, clock)
                 codes = {finding.code for finding in verify_store(target, workers=0).findings}
                 assert "restore-unfinished" in codes
@@ -136,9 +158,9 @@ def test_a_restore_that_is_cut_off_is_no_store_and_the_next_goes_on(
                 assert places_in(engine) == before
                 assert not engine.admin.verify().findings
 
-    puts = each_put(attempt, fault, dies=dies)
+    cut_off, puts = each_put(attempt, fault, dies=dies, step=step)
     assert puts > 15
-    assert len(ids) >= (puts - 2 if dies else 0)
+    assert len(ids) >= (cut_off - 2 if dies else 0)
 
 
 def test_two_restores_at_once_make_one_store(lived: Engine, place: MemoryStore, clock: ManualClock) -> None:
@@ -180,7 +202,7 @@ def test_of_a_restore_and_a_store_that_is_set_up_one_has_the_place(
         return None
 
     if who_is_first == "set up":
-        with pytest.raises(InvalidRequestError, match="somebody else has begun store"):
+        with refused(Reason.PLACE_NOT_EMPTY):
             restore(place, FaultyStore(target, decide=decide), clock=clock)
         assert {info.key for info in target.list("")} == {STORE_KEY}
     else:
@@ -205,15 +227,16 @@ def test_a_backup_that_fails_lets_go_of_its_cut(lived: Engine, place: MemoryStor
 
 def test_a_store_that_says_that_it_stored_and_did_not_is_found_out(lived: Engine, place: MemoryStore) -> None:
     lies = FaultyStore(place, decide=lambda operation, key, _: "lost" if "/data/" in key else None)
-    with pytest.raises(TxnEngineError, match="though the store said that it was stored"):
+    with refused(Reason.WRITE_LOST, CorruptObjectError):
         lived.backup(lies)
     assert backups(place) == ([], [])
 
 
+@pytest.mark.parametrize("step", in_shard("kills", [4, 1], keep=1))
 def test_records_are_erased_at_any_moment_of_a_backup(
-    engine: Engine, place: MemoryStore, clock: ManualClock
+    engine: Engine, place: MemoryStore, clock: ManualClock, step: int
 ) -> None:
-    """It begins anew where it misses a file that was written anew meanwhile, and comes to its end."""
+    """A backup that misses a file because an erasure wrote it again starts over, and finishes."""
     number = 0
     is_erased = True
     while is_erased:
@@ -231,5 +254,5 @@ def test_records_are_erased_at_any_moment_of_a_backup(
         with restored(place, clock) as again:
             kept = [account for account in accounts_in(again) if account != 7]
         assert kept == [account for account in accounts_in(engine) if account != 7]
-        number += 1
+        number += step
     assert number > 5

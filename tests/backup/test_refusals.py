@@ -14,6 +14,7 @@ from tests.backup.conftest import (
     fresh_store,
     load,
     opened,
+    refused,
     restored,
     set_up,
     write,
@@ -27,6 +28,7 @@ from txn_engine.log.cut_format import Part, cut_key, encoded_cut
 from txn_engine.log.erasures import erasure_key
 from txn_engine.maintain import MaintenancePolicy
 from txn_engine.maintain.policy import DAY_MS
+from txn_engine.reasons import Reason
 from txn_engine.testing import ManualClock
 
 
@@ -81,11 +83,11 @@ def test_every_damaged_object_is_named_and_refuses_the_restore(
             with pytest.raises((CorruptObjectError, InvalidRequestError)) as error:
                 restore(place, target, clock=clock)
             if key not in (PLACE_KEY, manifest_key(0)):
-                assert key in str(error.value)
+                assert str(error.value.place).endswith(key)
                 (found,) = check_backup(place).damaged
-                assert key in str(found)
+                assert str(found.place).endswith(key)
             if keys(target):
-                with pytest.raises(InvalidRequestError, match="is being restored here"):
+                with refused(Reason.RESTORE_UNFINISHED):
                     opened(target, clock)
             place.put(key, data)
     assert not check_backup(place).damaged
@@ -109,18 +111,18 @@ def test_only_an_empty_place_is_restored_into(engine: Engine, place: MemoryStore
     ):
         full = fresh_store()
         full.put(key, b"something")
-        with pytest.raises(InvalidRequestError, match="expected an empty place"):
+        with refused(Reason.PLACE_NOT_EMPTY):
             restore(place, full, clock=clock)
         assert keys(full) == [key]
     before = keys(other)
     for store in (engine.store, other):
-        with pytest.raises(InvalidRequestError, match="is here"):
+        with refused(Reason.PLACE_NOT_EMPTY):
             restore(place, store, clock=clock)
     assert keys(other) == before
     foreign = fresh_store()
     foreign.put(".DS_Store", b"x")
     restore(place, foreign, clock=clock)
-    with pytest.raises(InvalidRequestError, match="is here"):
+    with refused(Reason.PLACE_NOT_EMPTY):
         restore(place, foreign, clock=clock)
 
 
@@ -134,11 +136,11 @@ def test_a_restore_that_was_begun_is_gone_on_with_as_it_was_begun(
     target = fresh_store()
     restore(place, target, number=0, clock=clock)
     target.delete("restored.json")
-    with pytest.raises(InvalidRequestError, match="a restore of backup 0 was begun here"):
+    with refused(Reason.OTHER_RESTORE_BEGUN):
         restore(place, target, number=1, clock=clock)
     elsewhere = fresh_store()
     engine.backup(elsewhere)
-    with pytest.raises(InvalidRequestError, match="a restore from other backups was begun here"):
+    with refused(Reason.OTHER_RESTORE_BEGUN):
         restore(elsewhere, target, clock=clock)
     assert restore(place, target, clock=clock).backup.number == 0
     with opened(target, clock) as again:
@@ -168,37 +170,37 @@ def test_what_stands_in_a_restored_log_already_must_be_what_belongs_there(
 
 
 @pytest.mark.parametrize(
-    ("make", "words"),
+    ("make", "reason"),
     [
-        (lambda engine, place: engine.backup(engine.store), "neither inside the store nor around it"),
-        (lambda engine, place: engine.backup(place, cut=7), "there is no cut 7"),
-        (lambda engine, place: engine.backup(place, cut=engine.cut(["payments"]).number), "of some topics"),
-        (lambda engine, place: restore(engine.store, place), "there are no backups here"),
-        (lambda engine, place: check_backup(place), "there are no backups here"),
-        (lambda engine, place: backups(place), "there are no backups here"),
+        (lambda engine, place: engine.backup(engine.store), Reason.PLACES_OVERLAP),
+        (lambda engine, place: engine.backup(place, cut=7), Reason.CUT_NOT_FOUND),
+        (lambda engine, place: engine.backup(place, cut=engine.cut(["payments"]).number), Reason.PARTIAL_CUT),
+        (lambda engine, place: restore(engine.store, place), Reason.NO_BACKUPS),
+        (lambda engine, place: check_backup(place), Reason.NO_BACKUPS),
+        (lambda engine, place: backups(place), Reason.NO_BACKUPS),
     ],
 )
 def test_wrong_calls(
-    engine: Engine, place: MemoryStore, make: Callable[[Engine, MemoryStore], object], words: str
+    engine: Engine, place: MemoryStore, make: Callable[[Engine, MemoryStore], object], reason: Reason
 ) -> None:
-    with pytest.raises(InvalidRequestError, match=words):
+    with refused(reason):
         make(engine, place)
     assert not set(keys(place)) - {PLACE_KEY}
 
 
 def test_a_place_is_one_stores(engine: Engine, place: MemoryStore, clock: ManualClock) -> None:
     engine.backup(place)
-    with pytest.raises(InvalidRequestError, match="there is no backup 3"):
+    with refused(Reason.BACKUP_NOT_FOUND):
         restore(place, fresh_store(), number=3, clock=clock)
     other = fresh_store()
     set_up(other)
     with opened(other, clock) as another:
-        with pytest.raises(InvalidRequestError, match="backups of store"):
+        with refused(Reason.PLACE_OF_ANOTHER_STORE):
             another.backup(place)
-        with pytest.raises(InvalidRequestError, match="a store is here"):
+        with refused(Reason.PLACE_HOLDS_A_STORE):
             another.backup(engine.store)
         another.cut()
-        with pytest.raises(InvalidRequestError, match="there is no cut 5"):
+        with refused(Reason.CUT_NOT_FOUND):
             another.backup(fresh_store(), cut=5)
 
 
@@ -207,7 +209,7 @@ def test_a_backup_that_was_cut_off_cannot_be_restored(
 ) -> None:
     engine.backup(place)
     place.delete(manifest_key(0))
-    with pytest.raises(InvalidRequestError, match="there is no finished backup"):
+    with refused(Reason.BACKUP_NOT_FOUND):
         restore(place, fresh_store(), clock=clock)
 
 
@@ -226,7 +228,7 @@ def test_a_cut_that_is_too_old(engine: Engine, place: MemoryStore, clock: Manual
         engine.admin.snapshot()
         engine.maintenance.retain(policy=policy)
         engine.maintenance.seal()
-    with pytest.raises(InvalidRequestError, match=f"above cut {cut.number} are sealed"):
+    with refused(Reason.CUT_TOO_OLD):
         engine.backup(place, cut=cut.number)
     engine.backup(place)
     with restored(place, clock) as again:
@@ -265,7 +267,7 @@ def test_a_manifest_is_not_believed(engine: Engine, place: MemoryStore, clock: M
     others = [each for each in held["logs"] if each is not log]
     moved = {**wrong_state, "offsets": [log["offsets"][0] + 1, log["offsets"][1]]}
     place.put(manifest_key(0), encode_json({**held, "logs": [*others, moved]}, "backup"))
-    with pytest.raises(CorruptObjectError, match="a state at"):
+    with refused(Reason.OTHER_STATE, CorruptObjectError):
         restore(place, fresh_store(), clock=clock)
 
 
@@ -282,12 +284,10 @@ def test_a_topic_that_was_made_again_since_the_cut(
     clock.advance(2 * DAY_MS)
     engine.maintenance.remove_deleted_topics()
     elsewhere = fresh_store()
-    with pytest.raises(
-        InvalidRequestError, match=f"cut {cut.number} has topic 'payments', incarnation 0, which was"
-    ):
+    with refused(Reason.TOPIC_DELETED_SINCE_CUT):
         engine.backup(elsewhere, cut=cut.number)
     engine.admin.delete_topic("payments")
-    with pytest.raises(InvalidRequestError, match="at a fresh cut"):
+    with refused(Reason.TOPIC_DELETED_SINCE_CUT):
         engine.backup(elsewhere, cut=cut.number)
     assert backups(elsewhere) == ([], [])
 
@@ -347,5 +347,6 @@ def test_a_cut_of_other_internal_partitions(engine: Engine, place: MemoryStore, 
     cut = engine.cut()
     held = encoded_cut(cut, cut.number, cut.store_id)
     engine.store.put(cut_key(cut.number, Part.CUT), encode_json({**held, "coordinator_ends": [0]}, "cut"))
-    with opened(engine.store, clock) as another, pytest.raises(CorruptObjectError, match="partitions"):
+    because = refused(Reason.OTHER_INTERNAL_PARTITIONS, CorruptObjectError)
+    with opened(engine.store, clock) as another, because:
         another.backup(place, cut=cut.number)

@@ -27,6 +27,7 @@ from storage.parquet_limits import (
     check_written,
     is_within,
 )
+from storage.reasons import StoreReason
 from storage.row_groups import row_groups
 
 ObjectBytes: TypeAlias = bytes | bytearray | memoryview
@@ -345,7 +346,8 @@ def checksum_of(data: ObjectBytes, key: str = "") -> str:
     position, stored = _stored(view, key)
     found = _hash(view, position)
     if found != stored:
-        _damaged(key, f"checksum {found} over {len(view)} bytes", f"checksum {stored}")
+        seen = f"checksum {found} over {len(view)} bytes"
+        _damaged(key, seen, f"checksum {stored}", StoreReason.CHECKSUM)
     return found
 
 
@@ -444,11 +446,12 @@ def _expect_format(key: str, found: object) -> None:
         )
 
 
-def _damaged(key: str, seen: str, expected: str) -> NoReturn:
+def _damaged(key: str, seen: str, expected: str, reason: StoreReason | None = None) -> NoReturn:
     raise DamagedObjectError(
         f"the object holds {seen}",
         actor="envelope",
         place=key,
         expected=expected,
         action="restore the object from a copy; do not delete it",
+        reason=reason,
     )

@@ -30,6 +30,8 @@ class Reason(StrEnum):
     # --- erasure -----------------------------------------------------------------------------------------------
 
     # --- log, engine, coordinator ------------------------------------------------------------------------------
+    OBJECT_GONE = "object_gone"
+    """An object that the log names does not exist on the store."""
 
     # --- admin, settings, cuts, backup -------------------------------------------------------------------------
     CUT_NOT_FOUND = "cut_not_found"

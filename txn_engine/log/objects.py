@@ -40,6 +40,7 @@ from txn_engine.errors import (
     TxnEngineError,
     UnsupportedFormatError,
 )
+from txn_engine.reasons import Reason
 
 Named = TypeVar("Named")
 
@@ -155,6 +156,7 @@ class Objects:
                     expected="a file that the log names",
                     action="a file that was rewritten, trimmed or aborted stays for 24 hours: plan the read again;"
                     " if that misses it too, run `txn-engine verify`",
+                    reason=Reason.OBJECT_GONE,
                 ) from error
 
     def columns(self, key: str, size: int) -> pa.Schema:

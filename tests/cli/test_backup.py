@@ -58,7 +58,8 @@ def test_old_backups_are_removed(run: Run, payments: str, good: Path, backed_up:
     ] == [1]
     again = run("backup", "prune", backed_up, "--keep", "1", "--execute", store="")
     assert again.stdout == "removed no backup and 0 objects, 0 bytes; backup 1 stays\n"
-    assert "there is no backup 0" in run("backup", "verify", backed_up, "--number", "0", store="").error
+    gone = run("backup", "verify", backed_up, "--number", "0", "--json", store="")
+    assert gone.error_reason == "backup_not_found"
     for wrong in ((), ("--keep", "0"), ("--older-than", "-1")):
         assert run("backup", "prune", backed_up, *wrong, store="").code == 2
 
@@ -77,7 +78,8 @@ def test_what_is_damaged_is_named(run: Run, backed_up: str, tmp_path: Path) -> N
     assert file.name in named
     refused = run("restore", "--from", backed_up, store=f"file://{tmp_path}/restored")
     assert (refused.code, file.name in refused.error) == (1, True)
-    assert "is being restored here" in run("topics", "list", store=f"file://{tmp_path}/restored").error
+    opened = run("topics", "list", "--json", store=f"file://{tmp_path}/restored")
+    assert opened.error_reason == "restore_unfinished"
     half = run("doctor", store=f"file://{tmp_path}/restored")
     assert (half.code, "whose restore was cut off" in half.stdout) == (1, True)
     (manifest,) = (tmp_path / "backups" / "backups").iterdir()
@@ -87,33 +89,36 @@ def test_what_is_damaged_is_named(run: Run, backed_up: str, tmp_path: Path) -> N
     assert (listed.code, manifest.name in listed.error) == (1, True)
 
 
-def test_one_line_for_what_cannot_be(run: Run, backed_up: str, tmp_path: Path) -> None:
+def test_wrong_calls(run: Run, backed_up: str, tmp_path: Path) -> None:
+    """One line each, with a code and, as JSON, a reason."""
     nowhere = f"file://{tmp_path}/nowhere"
     assert run("backup").code == 2
-    assert "there is no cut 9" in run("backup", "--to", backed_up, "--cut", "9").error
-    assert "no such folder" in run("backup", "list", nowhere, store="").error
-    assert "no such folder" in run("restore", "--from", nowhere, store=f"file://{tmp_path}/new").error
-    assert "there is no backup 7" in run("backup", "verify", backed_up, "--number", "7", store="").error
+    assert run("backup", "--to", backed_up, "--cut", "9", "--json").error_reason == "cut_not_found"
+    missing = "CLUSTER_AUTHORIZATION_FAILED"
+    assert run("backup", "list", nowhere, store="").error_code == missing
+    assert run("restore", "--from", nowhere, store=f"file://{tmp_path}/new").error_code == missing
+    unknown = run("backup", "verify", backed_up, "--number", "7", store="")
+    assert "there is no backup 7" in unknown.error
+    assert unknown.error_code == "INVALID_REQUEST"
     assert run("restore", store=f"file://{tmp_path}/new").code == 2
     for place in (backed_up, f"{backed_up}/below"):
-        full = run("restore", "--from", backed_up, store=place)
-        assert "neither inside the backups nor around them" in full.error
+        full = run("restore", "--from", backed_up, "--json", store=place)
+        assert full.error_reason == "places_overlap"
     assert run("backup", "everything").code == 2
 
 
 def test_a_place_in_the_store_is_refused_and_leaves_nothing(run: Run, backed_up: str, tmp_path: Path) -> None:
-    """Not the folder either: neither of backups in a store, nor of a store in backups."""
+    """A backup inside its store and a store inside its backups are refused, and no folder is created."""
     backups, store = tmp_path / "backups", tmp_path / "places" / "ledger"
     store.parent.mkdir()
     with connect(f"file://{store}") as engine:
         engine.admin.create_topic("payments")
     for place in (f"file://{store}/inside", str(store / "inside"), str(store.parent)):
-        assert (
-            "neither inside the store nor around it" in run("backup", "--to", place, store=str(store)).error
-        )
+        refused = run("backup", "--to", place, "--json", store=str(store))
+        assert refused.error_reason == "places_overlap"
     before = sorted(backups.iterdir())
-    below = run("restore", "--from", backed_up, store=f"{backed_up}/below")
-    assert "neither inside the backups nor around them" in below.error
+    below = run("restore", "--from", backed_up, "--json", store=f"{backed_up}/below")
+    assert below.error_reason == "places_overlap"
     assert sorted(backups.iterdir()) == before
     assert not (store / "inside").exists()
 

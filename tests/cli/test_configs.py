@@ -43,12 +43,11 @@ def test_the_stores_settings_are_shown_and_altered(run: Run, payments: str) -> N
 def test_what_cannot_be(run: Run, payments: str) -> None:
     """One line, exit code 1; a call that is wrong in itself 2."""
     refused = run("configs", "alter", "--topic", payments, "--config", "retention.m=1", "--execute")
-    assert (refused.code, "'retention.ms'" in refused.error) == (1, True)
-    assert (
-        "there are no segments"
-        in run("configs", "alter", "--topic", payments, "--config", "segment.ms=1").error
-    )
-    assert "'nowhere' does not exist" in run("configs", "describe", "--topic", "nowhere").error
+    assert (refused.code, refused.error_code) == (1, "INVALID_CONFIG")
+    no_segments = run("configs", "alter", "--topic", payments, "--config", "segment.ms=1")
+    assert (no_segments.code, no_segments.error_code) == (1, "INVALID_CONFIG")
+    unknown = run("configs", "describe", "--topic", "nowhere")
+    assert (unknown.code, unknown.error_code) == (1, "UNKNOWN_TOPIC_OR_PARTITION")
     for wrong in (
         ("--config", "retention.ms"),
         (),
@@ -64,5 +63,5 @@ def test_what_a_store_begins_with(run: Run) -> None:
     shown = {line.split()[0]: line.split()[1:] for line in run("configs", "describe").stdout.splitlines()}
     assert shown["transaction.state.log.num.partitions"] == ["8", "50", "fixed"]
     again = run("topics", "create", "u", "--store-config", "transaction.state.log.num.partitions=9")
-    assert (again.code, "set up with 8" in again.error) == (1, True)
+    assert (again.code, again.error_code) == (1, "INVALID_CONFIG")
     assert run("topics", "create", "u", "--store-config", "nothing").code == 2

@@ -86,9 +86,7 @@ def test_letters_that_cannot_be_read_are_named_and_the_others_counted(
 def test_too_many(run: Run, url: str, dead: str, write: Write) -> None:
     """One line, exit code 1, the transaction aborted."""
     answer = load(run, dead, write("f.csv", BAD), "--max-dead-letters", "1")
-    assert answer.code == 1
-    assert "more than 1 rows cannot be used; the first: amount does not fit" in answer.error
-    assert "the transaction was aborted, nothing was loaded" in answer.error
+    assert (answer.code, answer.error_code) == (1, "INVALID_RECORD")
     assert "hunter2" not in answer.error
     with connect(url) as engine:
         assert engine.scan("payments").to_table().num_rows == 0
@@ -129,13 +127,13 @@ def test_a_dry_run_ends_at_a_fault_of_a_file(run: Run, payments: str, write: Wri
 def test_a_dead_letter_topic_of_other_columns(run: Run, payments: str, write: Write) -> None:
     """Refused before the file is read."""
     answer = load(run, payments, write("f.csv", "x"))
-    assert (answer.code, "the topic's own name" in answer.error) == (1, True)
+    assert (answer.code, answer.error_code) == (1, "INVALID_REQUEST")
     assert run("topics", "create", "odd", "--schema", "topic:string").code == 0
     answer = load(run, "odd", write("f.csv", "x"))
-    assert "expected the columns of a dead-letter topic" in answer.error
+    assert (answer.code, answer.error_code) == (1, "INVALID_REQUEST")
     for command in (["list", "odd"], ["show", "odd"], ["replay", "odd"]):
         answer = run("dead-letters", *command)
-        assert (answer.code, "make one: `topics create NAME --dead-letters`" in answer.error) == (1, True)
+        assert (answer.code, answer.error_code) == (1, "INVALID_REQUEST")
 
 
 @pytest.mark.parametrize(
@@ -155,18 +153,18 @@ def test_a_wrong_call(run: Run, payments: str, good: Path, options: list[str], w
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "code"),
     [
-        (["--max-dead-letters", "1"], "max_dead_letters without a dead-letter topic"),
-        (["--dry-run", "--max-dead-letters", "many"], "a count, as 100, or a share"),
-        (["--encoding", "utf-9"], "one that Python knows"),
-        (["--dry-run", "--dead-letter-topic", "none"], "none"),
+        (["--max-dead-letters", "1"], "INVALID_REQUEST"),
+        (["--dry-run", "--max-dead-letters", "many"], "INVALID_REQUEST"),
+        (["--encoding", "utf-9"], "INVALID_REQUEST"),
+        (["--dry-run", "--dead-letter-topic", "none"], "UNKNOWN_TOPIC_OR_PARTITION"),
     ],
 )
-def test_a_call_that_is_refused(run: Run, payments: str, good: Path, options: list[str], words: str) -> None:
+def test_a_call_that_is_refused(run: Run, payments: str, good: Path, options: list[str], code: str) -> None:
     """Exit code 1, one line."""
     answer = run("produce", payments, str(good), *options)
-    assert (answer.code, words in answer.error) == (1, True), answer.error
+    assert (answer.code, answer.error_code) == (1, code), answer.error
 
 
 def test_checks_of_rows(run: Run, url: str, dead: str, write: Write) -> None:
@@ -257,7 +255,8 @@ def test_a_manifest(run: Run, url: str, dead: str, write: Write) -> None:
     assert (dry.code, dry.json["files"]) == (0, 0)
     write("a.csv", GOOD)
     changed = load(run, dead, path, "--manifest", "files")
-    assert (changed.code, "changed since it was loaded at" in changed.error) == (1, True)
+    assert (changed.code, changed.error_code) == (1, "INVALID_REQUEST")
+    assert str(path) in changed.error
     assert (
         "--manifest needs --transactional-id" in run("produce", "payments", "x", "--manifest", "files").error
     )

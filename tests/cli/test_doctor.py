@@ -62,7 +62,7 @@ def test_a_file_in_place_of_the_folder_is_unusable(run: Run, tmp_path: Path) -> 
     assert (answer.code, checks(answer)["reachable"]["status"]) == (1, "failed")
     assert "✗ reachable" in run("doctor", store=f"file://{tmp_path}/file").stdout
     created = run("topics", "create", "t", store=f"file://{tmp_path}/file")
-    assert (created.code, "file" in created.error) == (1, True)
+    assert (created.code, created.error_code) == (1, "CLUSTER_AUTHORIZATION_FAILED")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
@@ -71,7 +71,8 @@ def test_a_folder_that_may_not_be_written(run: Run, tmp_path: Path) -> None:
     folder = tmp_path / "closed"
     folder.mkdir(mode=0o500)
     created = run("topics", "create", "t", store=f"file://{folder}")
-    assert (created.code, str(folder) in created.error) == (1, True)
+    assert (created.code, created.error_code) == (1, "CLUSTER_AUTHORIZATION_FAILED")
+    assert str(folder) in created.error
     assert run("doctor", store=f"file://{folder}").code == 1
 
 
@@ -180,9 +181,7 @@ def test_a_store_that_overwrites_is_unusable(run: Run, url: str, monkeypatch: py
     answer = run("doctor", "--json")
     assert (answer.code, checks(answer)["put-if-absent"]["status"]) == (1, "failed")
     created = run("topics", "create", "t")
-    assert created.code == 1
-    assert "a second put was not refused" in created.error
-    assert "use another store" in created.error
+    assert (created.code, created.error_code) == (1, "CLUSTER_AUTHORIZATION_FAILED")
 
 
 def test_a_reader_without_the_right_to_write(
@@ -270,7 +269,7 @@ def test_conformance_of_what_cannot_be_asked(run: Run, tmp_path: Path) -> None:
     """No store, no folder, nobody there: one line, as of every command."""
     assert "no store was named" in run("doctor", "--conformance", store="").stderr
     missing = run("doctor", "--conformance", store=f"file://{tmp_path}/none")
-    assert (missing.code, "no such folder" in missing.error) == (1, True)
+    assert (missing.code, missing.error_code) == (1, "CLUSTER_AUTHORIZATION_FAILED")
     keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
     away = run("doctor", "--conformance", "--endpoint", "http://127.0.0.1:1", store="s3://bucket/x", env=keys)
-    assert (away.code, "connection refused" in away.error) == (1, True)
+    assert (away.code, away.error_code) == (1, "NETWORK_EXCEPTION")

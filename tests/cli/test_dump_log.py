@@ -296,16 +296,16 @@ def get_fails(monkeypatch: pytest.MonkeyPatch, refused: str, error: StorageError
 def test_what_is_not_there(run: Run, story: Story, store: str) -> None:
     """An unknown topic, partition or incarnation is one readable line."""
     put_all(story, store)
-    assert "'nope'" in run("dump-log", "nope", "0", store=store).error
-    assert "expected 0 to 1" in run("dump-log", "payments", "2", store=store).error
-    assert "incarnation 3" in run("dump-log", "payments", "0", "--incarnation", "3", store=store).error
+    for arguments in (("nope", "0"), ("payments", "2"), ("payments", "0", "--incarnation", "3")):
+        answer = run("dump-log", *arguments, store=store)
+        assert (answer.code, answer.error_code) == (1, "UNKNOWN_TOPIC_OR_PARTITION")
 
 
 def test_an_older_life_of_a_topic(run: Run, story: Story, store: str) -> None:
     """A deleted topic's log can be looked at as long as it is on the store."""
     story.ledger.topic("payments", 2, 1, deleted=True)
     put_all(story, store)
-    assert "'payments'" in run("dump-log", "payments", "0", store=store).error
+    assert run("dump-log", "payments", "0", store=store).error_code == "UNKNOWN_TOPIC_OR_PARTITION"
     answer = run("dump-log", "payments", "0", "--incarnation", "0", "--json", store=store)
     assert answer.json["incarnation"] == 0
     assert len(answer.json["batches"]) == 7

@@ -13,7 +13,6 @@ from tests.cli.conftest import Run
 from txn_engine import Engine, OffsetAndMetadata, TopicPartition, connect
 from txn_engine.admin import Admin
 from txn_engine.clock import system_clock
-from txn_engine.errors import OffsetsPendingError
 from txn_engine.producer import Producer
 from txn_engine.types import ForgottenOffset
 
@@ -66,7 +65,7 @@ def test_groups_list_and_describe(run: Run, group: str) -> None:
         "pending_producer_id": None,
     }
     unknown = run("groups", "describe", "nobody")
-    assert (unknown.code, "group 'nobody' has no offsets" in unknown.error) == (1, True)
+    assert (unknown.code, unknown.error_code) == (1, "GROUP_ID_NOT_FOUND")
 
 
 def test_a_reset_shows_and_executes(run: Run, group: str) -> None:
@@ -98,10 +97,8 @@ def test_a_negative_or_future_offset_is_refused(run: Run, group: str, offset: st
     answer = run(
         "groups", "reset-offsets", group, "--topic", "payments:0", "--to-offset", offset, "--execute"
     )
-    assert answer.code == 1
-    assert f"offset {offset} for payments-0" in answer.error
+    assert (answer.code, answer.error_code) == (1, "OFFSET_OUT_OF_RANGE")
     assert "expected 0 to 3" in answer.error
-    assert "[OFFSET_OUT_OF_RANGE]" in answer.error
     assert run("groups", "describe", group, "--json").json["offsets"][0]["current_offset"] == 3
 
 
@@ -177,14 +174,11 @@ def test_one_group_that_cannot_go_keeps_all(run: Run, engine: Engine, group: str
     """An unknown group, or one with offsets pending: refused with --execute and without, and nothing is deleted."""
     unknown = run("groups", "delete", group, "nobody", *execute)
     assert (unknown.code, unknown.stdout) == (1, "")
-    assert "group 'nobody' has no offsets" in unknown.error
-    assert "[GROUP_ID_NOT_FOUND]" in unknown.error
+    assert unknown.error_code == "GROUP_ID_NOT_FOUND"
     producer = pending(engine, "sums", 1)
     refused = run("groups", "delete", group, "sums", *execute)
     assert (refused.code, refused.stdout) == (1, "")
-    assert "deletion of group 'sums'" in refused.error
-    assert f"producer id {producer.producer_id} has a pending commit" in refused.error
-    assert "[OFFSETS_PENDING]" in refused.error
+    assert refused.error_code == "OFFSETS_PENDING"
     assert engine.admin.list_groups() == ["audit", "sums"]
     producer.abort_transaction()
 
@@ -205,7 +199,7 @@ def test_what_was_deleted_before_a_refusal_is_told(
     answer = run("groups", "delete", group, "sums", "--execute", "--json")
     assert answer.code == 1
     assert answer.json == {"offsets": [row("audit", 3), row("audit", 0, 1)], "executed": True}
-    assert OffsetsPendingError.code in answer.error
+    assert answer.error_code == "OFFSETS_PENDING"
     assert engine.admin.list_groups() == ["sums"]
 
 
@@ -295,4 +289,5 @@ def test_a_deleted_topic_keeps_no_reset_back(run: Run, engine: Engine, group: st
     assert "payments-0, payments-1: offsets in a topic that was deleted" in done.stderr
     engine.admin.delete_topic("other")
     refused = run("groups", "reset-offsets", group, "--all-topics", "--to-latest", "--execute")
-    assert (refused.code, "all its offsets are in topics that were deleted" in refused.error) == (1, True)
+    assert "all its offsets are in topics that were deleted" in refused.error
+    assert (refused.code, refused.error_code) == (1, "INVALID_REQUEST")

@@ -84,24 +84,20 @@ def test_a_run_that_the_log_may_have_forgotten_is_refused(
 
 @pytest.mark.parametrize("transactional", [True, False])
 @pytest.mark.parametrize(
-    ("name", "text", "words"),
+    ("name", "text", "code", "shown"),
     [
-        (
-            "bad.csv",
-            GOOD + "4,1,2026-01-01,1.005,\n",
-            ["amount does not fit: '1.005'", "line 6", "2 after it"],
-        ),
-        ("bad.csv", GOOD + "4,1,2026-01", ["3 fields", "line 6", "5, as the header has"]),
-        ("bad.csv", "", ["the file is empty"]),
-        ("bad.csv", "id,account_id,day,amount,note\n", ["no records"]),
-        ("bad.csv", "id,account_id,day,note\n1,1,2026-01-01,\n", ["no column 'amount'"]),
-        ("bad.csv", "id,account_id,day,amount,note,x\n1,1,2026-01-01,1,,\n", ["1 unknown column: 'x'"]),
-        ("bad.csv", GOOD.replace("2026-01-02", "tomorrow"), ["day does not fit: 'tomorrow'", "line 4"]),
-        ("bad.csv", GOOD.replace("1,10,", "1,,"), ["account_id is empty", "line 2"]),
-        ("bad.jsonl", '{"id": 1', ["no JSON", "line 1"]),
-        ("bad.parquet", "PAR1", ["no Parquet file"]),
-        ("bad.doc", "x", ["the extension '.doc'", "csv, jsonl or parquet"]),
-        (None, "", ["cannot be read", "No such file"]),
+        ("bad.csv", GOOD + "4,1,2026-01-01,1.005,\n", "INVALID_RECORD", "line 6"),
+        ("bad.csv", GOOD + "4,1,2026-01", "INVALID_RECORD", "line 6"),
+        ("bad.csv", "", "INVALID_RECORD", ""),
+        ("bad.csv", "id,account_id,day,amount,note\n", "INVALID_RECORD", ""),
+        ("bad.csv", "id,account_id,day,note\n1,1,2026-01-01,\n", "INVALID_RECORD", "'amount'"),
+        ("bad.csv", "id,account_id,day,amount,note,x\n1,1,2026-01-01,1,,\n", "INVALID_RECORD", "'x'"),
+        ("bad.csv", GOOD.replace("2026-01-02", "tomorrow"), "INVALID_RECORD", "'tomorrow' (at"),
+        ("bad.csv", GOOD.replace("1,10,", "1,,"), "INVALID_RECORD", "line 2"),
+        ("bad.jsonl", '{"id": 1', "INVALID_RECORD", "line 1"),
+        ("bad.parquet", "PAR1", "INVALID_RECORD", ""),
+        ("bad.doc", "x", "INVALID_REQUEST", "'.doc'"),
+        (None, "", "INVALID_REQUEST", ""),
     ],
 )
 def test_a_bad_file_loads_nothing(
@@ -113,14 +109,15 @@ def test_a_bad_file_loads_nothing(
     transactional: bool,
     name: str | None,
     text: str,
-    words: list[str],
+    code: str,
+    shown: str,
 ) -> None:
-    """One line naming file, line and column, exit code 1, and nothing of the good file before it either."""
+    """One line with the file and the place in it, exit code 1, and no record of the good file before it either."""
     bad = write(name, text) if name else good.with_name("missing.csv")
     options = ["--transactional-id", "load"] if transactional else []
     answer = run("produce", payments, str(good), str(bad), *options, "--show-values")
-    assert answer.code == 1
-    assert all(word in answer.error for word in [*words, str(bad), "nothing was loaded"]), answer.error
+    assert (answer.code, answer.error_code) == (1, code)
+    assert all(word in answer.error for word in (shown, str(bad), "nothing was loaded")), answer.error
     assert records(url) == []
     with connect(url) as engine:
         for at in engine.admin.list_offsets(payments).values():
@@ -165,8 +162,7 @@ def test_a_bad_file_after_a_part_was_sent_aborts(
     answer = run("produce", payments, str(good), str(bad), "--transactional-id", "load", "--json")
     assert answer.code == 1
     assert answer.stdout == ""
-    assert '{"error": {"code": "INVALID_RECORD"' in answer.error
-    assert "the transaction was aborted, nothing was loaded" in answer.error
+    assert answer.error_code == "INVALID_RECORD"
     assert records(url) == []
     assert len(records(url, "read_uncommitted")) == 3
     described = run("transactions", "describe", "load", "--json").json
@@ -179,8 +175,7 @@ def test_a_record_of_another_type_is_refused(run: Run, url: str, payments: str, 
     floats = {"id": [1], "account_id": [1], "day": pa.array([0], pa.date32()), "amount": [1.5], "note": ["x"]}
     pq.write_table(pa.table(floats), path)
     answer = run("produce", payments, str(path))
-    assert "column 'amount' of type double" in answer.error
-    assert "decimal128(18, 2)" in answer.error
+    assert (answer.code, answer.error_code) == (1, "INVALID_RECORD")
     assert records(url) == []
 
 
@@ -206,9 +201,7 @@ def test_an_id_that_is_no_utf8(run: Run, url: str, payments: str, good: Path, op
     """Refused before anything is sent, in one readable line."""
     bad = b"\xfe".decode(errors="surrogateescape")
     answer = run("produce", payments, str(good), "--transactional-id", "load", option, bad)
-    assert answer.code == 1
-    assert "expected UTF-8" in answer.error
-    assert "[INVALID_REQUEST]" in answer.error
+    assert (answer.code, answer.error_code) == (1, "INVALID_REQUEST")
     assert records(url, "read_uncommitted") == []
 
 
@@ -216,7 +209,7 @@ def test_an_empty_folder_is_no_file(run: Run, payments: str, tmp_path: Path) -> 
     """Said as it is, with a transaction and without."""
     for options in ([], ["--transactional-id", "load"]):
         answer = run("produce", payments, str(tmp_path), *options)
-        assert (answer.code, "no files" in answer.error) == (1, True)
+        assert (answer.code, answer.error_code) == (1, "INVALID_REQUEST")
 
 
 def test_a_wrong_delimiter_is_refused_by_name(run: Run, payments: str, good: Path) -> None:

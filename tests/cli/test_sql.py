@@ -79,28 +79,24 @@ def test_nothing_that_a_terminal_acts_on(run: Run, loaded: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "told", "code"),
+    ("query", "code"),
     [
-        (
-            "FROM paymens",
-            "there is no topic 'paymens'; did you mean \"payments\"?",
-            "UNKNOWN_TOPIC_OR_PARTITION",
-        ),
-        ("DROP TABLE payments", "a statement of the kind DROP", "INVALID_REQUEST"),
-        ("SELECT\n  nope\nFROM payments", 'Referenced column "nope" not found', "INVALID_REQUEST"),
+        ("FROM paymens", "UNKNOWN_TOPIC_OR_PARTITION"),
+        ("DROP TABLE payments", "INVALID_REQUEST"),
+        ("SELECT\n  nope\nFROM payments", "INVALID_REQUEST"),
     ],
 )
-def test_one_line_for_what_cannot_be(run: Run, loaded: str, query: str, told: str, code: str) -> None:
+def test_one_line_for_a_query_that_is_refused(run: Run, loaded: str, query: str, code: str) -> None:
+    """Also where DuckDB's own message has several lines; as JSON with the same code."""
     found = run("sql", query)
-    assert (found.code, found.stdout) == (1, "")
-    assert told in found.error
-    assert f'"code": "{code}"' in run("sql", query, "--json").error
+    assert (found.code, found.stdout, found.error_code) == (1, "", code)
+    assert run("sql", query, "--json").error_code == code
 
 
 def test_two_columns_of_one_name_are_no_json(run: Run, loaded: str) -> None:
     query = "SELECT id, id FROM payments LIMIT 1"
     assert run("sql", query, "--format", "csv").stdout == "id,id\n1,1\n"
-    assert "two columns 'id'" in run("sql", query, "--format", "jsonl").error
+    assert run("sql", query, "--format", "jsonl").error_code == "INVALID_REQUEST"
     assert run("sql", query, "--json", "--format", "csv").code == 2
 
 

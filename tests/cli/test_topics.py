@@ -50,7 +50,7 @@ def test_a_topic_lives(run: Run, url: str) -> None:
     assert "Partition  LogStartOffset  LastStableOffset  HighWatermark" in text
     assert run("topics", "delete", "t").stdout == "deleted topic t\n"
     assert run("topics", "list", "--json").json == {"topics": []}
-    assert "was deleted" in run("topics", "describe", "t").error
+    assert run("topics", "describe", "t").error_code == "UNKNOWN_TOPIC_OR_PARTITION"
 
 
 def test_growing_a_topic(run: Run) -> None:
@@ -66,9 +66,9 @@ def test_growing_a_topic(run: Run) -> None:
     assert shown.stdout == "topic t would have 9 partitions\n"
     assert run("topics", "describe", "t", "--json").json["partition_count"] == 6
     refused = run("topics", "alter", "t", "--partitions", "6", "--dry-run")
-    assert (refused.code, "expected 7 to 10000" in refused.error) == (1, True)
+    assert (refused.code, refused.error_code) == (1, "INVALID_PARTITIONS")
     refused = run("topics", "alter", "t", "--partitions", "6")
-    assert (refused.code, "expected 7 to 10000" in refused.error) == (1, True)
+    assert (refused.code, refused.error_code) == (1, "INVALID_PARTITIONS")
     assert run("topics", "alter", "t").code == 2
 
 
@@ -102,18 +102,14 @@ def test_without_a_schema_it_is_kafkas(run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["payments"], 1, ["'payments'", "exists", "[TOPIC_ALREADY_EXISTS]"]),
-        (["__mine"], 1, ["'__mine'", "underscores", "[INVALID_TOPIC_EXCEPTION]"]),
-        (["a/b"], 1, ["'a/b'", "letters, digits"]),
-        (["t", "--schema", "_offset:int64"], 1, ["column '_offset'", "underscore"]),
-        (["t", "--schema", "a:int64,a:int64"], 1, ["a column twice"]),
-        (
-            ["t", "--schema", "a:float64", "--key", "a"],
-            1,
-            ["key column 'a'", "int64, int32, string or binary"],
-        ),
-        (["t", "--schema", "a:int64", "--key", "b"], 1, ["key column 'b'"]),
-        (["t", "--partitions", "0"], 1, ["0 partitions", "1 to 10000"]),
+        (["payments"], 1, ["'payments'", "[TOPIC_ALREADY_EXISTS]"]),
+        (["__mine"], 1, ["'__mine'", "[INVALID_TOPIC_EXCEPTION]"]),
+        (["a/b"], 1, ["'a/b'", "[INVALID_TOPIC_EXCEPTION]"]),
+        (["t", "--schema", "_offset:int64"], 1, ["'_offset'", "[INVALID_RECORD]"]),
+        (["t", "--schema", "a:int64,a:int64"], 1, ["[INVALID_RECORD]"]),
+        (["t", "--schema", "a:float64", "--key", "a"], 1, ["'a'", "[INVALID_RECORD]"]),
+        (["t", "--schema", "a:int64", "--key", "b"], 1, ["'b'", "[INVALID_RECORD]"]),
+        (["t", "--partitions", "0"], 1, ["[INVALID_PARTITIONS]"]),
         (["t", "--partitions", "x"], 2, ["--partitions", "'x'"]),
         (["t", "--schema", "a:money"], 2, ["'a:money'", "decimal(18,2)"]),
         (["t", "--schema", "a:decimal(40,2)"], 2, ["'a:decimal(40,2)'", "1 to 38"]),
@@ -138,9 +134,9 @@ def test_what_cannot_be_created(
     ("added", "code", "words"),
     [
         ("a\udcff string", 2, ["--add", "'a\\udcff string'", "UTF-8"]),
-        ("a string 'x\udcff'", 1, ["default 'x\\udcff' of column 'a'", "a value of string"]),
+        ("a string 'x\udcff'", 1, ["'x\\udcff'", "'a'", "[INVALID_REQUEST]"]),
         ("a binary 'x\udcff'", 2, ["--add", "a value of binary"]),
-        ("a timestamp 2026-01-01T00:00:00.123456+00:00", 1, ["it would become 2026-01-01 00:00:00.123000"]),
+        ("a timestamp 2026-01-01T00:00:00.123456+00:00", 1, ["'a'", "[INVALID_REQUEST]"]),
         ("a decimal(10,2) 1E-10", 2, ["a value of decimal"]),
         ("a decimal(10,2) 1_0", 2, ["a value of decimal"]),
         ("a float64 1e999", 2, ["a value of double"]),
@@ -198,10 +194,8 @@ def test_an_unknown_topic_is_named(run: Run, payments: str, good: Path) -> None:
         ["coordinator", "snapshot", "--topic", "nope"],
     ):
         answer = run(*arguments)
-        assert answer.code == 1, arguments
-        assert "'nope' does not exist" in answer.error
-        assert "`topics list`" in answer.error
-        assert "[UNKNOWN_TOPIC_OR_PARTITION]" in answer.error
+        assert (answer.code, answer.error_code) == (1, "UNKNOWN_TOPIC_OR_PARTITION"), arguments
+        assert "'nope'" in answer.error
 
 
 def test_a_partition_out_of_range_is_named(run: Run, payments: str, good: Path) -> None:
@@ -215,8 +209,7 @@ def test_a_partition_out_of_range_is_named(run: Run, payments: str, good: Path) 
             ["coordinator", "snapshot", "--topic", payments, "--partition", number],
         ):
             answer = run(*arguments)
-            assert answer.code == 1, arguments
-            assert f"partition {number} of topic 'payments'" in answer.error
+            assert (answer.code, answer.error_code) == (1, "UNKNOWN_TOPIC_OR_PARTITION"), arguments
             assert "0 to 1" in answer.error
 
 
@@ -232,7 +225,7 @@ def test_only_create_begins_a_ledger(run: Run, tmp_path: Path, good: Callable[..
         ["coordinator", "sweep"],
     ):
         missing = run(*arguments, store=f"file://{folder}")
-        assert (missing.code, "there is no such folder" in missing.error) == (1, True), arguments
+        assert (missing.code, missing.error_code) == (1, "CLUSTER_AUTHORIZATION_FAILED"), arguments
         assert not folder.exists()
     folder.mkdir()
     empty = run("topics", "list", store=f"file://{folder}")
@@ -276,6 +269,6 @@ def test_configuration(run: Run, url: str) -> None:
     assert text in run("topics", "describe", "t").stdout
     for wrong in ("cleanup.policy", "segment.ms=1", "retention.ms=soon", "retention.ms"):
         if wrong == "cleanup.policy":
-            assert "INVALID_CONFIG" in run("topics", "create", "u", "--config", wrong).error
+            assert run("topics", "create", "u", "--config", wrong).error_code == "INVALID_CONFIG"
         else:
             assert run("topics", "create", "u", "--config", wrong).code == 2

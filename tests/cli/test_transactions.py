@@ -13,6 +13,7 @@ from tests.cli.conftest import SCHEMA, Run
 from txn_engine import Engine, TopicPartition, connect
 from txn_engine.cli.schema_text import parse_schema
 from txn_engine.clock import system_clock
+from txn_engine.errors import ProducerFencedError
 from txn_engine.testing import write_transaction_state
 
 
@@ -76,7 +77,8 @@ def test_list(run: Run, engine: Engine) -> None:
     assert ids("--duration-filter", "3600000", "--state", "Ongoing") == []
     assert ids("--duration-filter", "0", "--state", "Ongoing") in ([], ["load-a"])
     assert "'Busy'" in run("transactions", "list", "--state", "Busy").error
-    assert "a regular expression" in run("transactions", "list", "--transactional-id-pattern", "(").error
+    wrong = run("transactions", "list", "--transactional-id-pattern", "(")
+    assert (wrong.code, wrong.error_code) == (1, "INVALID_REGULAR_EXPRESSION")
 
 
 def test_describe(run: Run, engine: Engine) -> None:
@@ -115,7 +117,7 @@ def test_describe(run: Run, engine: Engine) -> None:
     assert (idle["current_transaction_start_time_ms"], idle["transaction_duration_ms"]) == (None, None)
     assert "None" in run("transactions", "describe", "idle").stdout
     unknown = run("transactions", "describe", "nobody")
-    assert (unknown.code, "'nobody' is not known" in unknown.error) == (1, True)
+    assert (unknown.code, unknown.error_code) == (1, "TRANSACTIONAL_ID_NOT_FOUND")
     assert run("transactions", "describe").code == 2
 
 
@@ -166,9 +168,9 @@ def test_a_hanging_transaction_is_found_and_aborted(run: Run, engine: Engine) ->
     none = run("transactions", "find-hanging", "--max-transaction-timeout", "30", "--json")
     assert none.json == {"hanging_transactions": []}
     abort = ["transactions", "abort", "--topic", "payments", "--partition", "1", "--start-offset"]
-    wrong = run(*abort, "5")
-    assert (wrong.code, "no transaction is open from offset 5" in wrong.error) == (1, True)
-    assert "no transaction is open" in run(*abort, "-1").error
+    for offset in ("5", "-1"):
+        wrong = run(*abort, offset)
+        assert (wrong.code, wrong.error_code) == (1, "INVALID_TXN_STATE")
     assert run(*abort, "0").stdout == "aborted the transaction from offset 0 of payments-1\n"
     assert run("transactions", "find-hanging", "--json").json == {"hanging_transactions": []}
     assert run("verify").code == 0
@@ -180,8 +182,7 @@ def test_a_transaction_with_an_owner_is_not_aborted(run: Run, engine: Engine) ->
     """The operator is told to let it end, fence its id, or sweep."""
     open_transaction(engine, "load")
     answer = run("transactions", "abort", "--topic", "payments", "--partition", "0", "--start-offset", "0")
-    assert answer.code == 1
-    assert "has a coordinator" in answer.error
+    assert (answer.code, answer.error_code) == (1, "INVALID_TXN_STATE")
     assert "coordinator sweep" in answer.error
 
 
@@ -191,7 +192,7 @@ def test_fence(run: Run, engine: Engine) -> None:
     (row,) = run("transactions", "fence", "load", "--json").json["fenced"]
     assert row["transactional_id"] == "load"
     assert row["producer_epoch"] > producer.producer_epoch
-    with pytest.raises(Exception, match="PRODUCER_FENCED"):
+    with pytest.raises(ProducerFencedError):
         producer.commit_transaction()
     assert run("transactions", "fence", "load", "nobody").code == 1
     listed = run("transactions", "list", "--json").json["transactions"]

@@ -56,8 +56,8 @@ def test_a_damaged_data_file_stops_its_reader(run: Run, ledger: str, tmp_path: P
     path.write_bytes(data)
     answer = run("consume", "payments", "--group", "g", "--format", "jsonl", store=ledger)
     assert (answer.code, answer.stdout) == (1, "")
+    assert answer.error_code == "CORRUPT_MESSAGE"
     assert path.name in answer.error
-    assert "restore the object from a copy" in answer.error
     assert run("groups", "list", "--json", store=ledger).json == {"groups": []}
 
 
@@ -71,7 +71,7 @@ def test_a_place_without_a_ledger_is_no_sound_one(run: Run, tmp_path: Path) -> N
 def test_only_some_topics(run: Run, ledger: str) -> None:
     """An unknown one is an error."""
     assert run("verify", "--topic", "payments", "--no-data", store=ledger).code == 0
-    assert "nope" in run("verify", "--topic", "nope", store=ledger).error
+    assert run("verify", "--topic", "nope", store=ledger).error_code == "UNKNOWN_TOPIC_OR_PARTITION"
 
 
 def test_a_finding_says_everything(run: Run, ledger: str, tmp_path: Path) -> None:
@@ -168,5 +168,4 @@ def test_a_folder_of_others_is_refused(run: Run, ledger: str, tmp_path: Path) ->
     folder.chmod(0o777)
     answer = run("verify", "--state", str(folder), store=ledger)
     assert (answer.code, answer.stdout) == (1, "")
-    assert "one that only you may write to" in answer.error
-    assert answer.error.count("\n") <= 1
+    assert answer.error_code == "INVALID_REQUEST"

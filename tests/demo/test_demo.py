@@ -1,4 +1,4 @@
-"""The whole demo as its users call it: every process real, a small input, every number asserted."""
+"""The whole demo as its users call it, with real processes and a small input. Every number is checked."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DUPLICATE_ROWS = sum(
     (murmur2((number * 31 % small_input.ACCOUNTS + 1).to_bytes(8, "big")) & 0x7FFFFFFF) % PARTITIONS == 0
     for number in range(small_input.ROWS_A_DAY)
 )
-"""The batch that is sent twice is a day's share of partition 0: the same on every day of the small input."""
+"""The rows of the batch that is sent twice: those of one day in partition 0, the same number on each day."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.airflow, pytest.mark.timeout(600)]
 
@@ -57,7 +57,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 class Finished:
-    """A run over the small input that went to its end."""
+    """A finished run of the demo on the small input."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -85,7 +85,7 @@ def ids_of_input() -> list[int]:
 
 
 def test_the_story_goes_as_it_is_told(finished: Finished) -> None:
-    """Exit code 0, one JSON document on stdout, and in it every number that the input and the accidents make."""
+    """The demo exits with 0 and prints one JSON document. Its numbers follow from the input and the accidents."""
     assert finished.process.returncode == 0, finished.process.stderr
     outcome = finished.outcome
     a_day = small_input.ROWS_A_DAY
@@ -114,7 +114,7 @@ def test_the_story_goes_as_it_is_told(finished: Finished) -> None:
 
 
 def test_the_store_holds_what_the_outcome_says(finished: Finished) -> None:
-    """Every payment once, and for every account the turnover and count that the file gives by hand."""
+    """Every payment is there once, and each account has the turnover and the count that the file adds up to."""
     records = records_of_input()
     expected: dict[int, tuple[Decimal, int]] = {}
     for record in records:
@@ -133,7 +133,7 @@ def test_the_store_holds_what_the_outcome_says(finished: Finished) -> None:
 
 
 def test_a_second_run_on_the_store_is_refused(finished: Finished) -> None:
-    """One line, exit code 1, and not an object or a folder more than before."""
+    """A second run prints one line, exits with 1 and creates neither an object nor a folder."""
     before = sorted(finished.folder.rglob("*"))
     second = run(finished.folder, "--url", finished.url)
     assert second.returncode == 1
@@ -143,8 +143,9 @@ def test_a_second_run_on_the_store_is_refused(finished: Finished) -> None:
     assert sorted(finished.folder.rglob("*")) == before
 
 
+@pytest.mark.shard("machine")
 def test_a_demo_that_is_told_to_stop_leaves_no_process(tmp_path: Path) -> None:
-    """SIGTERM in the middle: exit code 143, one line, and all that it had started is gone."""
+    """After SIGTERM the demo prints one line and exits with 143, and every process that it started has ended."""
     demo = subprocess.Popen(
         command(), cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

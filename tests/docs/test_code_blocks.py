@@ -1,4 +1,4 @@
-"""What README and docs show is run: Python on a store of its own, commands against Makefile and command line."""
+"""The code of README and docs works: Python runs on a store, and commands exist in Makefile and command line."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def run_block(code: str, url: str, names: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_the_columns_of_a_topic_are_changed() -> None:
-    """The second call does what the first one says."""
+    """The call that executes a change does what the dry run before it says."""
     with connect("memory://docs-schemas") as engine:
         engine.admin.create_topic("payments", partitions=1, schema=PAYMENTS)
         (block,) = blocks("docs/SCHEMAS.md", "python")
@@ -69,7 +69,7 @@ def test_the_columns_of_a_topic_are_changed() -> None:
 
 
 def test_every_block_of_python_is_run_by_a_test() -> None:
-    """A page that gains a block gains its run here."""
+    """A page that gains a block of Python needs a test that runs it."""
     for path in tracked("*.md"):
         page = str(path.relative_to(REPOSITORY))
         found = len(blocks(page, "python"))
@@ -77,7 +77,7 @@ def test_every_block_of_python_is_run_by_a_test() -> None:
 
 
 def test_readme_python(store_url: str) -> None:
-    """The first block, as it stands."""
+    """The first and the third block run unchanged, and every reader gets the records."""
     table = payments(1, 2)
     run = run_block(blocks("README.md", "python")[0], store_url, {"table": table})
     assert run["batch"].num_rows == 2
@@ -90,7 +90,7 @@ def test_readme_python(store_url: str) -> None:
 
 
 def test_tables_page(store_url: str) -> None:
-    """Each reader gets what there is."""
+    """Every reader on the page gets all records."""
     with connect(store_url) as engine:
         engine.admin.create_topic("payments", partitions=2, schema=PAYMENTS, key="account_id")
         with engine.producer() as producer:
@@ -103,7 +103,7 @@ def test_tables_page(store_url: str) -> None:
 
 @pytest.mark.spark
 def test_readme_spark(store_url: str) -> None:
-    """The second block, on what the first has left."""
+    """The second block runs on the store that the first block has written."""
     table = payments(1, 1)
     first, second, *_ = blocks("README.md", "python")
     run_block(first, store_url, {"table": table})["engine"].close()
@@ -118,7 +118,7 @@ def test_readme_spark(store_url: str) -> None:
 
 @pytest.mark.spark
 def test_spark_page(store_url: str, tmp_path: Path) -> None:
-    """The batch, files, what is checked, and each stream twice over what the topic holds: each record once."""
+    """All blocks run: the batch, files, checks, and each stream twice over the same records, which it copies once."""
     with connect(store_url) as engine:
         for topic in ("payments", "copies", "narrow"):
             engine.admin.create_topic(topic, partitions=2, schema=PAYMENTS, key="account_id")
@@ -146,13 +146,13 @@ def test_spark_page(store_url: str, tmp_path: Path) -> None:
 
 @pytest.mark.airflow
 def test_airflow_imports(store_url: str) -> None:
-    """What AIRFLOW.md says can be imported."""
+    """Everything that AIRFLOW.md imports exists."""
     run_block(blocks("docs/AIRFLOW.md", "python")[0], store_url, {})
 
 
 @pytest.mark.airflow
 def test_first_pipeline(store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of the page: topics, the DAG by `dag.test()` twice, and the DAG that a watch starts."""
+    """The whole page runs: topics, the DAG twice with `dag.test()`, and the DAG that a watch starts."""
     make_database()
     monkeypatch.setenv("TXN_ENGINE_URL", store_url)
     (tmp_path / "dags").mkdir()
@@ -179,20 +179,24 @@ def test_first_pipeline(store_url: str, tmp_path: Path, monkeypatch: pytest.Monk
         assert engine.admin.describe_group("shop_report")
 
 
-@pytest.mark.parametrize("page", [str(path.relative_to(REPOSITORY)) for path in tracked("*.md")])
-def test_commands_are_there(page: str) -> None:
+def test_commands_are_there() -> None:
     """Each `make TARGET` and each `txn-engine COMMAND --option` of a shell block exists."""
     makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
-    for line in "".join(blocks(page, "sh")).splitlines():
-        words = shlex.split(line, comments=True)
-        if words[:1] == ["make"]:
-            assert re.search(rf"^{words[1]}:", makefile, re.MULTILINE), line
-        elif words and words[0].endswith("txn-engine"):
-            check_command(words[1:], line)
+    checked = 0
+    for path in tracked("*.md"):
+        for line in "".join(blocks(str(path.relative_to(REPOSITORY)), "sh")).splitlines():
+            words = shlex.split(line, comments=True)
+            if words[:1] == ["make"]:
+                assert re.search(rf"^{words[1]}:", makefile, re.MULTILINE), f"{path.name}: {line}"
+                checked += 1
+            elif words and words[0].endswith("txn-engine"):
+                check_command(words[1:], f"{path.name}: {line}")
+                checked += 1
+    assert checked > 10
 
 
 def check_command(words: list[str], line: str) -> None:
-    """Raise unless the command line knows the command and all of its options."""
+    """Fail unless the command line has the command and all of its options."""
     command: click.Command = cli
     context = click.Context(cli)
     while isinstance(command, click.Group):
@@ -205,10 +209,10 @@ def check_command(words: list[str], line: str) -> None:
 
 
 def test_operators_page() -> None:
-    """docs/OPERATORS.md is what the code says: `make docs` writes it anew."""
+    """docs/OPERATORS.md is up to date with the code. `make docs` writes it."""
     assert operators_page.PAGE.read_text(encoding="utf-8") == operators_page.page()
 
 
 def test_configs_page() -> None:
-    """docs/CONFIGS.md has every setting as the code has it: `make docs` writes it anew."""
+    """docs/CONFIGS.md is up to date with the settings in the code. `make docs` writes it."""
     assert configs_page.PAGE.read_text(encoding="utf-8") == configs_page.page()

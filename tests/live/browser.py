@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from playwright.sync_api import Browser, BrowserContext, Page, StorageState, sync_playwright
@@ -13,19 +13,21 @@ from tests.servers import FOUND, REPOSITORY
 
 SCREENSHOTS = REPOSITORY / ".cache" / "screenshots"
 WIDTHS = {"wide": 1280, "narrow": 390}
-THEMES = ("light", "dark")
+EVERY_LOOK = (("light", "wide"), ("light", "narrow"), ("dark", "wide"), ("dark", "narrow"))
+BOTH_THEMES = (("light", "narrow"), ("dark", "wide"))
+"""Colour modes and widths: all, or as few as have each of them."""
 _PATIENCE_MS = 60_000
 
 
 def chromium_binary() -> Path | None:
-    """`TXN_ENGINE_CHROMIUM`, or what set-up found or fetched; None where there is none."""
+    """`TXN_ENGINE_CHROMIUM`, or the Chromium that set-up found or fetched; None without either."""
     binary = Path(os.environ.get("TXN_ENGINE_CHROMIUM") or FOUND / "chromium")
     return binary if os.access(binary, os.X_OK) else None
 
 
 @contextlib.contextmanager
 def running_browser(binary: Path) -> Iterator[Browser]:
-    """Headless. As root it has no sandbox of its own: it only ever sees the tests' own server."""
+    """A headless Chromium. As root it runs without its sandbox: it only opens pages of the tests' own server."""
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=binary, args=arguments)
@@ -47,13 +49,13 @@ def log_in(browser: Browser, url: str, user: str, password: str) -> BrowserConte
 
 
 def logged_in_again(context: BrowserContext, url: str) -> BrowserContext:
-    """The same person in a second window that shares nothing with the first but the log-in."""
+    """The same person in a second window, which shares only the log-in with the first."""
     assert context.browser is not None
     return _new_context(context.browser, url, context.storage_state())
 
 
 def open_page(context: BrowserContext, path: str) -> Page:
-    """A page of the engine, once it shows what it is about. What the browser complains of fails the test."""
+    """Open a page of the engine and wait until it is filled. An error in the browser's console fails the test."""
     page = context.new_page()
     complaints: list[str] = []
     page.on("pageerror", lambda error: complaints.append(str(error)))
@@ -71,22 +73,23 @@ def _new_context(browser: Browser, url: str, state: StorageState | None = None) 
     return context
 
 
-def screenshots(context: BrowserContext, path: str, name: str) -> list[Path]:
-    """The page in every width and colour mode, whole."""
+def screenshots(
+    context: BrowserContext, path: str, name: str, looks: Iterable[tuple[str, str]] = EVERY_LOOK
+) -> list[Path]:
+    """Take a picture of the whole page in each colour mode and width. Fails if the page is wider than the window."""
     taken = []
     page = open_page(context, path)
-    for theme in THEMES:
+    for theme, width in looks:
         page.evaluate("theme => localStorage.setItem('theme', theme)", theme)
-        for width_name, width in WIDTHS.items():
-            page.set_viewport_size({"width": width, "height": 900})
-            page.reload()
-            page.locator('#content[aria-busy="false"]').wait_for(state="attached")
-            assert page.evaluate("document.documentElement.dataset.theme") == theme
-            for frame in page.frames:
-                frame.wait_for_load_state("networkidle")
-            wider = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
-            assert wider <= 0, f"{name} at {width} pixels is {wider} pixels too wide"
-            taken.append(SCREENSHOTS / f"{name}-{theme}-{width_name}.png")
-            page.screenshot(path=taken[-1], full_page=True)
+        page.set_viewport_size({"width": WIDTHS[width], "height": 900})
+        page.reload()
+        page.locator('#content[aria-busy="false"]').wait_for(state="attached")
+        assert page.evaluate("document.documentElement.dataset.theme") == theme
+        for frame in page.frames:
+            frame.wait_for_load_state("networkidle")
+        wider = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+        assert wider <= 0, f"{name} at {WIDTHS[width]} pixels is {wider} pixels too wide"
+        taken.append(SCREENSHOTS / f"{name}-{theme}-{width}.png")
+        page.screenshot(path=taken[-1], full_page=True)
     page.close()
     return taken

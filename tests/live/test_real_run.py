@@ -19,6 +19,7 @@ pytestmark = [
     pytest.mark.minio,
     pytest.mark.slow,
     pytest.mark.spark,
+    pytest.mark.shard("airflow"),
     pytest.mark.timeout(1_800),
 ]
 
@@ -109,7 +110,6 @@ def is_parsed(stack: Stack, dag_id: str) -> bool:
     return any(dag["dag_id"] == dag_id for dag in stack.rest.get("/dags", limit=100)["dags"])
 
 
-@pytest.mark.shard("airflow")
 def test_killed_scheduler(minio_server: MinioServer) -> None:
     """SIGKILL of the scheduler while tasks run; its workers live on as orphans. Started again, the end is the same."""
     run = Run("scheduler", [])
@@ -119,7 +119,6 @@ def test_killed_scheduler(minio_server: MinioServer) -> None:
         stack.print_overhead(run, "on SQLite, one killed")
 
 
-@pytest.mark.shard("airflow")
 def test_postgres_as_metadata_database(minio_server: MinioServer) -> None:
     """The same on Postgres: rows are locked there, and writers do not wait for one another as on SQLite."""
     binaries = postgres_binaries()

@@ -1,4 +1,8 @@
-"""The pages in a real Chromium, over a real Airflow: what a person does, and what nobody may who has not logged in."""
+"""The pages in a real Chromium, over a real Airflow: what a person does there, and what is refused without a log-in.
+
+`make test` runs them over the api-server alone and a store in which everything was done by hand. The shard runs them
+over a whole Airflow whose DAGs did it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,10 @@ import pytest
 from playwright.sync_api import BrowserContext, expect
 
 from tests.conftest import missing_server
+from tests.live import settled as by_hand
 from tests.live.browser import (
+    BOTH_THEMES,
+    EVERY_LOOK,
     SCREENSHOTS,
     chromium_binary,
     log_in,
@@ -22,34 +29,34 @@ from tests.live.browser import (
     running_browser,
     screenshots,
 )
-from tests.live.stack import Stack
-from tests.live.test_real_run import CONSUME, VERIFY, payments_flow, wait_until_all_is_well
+from tests.live.stack import Stack, running_stack
+from tests.live.test_real_run import payments_flow, wait_until_all_is_well
+from tests.servers import MinioServer
+from tests.suite.tiers import in_shard
 from txn_engine.loading import DEAD_LETTERS
+from txn_engine_airflow.pages.routes_pages import PAGES
 from txn_engine_airflow.standalone.home import USER
 
 pytestmark = [
     pytest.mark.airflow,
     pytest.mark.minio,
     pytest.mark.slow,
-    pytest.mark.spark,
     pytest.mark.timeout(1_800),
 ]
 
 FOREVER_MS = 900_000
 REFRESHED_MS = 30_000
-PATHS = {
-    "overview": "",
-    "transactions": "transactions",
-    "transaction": f"transaction?id={quote('first-bank')}",
-    "topics": "topics",
-    "topic": "topic?topic=payments",
-    "partition": "partition?topic=payments&partition=0",
-    "groups": "groups",
-    "group": "group?group=balances",
-    "dead-letters": "dead-letters",
-    "cuts": "cuts",
-    "quality": "quality",
+DEAD = "rows-that-fail"
+QUERIES = {
+    "transaction": f"?id={quote('first-bank')}",
+    "topic": "?topic=payments",
+    "partition": "?topic=payments&partition=0",
+    "group": "?group=balances",
+    "dead-letter-topic": f"?topic={DEAD}",
+    "cut": "?number=0",
 }
+"""What the pages are about that show one thing. The query of `report` comes from the list of reports."""
+PATHS = {path: path + QUERIES.get(path, "") for path in PAGES}
 API = (
     "me",
     "overview",
@@ -64,8 +71,8 @@ API = (
     "groups",
     "group?group=balances",
     "dead-letters",
-    "dead-letter-topic?topic=payments-dead",
-    "letters?topic=payments-dead&partition=0",
+    f"dead-letter-topic?topic={DEAD}",
+    f"letters?topic={DEAD}&partition=0",
     "cuts",
     "cut?number=0",
     "reports",
@@ -73,13 +80,41 @@ API = (
 )
 
 
-@pytest.fixture(scope="module")
-def settled(stack: Stack) -> Stack:
-    """Payments went through, were summed up and verified, so that every page has something to show."""
-    if not stack.traffic.committed:
+@pytest.fixture(scope="module", params=in_shard("airflow", ["api-server", "whole"], keep=["api-server"]))
+def settled(request: pytest.FixtureRequest, minio_server: MinioServer) -> Iterator[Stack]:
+    """Payments were loaded, summed up and verified, and there are a cut and dead letters for the pages to show."""
+    if request.param == "whole":
+        stack: Stack = request.getfixturevalue("stack")
+        if not stack.traffic.committed:
+            payments_flow(stack, "first")
+            wait_until_all_is_well(stack, patience_s=500)
+        leave_dead_letters(stack)
+        stack.engine.cut()
+        yield stack
+        return
+    with running_stack(minio_server, whole=False) as stack:
+        stack.traffic.make_topics()
         payments_flow(stack, "first")
-        wait_until_all_is_well(stack, patience_s=500)
-    return stack
+        by_hand.settle(stack)
+        leave_dead_letters(stack)
+        stack.engine.cut()
+        yield stack
+
+
+def leave_dead_letters(stack: Stack) -> None:
+    """Two rows that could not be used, with markup and a control character in them."""
+    stack.engine.admin.create_topic(DEAD, partitions=1, schema=DEAD_LETTERS)
+    row = {
+        "topic": "payments",
+        "columns": "<b>bold</b>\x1b",
+        "reason": "<i>why</i>",
+        "error_class": "E",
+        "tries": 1,
+    }
+    letter = (
+        dict.fromkeys(DEAD_LETTERS.names) | row | {"failed_at": stack.engine.clock(), "source_file": "a.csv"}
+    )
+    stack.engine.partition(DEAD, 0).append(pa.Table.from_pylist([letter] * 2, schema=DEAD_LETTERS))
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +139,7 @@ def test_overview_shows_topics_and_the_last_runs(person: BrowserContext) -> None
 
 
 def test_filter_then_open_one_transaction(person: BrowserContext) -> None:
-    """The list, narrowed by id; then the transaction whose markers the DAG wrote, with its time line."""
+    """The list can be filtered by id. A transaction whose markers were deferred shows its whole time line."""
     page = open_page(person, "transactions")
     expect(page.get_by_role("link", name="first-shop", exact=True)).to_be_visible()
     page.get_by_label("Transactional id", exact=True).fill("first-bank")
@@ -119,7 +154,7 @@ def test_filter_then_open_one_transaction(person: BrowserContext) -> None:
 
 
 def test_abort_an_open_transaction(person: BrowserContext, settled: Stack) -> None:
-    """Behind a confirmation; the store says that it is aborted, and Airflow's audit log by whom."""
+    """An abort has to be confirmed. The store has it afterwards, and Airflow's audit log says who did it."""
     settled.traffic.leave_open("forgotten", timeout_ms=FOREVER_MS)
     page = open_page(person, "transactions")
     page.get_by_role("button", name="Abort the transaction of forgotten").click()
@@ -129,13 +164,13 @@ def test_abort_an_open_transaction(person: BrowserContext, settled: Stack) -> No
     sure.click()
     expect(page.get_by_role("dialog")).to_have_count(0)
     assert settled.traffic.states()["forgotten"] == "CompleteAbort"
-    logged = settled.rest.get("/eventLogs", event="txn_engine.abort_transaction")["event_logs"]
-    assert any(entry["owner"] == USER and "forgotten" in str(entry["extra"]) for entry in logged)
+    logged = settled.audit_log("txn_engine.abort_transaction")
+    assert any(owner == USER and "forgotten" in extra for owner, extra in logged)
     page.close()
 
 
 def test_abort_a_hanging_transaction(person: BrowserContext, settled: Stack) -> None:
-    """Open data that no coordinator row knows: nobody but a person ends it."""
+    """Only a person can end an open transaction that no row of the coordinator knows."""
     settled.traffic.leave_hanging("orphaned")
     page = open_page(person, "transactions")
     page.get_by_role("button", name=re.compile("Abort the hanging transaction on orphaned-0")).click()
@@ -147,30 +182,19 @@ def test_abort_a_hanging_transaction(person: BrowserContext, settled: Stack) -> 
 
 
 def test_show_dead_letters(person: BrowserContext, settled: Stack) -> None:
-    """Why rows could not be used, and the rows: markup in them is text."""
-    name, engine = "rows-that-fail", settled.engine
-    engine.admin.create_topic(name, partitions=1, schema=DEAD_LETTERS)
-    row = {
-        "topic": "payments",
-        "columns": "<b>bold</b>\x1b",
-        "reason": "<i>why</i>",
-        "error_class": "E",
-        "tries": 1,
-    }
-    letter = dict.fromkeys(DEAD_LETTERS.names) | row | {"failed_at": engine.clock(), "source_file": "a.csv"}
-    engine.partition(name, 0).append(pa.Table.from_pylist([letter] * 2, schema=DEAD_LETTERS))
+    """The page says why rows could not be used and shows the rows. Markup in them is text."""
 
     def counted() -> bool:
-        answer = person.request.get(f"/txn-engine/api/dead-letter-topic?topic={name}")
+        answer = person.request.get(f"/txn-engine/api/dead-letter-topic?topic={DEAD}")
         return answer.ok and bool(answer.json()["is_read"])
 
     settled.wait_for("the dead letters on the pages", counted, patience_s=60)
     page = open_page(person, "dead-letters")
     expect(page.get_by_role("table", name="Reasons")).to_contain_text("<i>why</i>")
-    page.get_by_role("table", name="Dead-letter topics").get_by_role("link", name=name).click()
-    expect(page.get_by_role("heading", level=1)).to_have_text(name)
+    page.get_by_role("table", name="Dead-letter topics").get_by_role("link", name=DEAD).click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(DEAD)
     page.get_by_role("button", name="Show letters").click()
-    shown = page.get_by_role("table", name=f"Letters of {name}-0")
+    shown = page.get_by_role("table", name=f"Letters of {DEAD}-0")
     expect(shown).to_contain_text("<b>bold</b>\\x1b")
     expect(shown.get_by_role("row")).to_have_count(3)
     expect(page.locator("#content :is(b, i)")).to_have_count(0)
@@ -178,13 +202,13 @@ def test_show_dead_letters(person: BrowserContext, settled: Stack) -> None:
 
 
 def abort(settled: Stack, name: str) -> None:
-    """Somebody else aborts it."""
+    """Abort a transaction as another process does."""
     at = settled.engine.admin.describe_transaction(name)
     settled.engine.coordinator.end_transaction(name, at.producer_id, at.producer_epoch, committed=False)
 
 
 def test_focus_stays_on_its_row(person: BrowserContext, settled: Stack) -> None:
-    """Rows come and go at each refresh: Enter presses the button that the person went to, or none."""
+    """Rows come and go at each refresh. Enter presses the button that has the focus, or nothing if that row is gone."""
     for name in ("goes-first", "stays-on"):
         settled.traffic.leave_open(name, timeout_ms=FOREVER_MS)
     page = open_page(person, "transactions")
@@ -206,7 +230,7 @@ def test_focus_stays_on_its_row(person: BrowserContext, settled: Stack) -> None:
 
 
 def test_trouble_is_announced(person: BrowserContext) -> None:
-    """The store's trouble and the end of the session stand in a live region."""
+    """A screen reader announces that the store has trouble, and that the session has ended."""
     page = open_page(person, "")
     announced = page.get_by_role("status")
     away = page.request.get("/txn-engine/api/health").json() | {"age_ms": 61_000, "trouble": "no bucket"}
@@ -222,7 +246,7 @@ def test_trouble_is_announced(person: BrowserContext) -> None:
 
 
 def test_read_the_report(person: BrowserContext) -> None:
-    """From the list of runs to the checks and the full report in its frame."""
+    """A run in the list leads to its checks and to the full report in its frame."""
     page = open_page(person, "quality")
     page.get_by_role("table", name="Runs").get_by_role("link").first.click()
     expect(page.get_by_role("heading", name="Full report")).to_be_visible()
@@ -232,31 +256,28 @@ def test_read_the_report(person: BrowserContext) -> None:
     page.close()
 
 
-@pytest.mark.parametrize("path", [*PATHS.values(), *(f"api/{path}" for path in API)])
-def test_anonymous_is_refused(settled: Stack, path: str) -> None:
-    answer = httpx.get(f"{settled.airflow.url}/txn-engine/{path}", trust_env=False, timeout=30)
-    assert answer.status_code in (401, 403), path
-    assert "first-bank" not in answer.text
-    assert "balances" not in answer.text
+def test_anonymous_is_refused(settled: Stack) -> None:
+    """Without a log-in no page, no data, no file and no path that does not exist says anything of the store."""
+    pages = [*PATHS.values(), *(f"api/{path}" for path in API)]
+    files = ["static/main.js", "static/nothing", "report-files/x/y/index.html", "nothing", "docs"]
+    with httpx.Client(base_url=f"{settled.airflow.url}/txn-engine/", trust_env=False, timeout=30) as stranger:
+        for path in pages + files:
+            answer = stranger.get(path)
+            assert answer.status_code in (401, 403), path
+            assert "first-bank" not in answer.text
+            assert "balances" not in answer.text
 
 
-@pytest.mark.parametrize(
-    "path", ["static/main.js", "static/nothing", "report-files/x/y/index.html", "nothing", "docs"]
-)
-def test_anonymous_learns_nothing_of_files(settled: Stack, path: str) -> None:
-    answer = httpx.get(f"{settled.airflow.url}/txn-engine/{path}", trust_env=False, timeout=30)
-    assert answer.status_code in (401, 403), path
-
-
-@pytest.mark.parametrize("path", ["abort", "abort-hanging"])
-def test_anonymous_aborts_nothing(settled: Stack, path: str) -> None:
-    answer = httpx.post(f"{settled.airflow.url}/txn-engine/api/{path}", json={}, trust_env=False, timeout=30)
-    assert answer.status_code in (401, 403)
+def test_anonymous_aborts_nothing(settled: Stack) -> None:
+    """Both actions are refused without a log-in."""
+    for path in ("abort", "abort-hanging"):
+        url = f"{settled.airflow.url}/txn-engine/api/{path}"
+        assert httpx.post(url, json={}, trust_env=False, timeout=30).status_code in (401, 403), path
 
 
 @pytest.fixture(scope="module")
 def busy(settled: Stack, person: BrowserContext) -> Stack:
-    """Something is open, something waits for its markers, something hangs: what the pages are for."""
+    """A store with open, undecided and hanging transactions, which the pages are for."""
     traffic = settled.traffic
     traffic.leave_open("night-batch", timeout_ms=FOREVER_MS)
     traffic.pay("late-shop")
@@ -272,7 +293,7 @@ def busy(settled: Stack, person: BrowserContext) -> Stack:
 
 
 def test_abort_is_in_view_on_a_narrow_screen(person: BrowserContext, busy: Stack) -> None:
-    """Without scrolling sideways: who aborts from a telephone must find it, beside how long it has been open."""
+    """On a telephone the button and how long the transaction has been open are visible without scrolling sideways."""
     for path in ("", "transactions"):
         page = open_page(person, path)
         page.set_viewport_size({"width": 390, "height": 900})
@@ -288,7 +309,7 @@ def test_abort_is_in_view_on_a_narrow_screen(person: BrowserContext, busy: Stack
 
 
 def test_ages_go_by_the_servers_clock_and_go_on_without_it(person: BrowserContext, busy: Stack) -> None:
-    """A browser two hours ahead shows the same ages; an api-server that is gone leaves them growing, and says so."""
+    """A browser two hours ahead shows the same ages. Without an api-server they still grow, and the page says so."""
     ahead = logged_in_again(person, busy.airflow.url)  # a clock belongs to all pages of a browser's context
     page = ahead.new_page()
     page.clock.install(time=time.time() + 7_200)
@@ -305,7 +326,7 @@ def test_ages_go_by_the_servers_clock_and_go_on_without_it(person: BrowserContex
 
 
 def test_a_strip_says_where_readers_stop(person: BrowserContext, busy: Stack) -> None:
-    """What is committed behind an open transaction is not shown as if readers had it."""
+    """Records committed after an open transaction are shown as waiting, because readers do not get them yet."""
     held = person.request.get("/txn-engine/api/overview").json()["held"]
     at = next(each for each in held if each["topic"] == "payments" and each["waiting_records"])
     page = open_page(person, f"partition?topic=payments&partition={at['partition']}")
@@ -314,18 +335,20 @@ def test_a_strip_says_where_readers_stop(person: BrowserContext, busy: Stack) ->
     page.close()
 
 
-@pytest.mark.parametrize("name", [*PATHS, "report"])
+@pytest.mark.parametrize("name", PATHS)
 def test_screenshots(person: BrowserContext, busy: Stack, name: str) -> None:
-    """Each page, light and dark, wide and narrow, fits its width; the pictures are kept in .cache/screenshots."""
-    path = PATHS.get(name)
-    if path is None:
+    """Each page fits the window, light and dark, wide and narrow. The pictures are kept in .cache/screenshots."""
+    path = PATHS[name]
+    if name == "report":
         (report, *_) = person.request.get("/txn-engine/api/reports").json()["reports"]
-        path = f"report?dag={quote(report['dag_id'])}&run={quote(report['folder'])}"
-    assert all(picture.stat().st_size > 5_000 for picture in screenshots(person, path, name))
+        path += f"?dag={quote(report['dag_id'])}&run={quote(report['folder'])}"
+    looks = EVERY_LOOK if busy.whole else BOTH_THEMES
+    pictures = screenshots(person, path, name or "overview", looks)
+    assert all(picture.stat().st_size > 5_000 for picture in pictures)
 
 
 def test_inside_airflow(person: BrowserContext, busy: Stack) -> None:
-    """Airflow's menu leads to the pages, which show in its frame, in its colours."""
+    """Airflow's menu leads to the pages, which are shown in Airflow's frame and in its colours."""
     page = person.new_page()
     page.set_viewport_size({"width": 1280, "height": 900})
     page.goto("/")
@@ -335,9 +358,3 @@ def test_inside_airflow(person: BrowserContext, busy: Stack) -> None:
     expect(frame.locator("#content")).to_contain_text("night-batch")
     page.screenshot(path=SCREENSHOTS / "inside-airflow.png")
     page.close()
-
-
-def test_the_runs_behind_the_pages_are_green(settled: Stack) -> None:
-    """What the pages were tested over is a platform that works."""
-    for dag_id in (CONSUME, VERIFY):
-        assert any(run["state"] == "success" for run in settled.rest.runs(dag_id))

@@ -46,6 +46,7 @@ SECRETS: Mapping[str, str] = {
 }
 """What everybody has a value of their own for, by the field of `Secrets`."""
 
+_FIRST = "api-server"
 _HEALTH_PARTS = ("metadatabase", "scheduler", "triggerer", "dag_processor")
 _RUN_S, _END_S, _ASK_S = 300, 20.0, 5
 
@@ -117,12 +118,19 @@ class Airflow:
         not healthy when the patience is over, or with the end of the log of what ended.
         """
         deadline_ms = monotonic_ms() + int(patience_s * 1_000)
-        first, *others = self.services.values()
-        first.start()
-        self._wait_for(("metadatabase",), deadline_ms)
-        for service in others:
-            service.start()
+        self._start_api_server(deadline_ms)
+        for name, service in self.services.items():
+            if name != _FIRST:
+                service.start()
         self._wait_for(_HEALTH_PARTS, deadline_ms)
+
+    def start_api_server(self, patience_s: float) -> None:
+        """Start the api-server alone, and wait until it answers: the pages need no more. Raises as `start` does."""
+        self._start_api_server(monotonic_ms() + int(patience_s * 1_000))
+
+    def _start_api_server(self, deadline_ms: int) -> None:
+        self.services[_FIRST].start()
+        self._wait_for(("metadatabase",), deadline_ms)
 
     def _wait_for(self, parts: Sequence[str], deadline_ms: int) -> None:
         while sick := self._sick(parts):
@@ -148,14 +156,14 @@ class Airflow:
 
     def _sick(self, wanted: Sequence[str]) -> list[str]:
         """Those of the parts that are not healthy; empty when all are. Asked of our own server, and of nobody else."""
-        if not self.services["api-server"].listens_on(self._port):
-            return ["api-server"]
+        if not self.services[_FIRST].listens_on(self._port):
+            return [_FIRST]
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
             with opener.open(f"{self.url}/api/v2/monitor/health", timeout=_ASK_S) as answer:
                 parts = json.load(answer)
         except (OSError, HTTPException, ValueError):
-            return ["api-server"]
+            return [_FIRST]
         return [name for name in wanted if (parts.get(name) or {}).get("status") != "healthy"]
 
 

@@ -90,8 +90,13 @@ class Service:
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs; minus the signal's number where one ended it."""
+        """None before it was started and while it runs; minus the signal's number where a signal ended it."""
         return None if self._process is None else self._process.poll()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self._process is not None and self._process.poll() is None
 
     def listens_on(self, port: int) -> bool:
         """Whether a process of its session listens on that port of 127.0.0.1: then nobody else answers there."""
@@ -120,14 +125,14 @@ class Service:
             return ""
 
     def _signal(self, number: signal.Signals) -> None:
-        if self._process is not None and self._process.poll() is None:
+        if self._process is not None and self.is_running:
             self._process.send_signal(number)
 
 
 def end_all(services: Sequence[Service], *, patience_s: float) -> None:
-    """Ask all to end, at once, and wait so long for it. The guard kills what does not."""
+    """Ask all to end, at once, and wait up to `patience_s` for them. The guard kills what goes on."""
     for service in services:
         service.ask_to_end()
     deadline_ms = monotonic_ms() + int(patience_s * 1_000)
-    while any(service.exit_code is None for service in services) and monotonic_ms() < deadline_ms:
+    while any(service.is_running for service in services) and monotonic_ms() < deadline_ms:
         pause_ms(50)

@@ -259,6 +259,7 @@ def test_cache_of_the_image_is_made_where_it_is_used(compose: dict[str, Any]) ->
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.shard("machine")
 @pytest.mark.skipif(sys.platform != "linux", reason="the image's cp is GNU's")
 def test_spark_starts_from_the_image_s_cache_and_writes_beside_it_only(tmp_path: Path) -> None:
     """By the image's own entrypoint: no file of the cache changes, none is fetched, and HOME stays empty."""

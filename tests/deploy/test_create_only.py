@@ -1,4 +1,4 @@
-"""The policies by which a key can create objects and overwrite none: what the engine puts, held against them."""
+"""The policies that let a key create objects and overwrite none are checked against every put of the engine."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from tests.servers import REPOSITORY, minio_client
 from txn_engine.cli import checkup
 from txn_engine.engine import Engine, connect
 from txn_engine.quality import Declaration, check_exactly_once
+from txn_engine.tables.delta.view import COMMITS_A_CHECKPOINT
 from txn_engine.testing import ManualClock
 
 POLICIES = REPOSITORY / "deploy" / "policies"
@@ -30,7 +31,7 @@ DAY_MS = 86_400_000
 
 
 class PutRecorder(MemoryStore):
-    """A handle that notes each put, and whether it asked for the key to be free."""
+    """A store in memory that records each put, and whether the put was conditional on the key being free."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -46,7 +47,7 @@ class PutRecorder(MemoryStore):
 
 
 def is_allowed(role: str, key: str, *, if_none_match: bool) -> bool:
-    """What IAM answers to a put by that role with both of its policies: an Allow, and no Deny."""
+    """Whether IAM would allow the put with both policies of the role: a statement allows it and none denies it."""
     statements = [
         statement
         for name in (role, f"{role}-creates-only")
@@ -74,7 +75,7 @@ def _applies(statement: dict[str, Any], key: str, *, if_none_match: bool) -> boo
 
 @pytest.fixture(scope="module")
 def lived(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[tuple[str, bool]]]:
-    """What each role put in a life with everything in it: topics, loads, groups, all upkeep, a deletion, `doctor`."""
+    """All puts of each role while a store is used: topics, loads, groups, all maintenance, a deletion, `doctor`."""
     roles = {role: PutRecorder("create-only") for role in ("maintainer", "writer")}
     clock = ManualClock()
     with Engine(roles["maintainer"], clock=clock) as keeper, Engine(roles["writer"], clock=clock) as writer:
@@ -93,9 +94,10 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[tuple[str, 
             for job in (jobs.compact, jobs.retain, jobs.seal, jobs.expire_producers, jobs.clean):
                 assert not job().failures
             keeper.tables.publish("payments", "delta")
-        for _ in range(100):
-            load(writer, "loader-0")
-            keeper.tables.publish("payments", "delta")
+        with writer.producer() as producer:
+            for _ in range(COMMITS_A_CHECKPOINT):
+                producer.produce("payments", ROWS).result()
+                keeper.tables.publish("payments", "delta")
         proof = Declaration("payments", ("account_id",))
         check_exactly_once(keeper, proof, report_folder=tmp_path_factory.mktemp("report"), record=True)
         keeper.admin.add_partitions_to_topic("payments", 3)
@@ -117,21 +119,21 @@ def load(engine: Engine, transactional_id: str) -> None:
 
 @pytest.mark.parametrize("role", ["writer", "maintainer"])
 def test_every_put_of_the_engine_is_allowed(role: str, lived: dict[str, set[tuple[str, bool]]]) -> None:
-    """With both policies attached everything works, sealing too."""
+    """With both policies attached everything works, including sealing."""
     denied = [put for put in lived[role] if not is_allowed(role, put[0], if_none_match=put[1])]
     assert lived[role]
     assert not denied
 
 
 def test_a_writer_overwrites_nothing(lived: dict[str, set[tuple[str, bool]]]) -> None:
-    """Neither does the engine as a writer, nor could anybody with a writer's key."""
+    """The engine as a writer overwrites nothing, and nobody with a writer's key could."""
     assert all(asked for _, asked in lived["writer"])
     for key, _ in lived["writer"] | lived["maintainer"]:
         assert not is_allowed("writer", key, if_none_match=False)
 
 
 def test_a_maintainer_overwrites_entries_alone(lived: dict[str, set[tuple[str, bool]]]) -> None:
-    """Seals are what the engine overwrites, and the hints of tables; a maintainer's key can overwrite nothing else."""
+    """The engine overwrites entries with seals, and tables' hints. A maintainer's key can overwrite nothing else."""
     overwritten = {key for key, asked in lived["maintainer"] if not asked}
     assert {is_overwritten(key) for key in overwritten} == {True}
     assert any(key.endswith("_last_checkpoint") for key in overwritten)
@@ -146,7 +148,7 @@ def is_overwritten(key: str) -> bool:
 @pytest.mark.minio
 @pytest.mark.parametrize("role", ["writer", "maintainer"])
 def test_minio_refuses_the_condition(admin: MinioAdmin, role: str) -> None:
-    """As docs/operations.md says. Once MinIO takes it, its users are to get these policies too."""
+    """MinIO does not know the condition, as docs/operations.md says. Once it does, its users need these policies."""
     policy = json.loads((POLICIES / f"{role}-creates-only.json").read_text())
     with pytest.raises(MinioAdminException, match="invalid condition key 's3:if-none-match'"):
         admin.policy_add(f"{role}-creates-only", policy=policy)
@@ -156,7 +158,7 @@ def test_minio_refuses_the_condition(admin: MinioAdmin, role: str) -> None:
 def test_versioning_keeps_what_a_writer_overwrote(
     admin: MinioAdmin, minio_bucket: S3Bucket, minio_setup: ModuleType
 ) -> None:
-    """On MinIO: `verify` names the entry, the writer's key cannot delete versions, an administrator puts it back."""
+    """`verify` names the overwritten entry. Only an administrator can delete its older version or restore it."""
     root, name = minio_bucket.client(), minio_bucket.name
     root.set_bucket_versioning(name, VersioningConfig(ENABLED))
     keys = {"access_key": minio_bucket.access_key, "secret_key": minio_bucket.secret_key}

@@ -81,12 +81,24 @@ def fresh_bucket(server: S3Server) -> S3Bucket:
     return bucket
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """A test that is marked `spark` gets the process's JVM, before any of its other fixtures."""
+    if isinstance(item, pytest.Function) and item.get_closest_marker("spark") is not None:
+        item.fixturenames[:] = ["spark_jvm", *(name for name in item.fixturenames if name != "spark_jvm")]
+
+
+@pytest.fixture(scope="session")
+def spark_jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The JVM that the Spark sessions of this process share (`tests/jvm.py`)."""
+    with jvm.shared_jvm(tmp_path_factory.mktemp("jvm") / "spark.log"):
+        yield
+
+
 @pytest.fixture(scope="module", autouse=True)
-def java_ends_with_its_tests() -> Iterator[None]:
-    """Whichever test starts a JVM: it serves this module alone."""
+def spark_ends_with_its_tests() -> Iterator[None]:
+    """A Spark session that a test leaves running ends with the module, and so does a JVM that is not the shared one."""
     yield
-    if jvm.is_running():
-        jvm.end()
+    jvm.end_session()
 
 
 @pytest.fixture

@@ -1,11 +1,27 @@
-"""The JVMs of Spark that tests start, and the one that PySpark leaves behind in a test process."""
+"""The one JVM of Spark that a test process starts, and the options of those that its children start.
+
+A session in a new JVM takes some 14 s of processor time until its first job is done; a session in a JVM that has run
+one already takes 1 s. So all tests of a process that are marked `spark` share one JVM (`tests/conftest.py`). Each test
+or package still makes a session of its own: only the JVM outlives it.
+"""
 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+from unittest import mock
+
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaGateway
 
 BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+_shared: list[JavaGateway] = []
 
 
 def be_brief() -> None:
@@ -15,20 +31,69 @@ def be_brief() -> None:
     os.environ.setdefault("SPARK_SUBMIT_OPTS", BRIEF)
 
 
-def is_running() -> bool:
-    """Whether this process has one; PySpark is not imported to find out."""
-    return "pyspark" in sys.modules and sys.modules["pyspark"].SparkContext._gateway is not None
+@contextmanager
+def shared_jvm(log: Path) -> Iterator[None]:
+    """Run one JVM for all sessions of this process until the block ends.
+
+    It brings the jars of S3A, because a session for a folder may be the first one and a session for a bucket a later
+    one. It has no other setting: what a JVM is started with would be a default of every session. Python workers get the
+    environment of this moment, and all that Spark logs goes to `log`, whatever `log_path` a session is given. So a test
+    of credentials in the environment or of a session's log starts its session in a child process.
+    """
+    from pyspark import SparkContext
+
+    end_session()
+    gateway = _start(log)
+    SparkContext._ensure_initialized(gateway=gateway)
+    _shared.append(gateway)
+    try:
+        yield
+    finally:
+        _shared.remove(gateway)
+        end_session()
 
 
-def end() -> None:
-    """End it, and the context in it: one that was started without the S3A jars serves no later test that needs them."""
+def end_session() -> None:
+    """Stop the session that runs in this process, if any, and end its JVM unless that is the shared one."""
+    if "pyspark" not in sys.modules:
+        return
     from pyspark import SparkContext
 
     if SparkContext._active_spark_context is not None:
         SparkContext._active_spark_context.stop()
     gateway = SparkContext._gateway
-    if gateway is not None:
-        gateway.shutdown()
-        gateway.proc.stdin.close()
-        gateway.proc.wait(timeout=30)
-        SparkContext._gateway = SparkContext._jvm = None
+    if gateway is None or gateway in _shared:
+        return
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(timeout=30)
+    SparkContext._gateway = SparkContext._jvm = None
+
+
+def _start(log: Path) -> JavaGateway:
+    from pyspark import SparkConf
+    from pyspark.java_gateway import launch_gateway
+
+    from txn_engine.spark.java import find_java_home
+
+    conf = SparkConf(loadDefaults=False)
+    for name, value in _s3a_jars().items():
+        conf.set(name, value)
+    environment = {"JAVA_HOME": str(find_java_home()), "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", sys.executable)
+    with mock.patch.dict(os.environ, environment), log.open("ab") as said:
+        gateway = launch_gateway(conf, {"stdout": said, "stderr": subprocess.STDOUT})
+    # The jars stay on the class path. As a setting, each session would copy them once more.
+    gateway.jvm.java.lang.System.clearProperty("spark.jars")
+    return gateway
+
+
+def _s3a_jars() -> dict[str, str]:
+    """The jars that set-up has fetched. Set-up goes on without them, and then only the tests of S3A fail."""
+    from txn_engine.spark.errors import SparkSessionError
+    from txn_engine.spark.jars import jar_settings
+
+    try:
+        return jar_settings("s3://none")
+    except SparkSessionError:
+        return {}

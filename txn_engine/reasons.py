@@ -76,6 +76,10 @@ class Reason(StrEnum):
     # --- quality and verification ------------------------------------------------------------------------------
 
     # --- Spark -------------------------------------------------------------------------------------------------
+    NO_CONNECTOR = "no_connector"
+    """Spark has no connector for this kind of store."""
+    NO_CONNECTOR_JARS = "no_connector_jars"
+    """The running Spark session was started without the jars of the store's connector."""
 
     # --- Airflow -----------------------------------------------------------------------------------------------
 

@@ -8,16 +8,22 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 
 import txn_engine
+from storage.s3 import S3Config, S3Store
 from tests.spark.conftest import SCHEMA, load, payments
 from txn_engine.spark import read_topic, register, spark_session, write_topic
 from txn_engine.spark.errors import SparkSessionError
+from txn_engine.spark.hadoop import bucket_options
 from txn_engine.spark.session import SHORT_JOB
+
+AMAZON = S3Config("bucket", access_key="AKIA", secret_key="s3cr3t")
+"""A bucket whose connector has jars, which a session for another store does not bring."""
 
 
 def main(url: str, endpoint: str, log: str) -> None:
-    """Read by the data source, write by `write_topic` and by the sink, and be refused a native read."""
+    """Read by the data source, write by `write_topic` and by the sink; two stores are refused as native reads."""
     with txn_engine.connect(url) as engine:
         for topic in ("payments", "copies", "again"):
             engine.admin.create_topic(topic, partitions=2, schema=SCHEMA, key="account_id")
@@ -36,13 +42,30 @@ def main(url: str, endpoint: str, log: str) -> None:
             topic: engine.scan(topic).to_table(SCHEMA.names).sort_by("trans_id").equals(expected)
             for topic in ("copies", "again")
         }
-        refused = "nothing"
-        try:
-            read_topic(spark, engine, "payments")
-        except SparkSessionError as error:
-            refused = str(error)
-        print(json.dumps({"read": read_rows, "written": written.records, "agree": agree, "refused": refused}))
+        refused = {
+            "az": refusal(lambda: read_topic(spark, engine, "payments")),
+            "s3": refusal(lambda: bucket_options(spark, S3Store(AMAZON))),
+        }
+        hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+        kept = hadoop.get("fs.s3a.bucket.bucket.secret.key")
+        seen = {
+            "read": read_rows,
+            "written": written.records,
+            "agree": agree,
+            "refused": refused,
+            "kept": kept,
+        }
+        print(json.dumps(seen))
         spark.stop()
+
+
+def refusal(read: Callable[[], object]) -> str | None:
+    """The reason for which this session cannot read a store by itself."""
+    try:
+        read()
+    except SparkSessionError as error:
+        return error.reason
+    return None
 
 
 if __name__ == "__main__":

@@ -88,15 +88,14 @@ def balances_of(engine: Engine) -> dict[int, tuple[Decimal, int]]:
 
 
 @pytest.fixture(scope="package", autouse=True)
-def java_ends_with_its_tests() -> Iterator[None]:
-    """The modules of this package share one JVM."""
+def spark_ends_with_its_tests() -> Iterator[None]:
+    """The modules of this package share one session."""
     yield
-    if jvm.is_running():
-        jvm.end()
+    jvm.end_session()
 
 
 @pytest.fixture(scope="package")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(spark_jvm: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Two task slots, and three tries for each task."""
     log = tmp_path_factory.mktemp("spark") / "spark.log"
     session = spark_session("file:///", master="local[2,3]", log_path=log)

@@ -20,8 +20,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 def test_the_data_source_and_writes_need_no_connector(
     azure_container: AzureContainer, tmp_path: Path
 ) -> None:
-    """Rows of committed transactions come by `format("txn_engine")`, go by `write_topic` and by the sink, and read as a
-    scan has them; a native read says in one line what to use instead. No log shows the key.
+    """The data source reads the rows of committed transactions, and `write_topic` and the sink write them. A native
+    read is refused, and so is a bucket whose connector's jars this session does not have; the session keeps no key of
+    it. No log shows the container's key.
     """
     url, log = f"{azure_container.url}/ledger", tmp_path / "spark.log"
     done = subprocess.run(
@@ -34,6 +35,11 @@ def test_the_data_source_and_writes_need_no_connector(
     )
     assert done.returncode == 0, done.stderr[-3000:]
     seen = json.loads(done.stdout)
-    assert "reads no az:// by itself here" in seen.pop("refused")
-    assert seen == {"read": 50, "written": 50, "agree": {"copies": True, "again": True}}
+    assert seen == {
+        "read": 50,
+        "written": 50,
+        "agree": {"copies": True, "again": True},
+        "refused": {"az": "no_connector", "s3": "no_connector_jars"},
+        "kept": None,
+    }
     assert azure_container.key not in log.read_text() + done.stdout + done.stderr

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from tests.conftest import S3Bucket
 from tests.servers import REPOSITORY, SeaweedServer, minio_client
 from txn_engine.errors import InvalidRequestError
-from txn_engine.spark import read_topic, session, spark_session
+from txn_engine.spark import session, spark_session
 from txn_engine.spark.errors import SparkJobError, SparkSessionError, reason
 from txn_engine.spark.java import JavaNotFoundError
 
@@ -95,18 +95,6 @@ def test_the_line_that_says_why() -> None:
     assert reason(ValueError("An error\n: java.io.IOException: disk\n\tat c")) == "java.io.IOException: disk"
     assert reason(ValueError("")) == "ValueError"
     assert "nothing of this run is visible" in str(SparkJobError("x"))
-
-
-@pytest.mark.spark
-def test_a_session_without_the_s3a_jars(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bucket that the running session cannot read is refused with one line that says how to start one that can."""
-    from storage.s3 import S3Config, S3Store
-    from txn_engine.spark.hadoop import bucket_options
-
-    with pytest.raises(SparkSessionError, match="has no S3A jars"):
-        bucket_options(spark, S3Store(S3Config("bucket", access_key="AKIA", secret_key="s3cr3t")))
-    assert spark.sparkContext._jsc.hadoopConfiguration().get("fs.s3a.bucket.bucket.secret.key") is None
-    assert read_topic  # the same call runs behind it
 
 
 def test_a_store_without_a_connector() -> None:

@@ -10,6 +10,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from storage import BucketStore, Hadoop, backend_of
+from txn_engine.reasons import Reason
 from txn_engine.spark.errors import SparkSessionError
 
 
@@ -57,6 +58,7 @@ def _connector(store: BucketStore) -> Hadoop:
             place=store.url,
             expected=f"a store that one of Spark's connectors reads, which {store.backend.name} has none of here",
             action='use spark.read.format("txn_engine") (txn_engine.spark.register(spark)), which needs no connector',
+            reason=Reason.NO_CONNECTOR,
         )
     return store.backend.hadoop
 
@@ -79,4 +81,5 @@ def _check_jars(jvm: Any, hadoop: Any, connector: Hadoop, store: BucketStore) ->
             place=store.url,
             expected="a session made by txn_engine.spark.spark_session(url) with this URL",
             action="stop the session that runs, or start it with txn_engine.spark.jars.jar_settings(url)",
+            reason=Reason.NO_CONNECTOR_JARS,
         ) from error

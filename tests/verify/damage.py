@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
+import pytest
+
+from tests.suite.tiers import in_shard
 from tests.verify.story import Story
 
 Damage = Callable[[Story], str]  # does it, and returns the key that must be named
-KINDS: list[tuple[str, Damage, set[str]]] = []
+Kind = tuple[str, Damage, set[str]]
+KINDS: list[Kind] = []
 
 
 def damage(*codes: str) -> Callable[[Damage], Damage]:
@@ -18,3 +23,27 @@ def damage(*codes: str) -> Callable[[Damage], Damage]:
         return function
 
     return register
+
+
+def one_per_code(kinds: Sequence[Kind] = KINDS) -> list[Any]:
+    """Parameters (damage, codes) of which `make test` tries the first kind of each code, and the shard all."""
+    return _sampled(kinds, lambda codes: codes)
+
+
+def one_per_family(kinds: Sequence[Kind] = KINDS) -> list[Any]:
+    """Parameters (damage, codes) of which `make test` tries one kind of each family, and the shard all.
+
+    A family is the codes with the same first word: all that is said of entries, of snapshots, of data files.
+    """
+    return _sampled(kinds, lambda codes: {code.partition("-")[0] for code in codes})
+
+
+def _sampled(kinds: Sequence[Kind], names_of: Callable[[set[str]], Iterable[str]]) -> list[Any]:
+    seen: set[str] = set()
+    kept = []
+    for name, _, codes in kinds:
+        new = {*names_of(codes)} - seen
+        seen |= new
+        if new:
+            kept.append(name)
+    return in_shard("damage", [pytest.param(do, codes, id=name) for name, do, codes in kinds], keep=kept)

@@ -22,8 +22,9 @@ from storage.memory import MemoryStore
 from storage.store import ObjectInfo, ObjectStore
 from tests.conftest import S3Bucket
 from tests.simulator.runner import run as simulate
+from tests.suite.tiers import in_shard
 from tests.verify import test_damage
-from tests.verify.damage import KINDS, Damage
+from tests.verify.damage import KINDS, Damage, one_per_family
 from tests.verify.raw_ledger import Ledger
 from tests.verify.scale import build
 from tests.verify.story import healthy, open_load
@@ -88,7 +89,7 @@ def test_what_came_is_read(tmp_path: Path) -> None:
     assert second.stats.records > first.stats.records
 
 
-@pytest.mark.parametrize(("do", "codes"), [pytest.param(do, codes, id=name) for name, do, codes in KINDS])
+@pytest.mark.parametrize(("do", "codes"), one_per_family())
 def test_damage_since_the_last_audit_is_found(tmp_path: Path, do: Damage, codes: set[str]) -> None:
     """As an audit of everything finds it; and what was kept stays, so that it is found the next time, too."""
     story = healthy()
@@ -100,9 +101,13 @@ def test_damage_since_the_last_audit_is_found(tmp_path: Path, do: Damage, codes:
 
 @pytest.mark.parametrize(
     "workload",
-    ["bank", "compacted", "fork", "hanging", "lives", "pipeline", "remade", "resets", "seals", "upkeep"],
+    in_shard(
+        "damage",
+        ["bank", "compacted", "fork", "hanging", "lives", "pipeline", "remade", "resets", "seals", "upkeep"],
+        keep=["bank"],
+    ),
 )
-@pytest.mark.parametrize("seed", [3, 4])
+@pytest.mark.parametrize("seed", in_shard("damage", [3, 4], keep=[3]))
 def test_at_any_time_of_a_run(tmp_path: Path, workload: str, seed: int) -> None:
     """A store as it was at some moments of a simulated run, faults and all: each audit goes on from the one before."""
     landed = simulate(workload, seed).landed
@@ -150,13 +155,14 @@ def _grown() -> Ledger:
     return story.ledger
 
 
-def test_an_audit_that_was_ended_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wherever it is ended, the next one says what one of everything says."""
+@pytest.mark.parametrize("every", in_shard("damage", [1, 17], keep=[17]))
+def test_an_audit_that_was_ended_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int) -> None:
+    """After whichever call an audit is ended, the next audit reports what an audit of everything reports."""
     monkeypatch.setattr(audit_folder.AuditFolder, "is_time_to_save", lambda _: True)
     monkeypatch.setattr("txn_engine.verify.partition_audit._PROGRESS_EVERY", 1)
     store = _grown().store
     went_on = 0
-    for calls in range(1, 400):
+    for calls in range(1, 400, every):
         folder = tmp_path / str(calls)
         dying = _Dying(store, calls)
         try:
@@ -168,7 +174,7 @@ def test_an_audit_that_was_ended_goes_on(tmp_path: Path, monkeypatch: pytest.Mon
         if ended:
             break
     assert ended
-    assert went_on > calls // 2
+    assert went_on > calls // every // 2
 
 
 def test_what_was_kept_is_believed_only_whole(tmp_path: Path) -> None:
@@ -264,7 +270,9 @@ def _tell(store: ObjectStore, processes: int) -> tuple[object, ...]:
     return report.findings, report.stats.partitions, report.stats.objects, report.stats.bytes
 
 
-@pytest.mark.parametrize("damage", ["nothing", "entry", "file", "swapped"])
+@pytest.mark.parametrize(
+    "damage", in_shard("damage", ["nothing", "entry", "file", "swapped"], keep=["entry"])
+)
 def test_processes_find_what_threads_find(
     tmp_path: Path, many: Path, damage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -390,7 +398,7 @@ def _shelf(number: int) -> ObjectStore:
     return _SHELVES[number]
 
 
-@pytest.mark.parametrize(("do", "codes"), [pytest.param(do, codes, id=name) for name, do, codes in KINDS])
+@pytest.mark.parametrize(("do", "codes"), one_per_family())
 def test_partitions_that_are_audited_elsewhere(do: Damage, codes: set[str]) -> None:
     """Each damage is found as here, and what was looked at is counted the same."""
     story = healthy()
@@ -404,7 +412,9 @@ def test_partitions_that_are_audited_elsewhere(do: Damage, codes: set[str]) -> N
     assert there.replay.pending == here.replay.pending
 
 
-@pytest.mark.parametrize("workload", ["bank", "compacted", "pipeline", "seals", "upkeep"])
+@pytest.mark.parametrize(
+    "workload", in_shard("damage", ["bank", "compacted", "pipeline", "seals", "upkeep"], keep=["bank"])
+)
 def test_stores_of_runs_that_are_audited_elsewhere(workload: str) -> None:
     """At some moments of a simulated run."""
     landed = simulate(workload, 5).landed

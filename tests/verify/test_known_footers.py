@@ -13,6 +13,7 @@ import pytest
 from storage import LARGE, encode_parquet
 from storage.memory import MemoryStore
 from tests.fuzz.sealing import parquet_object, resealed, taken_apart
+from tests.suite.tiers import in_shard
 from tests.verify.raw_ledger import PAYMENTS, Ledger, encode_records, schema_of
 from txn_engine.verify import data_file_audit, log_walk
 from txn_engine.verify.data_file_audit import FileDecoder, RecordSchema
@@ -94,13 +95,16 @@ def is_cut(data: bytes) -> bool:
         pytest.param([noted("a", "b"), noted("a", "bc")], noted("x" * 70, None), id="file of a known form"),
     ],
 )
-def test_a_changed_byte_is_judged_as_if_nothing_were_known(before: list[bytes], data: bytes) -> None:
-    """Each byte of an object changed in turn, its checksum right again: known footers change no finding."""
+@pytest.mark.parametrize("every", in_shard("damage", [1, 31], keep=[31]))
+def test_a_changed_byte_is_judged_as_if_nothing_were_known(
+    before: list[bytes], data: bytes, every: int
+) -> None:
+    """Known footers change no finding about an object with a changed byte and the right checksum."""
     with nothing_known():
         for each in (*before, *before):
             found(each)
         assert is_cut(data)
-        for at in range(4, len(data) - 4):
+        for at in range(4, len(data) - 4, every):
             for mask in (1, 2, 0x80):
                 changed = bytearray(data)
                 changed[at] ^= mask

@@ -12,7 +12,7 @@ import pytest
 from storage.memory import MemoryStore
 from storage.store import ObjectInfo
 from tests.verify import test_damage
-from tests.verify.damage import KINDS, Damage
+from tests.verify.damage import KINDS, Damage, one_per_code
 from tests.verify.raw_ledger import Ledger, marker
 from tests.verify.story import Story, healthy
 from txn_engine.verify import raw_object, verify_store
@@ -91,7 +91,7 @@ def read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("read_in_parts")
-@pytest.mark.parametrize(("do", "codes"), [pytest.param(do, codes, id=name) for name, do, codes in FILES])
+@pytest.mark.parametrize(("do", "codes"), one_per_code(FILES))
 def test_damage_is_named_in_an_object_read_in_parts(do: Damage, codes: set[str]) -> None:
     """As in one that is read whole."""
     story = healthy()

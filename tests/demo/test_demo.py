@@ -20,6 +20,7 @@ from pyiceberg.table import StaticTable
 
 import txn_engine
 from tests.demo import small_input
+from txn_engine.demo import sample
 from txn_engine.protocol.hashing import murmur2
 
 REPO = Path(__file__).resolve().parents[2]
@@ -132,15 +133,15 @@ def test_the_store_holds_what_the_outcome_says(finished: Finished) -> None:
     assert found == expected
 
 
-def test_a_second_run_on_the_store_is_refused(finished: Finished) -> None:
-    """A second run prints one line, exits with 1 and creates neither an object nor a folder."""
-    before = sorted(finished.folder.rglob("*"))
-    second = run(finished.folder, "--url", finished.url)
-    assert second.returncode == 1
-    assert second.stderr.count("\n") == 1
-    assert "payments" in second.stderr
-    assert second.stdout == ""
-    assert sorted(finished.folder.rglob("*")) == before
+@pytest.mark.shard("machine")
+def test_the_demo_brings_its_own_payments(tmp_path: Path) -> None:
+    """Without a file and a store the demo loads its own sample into a store in a new folder."""
+    process = run(tmp_path, "--json")
+    assert process.returncode == 0, process.stderr
+    outcome = json.loads(process.stdout)
+    assert (outcome["ok"], outcome["unexpected"]) == (True, [])
+    assert outcome["rows"]["in"] == outcome["rows"]["committed"] == sample.ROWS
+    assert [path.name for path in tmp_path.iterdir()] == ["txn-engine-demo"]
 
 
 @pytest.mark.shard("machine")

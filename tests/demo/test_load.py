@@ -79,6 +79,7 @@ def order(day: Day, **more: object) -> dict[str, object]:
     }  # fmt: skip
 
 
+@pytest.mark.shard("machine")
 def test_the_whole_load_with_its_accidents(scene: Scene) -> None:
     """One loader killed, one fenced, one batch sent twice, one abort: in the end every row is there once."""
     load = scene.load()
@@ -106,6 +107,7 @@ def test_the_whole_load_with_its_accidents(scene: Scene) -> None:
     assert scene.engine.admin.verify().ok
 
 
+@pytest.mark.shard("machine")
 def test_a_zombie_learns_that_it_has_a_successor(scene: Scene) -> None:
     """Stopped between its writes and its commit, it is fenced when it wakes, and nothing of it is ever read."""
     day = scene.days[0]
@@ -136,6 +138,7 @@ def test_a_loader_asks_whether_its_day_was_committed_before(scene: Scene) -> Non
     assert scene.rows() == scene.days[0].rows
 
 
+@pytest.mark.shard("machine")
 def test_a_killed_loader_holds_readers_until_the_sweep(scene: Scene) -> None:
     """Its transaction stays open until it times out; then it is aborted, and its id can load the day."""
     dead = scene.loader("one", timeout_ms=1)

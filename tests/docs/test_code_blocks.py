@@ -19,6 +19,7 @@ from tests.dags.airflow_home import make_database
 from tests.docs import configs_page, operators_page
 from tests.docs.test_references import tracked
 from tests.servers import REPOSITORY
+from tests.suite.tiers import in_shard
 from txn_engine.cli.main import cli
 from txn_engine.engine import connect
 from txn_engine.loading import DEAD_LETTERS
@@ -117,8 +118,9 @@ def test_readme_spark(store_url: str) -> None:
 
 
 @pytest.mark.spark
-def test_spark_page(store_url: str, tmp_path: Path) -> None:
-    """All blocks run: the batch, files, checks, and each stream twice over the same records, which it copies once."""
+@pytest.mark.parametrize("times", in_shard("machine", [1, 2], keep=[1]))
+def test_spark_page(store_url: str, tmp_path: Path, times: int) -> None:
+    """All blocks run: the batch, files and checks. A stream that runs twice copies each record once."""
     with connect(store_url) as engine:
         for topic in ("payments", "copies", "narrow"):
             engine.admin.create_topic(topic, partitions=2, schema=PAYMENTS, key="account_id")
@@ -137,7 +139,7 @@ def test_spark_page(store_url: str, tmp_path: Path) -> None:
         )
     ):
         names["checkpoint"] = str(tmp_path / f"checkpoint-{number}")
-        for _ in range(2):
+        for _ in range(times):
             run_block(code, store_url, names)
         with connect(store_url) as engine:
             assert sorted(engine.scan("copies").to_table().column("account_id").to_pylist()) == copied

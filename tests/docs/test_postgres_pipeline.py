@@ -1,4 +1,7 @@
-"""docs/POSTGRES_PIPELINE.md from top to bottom, as a newcomer does it; a run of the DAG in place of each *Trigger*."""
+"""docs/POSTGRES_PIPELINE.md works from top to bottom. A run of the DAG replaces each *Trigger*.
+
+`make test` runs the DAG in tests/blocks/test_examples.py, and checks the commands in tests/deploy/test_commands.py.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from tests.live.postgres import postgres_binaries
 from txn_engine import connect
 from txn_engine_airflow.standalone.command_line import environment_file
 
-pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow, pytest.mark.shard("machine")]
 
 PAGE = "docs/POSTGRES_PIPELINE.md"
 DAG_ID = "example_txn_postgres"
@@ -32,7 +35,7 @@ EXAMPLES = REPO / "plugins" / "txn_engine_airflow" / "example_dags"
 
 @pytest.fixture
 def checkout(tmp_path: Path, store_url: str) -> Iterator[Path]:
-    """A checkout in which `make postgres` and `make airflow` run, as far as a shell can see."""
+    """A checkout that looks to a shell as if `make postgres` and `make airflow` were running in it."""
     if postgres_binaries() is None:
         missing_server("no Postgres: install Debian's `postgresql`, or run .ci/setup-debian")
     (tmp_path / ".cache" / "standalone").mkdir(parents=True)
@@ -46,7 +49,7 @@ def checkout(tmp_path: Path, store_url: str) -> Iterator[Path]:
 
 @contextmanager
 def make_postgres(environment: Path) -> Iterator[None]:
-    """What `make postgres` runs, until Ctrl-C."""
+    """Run what `make postgres` runs, until Ctrl-C."""
     command = [sys.executable, "-m", "tests.live.postgres", "--environment", environment]
     with subprocess.Popen(command, cwd=REPO, stdout=subprocess.PIPE, text=True) as server:
         try:
@@ -63,13 +66,13 @@ def make_postgres(environment: Path) -> Iterator[None]:
 
 
 class Terminal:
-    """A shell in the checkout: each block after `first`, in an environment without another store's names."""
+    """A shell in the checkout that runs each block after `first`, without the variables of another store."""
 
     def __init__(self, checkout: Path, first: str) -> None:
         self._checkout, self._first = checkout, first
 
     def run(self, block: str) -> str:
-        """What it printed; each of its commands must succeed."""
+        """Run a block whose commands must all succeed, and return what it printed."""
         environment = {name: value for name, value in os.environ.items() if name != "TXN_ENGINE_URL"}
         done = subprocess.run(
             ["bash", "-ec", f"{self._first}\n{block}"],
@@ -84,13 +87,13 @@ class Terminal:
         return done.stdout
 
     def variables(self) -> dict[str, str]:
-        """What the first block leaves in the environment."""
+        """The environment after the first block."""
         code = "import json, os; print(json.dumps(dict(os.environ)))"
         return dict(json.loads(self.run(f"python -c '{code}'").splitlines()[-1]))
 
 
 def trigger() -> None:
-    """Run the DAG to its end, as the Airflow of the second terminal does."""
+    """Run the DAG to its end, as the Airflow in the second terminal does."""
     from airflow.dag_processing.dagbag import DagBag
 
     run: Any = DagBag(dag_folder=EXAMPLES / f"{DAG_ID}.py").dags[DAG_ID].test()
@@ -98,7 +101,7 @@ def trigger() -> None:
 
 
 def test_from_top_to_bottom(checkout: Path, store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sums differ by the dead letters, and once these are mended and replayed they do not."""
+    """The sums differ by the dead letters. Once the letters are repaired and replayed, the sums are equal."""
     make_database()
     use_bundle(EXAMPLES, monkeypatch)
     postgres, airflow, first, listed, repair, replay, verify = blocks(PAGE, "sh")

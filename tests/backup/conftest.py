@@ -1,4 +1,4 @@
-"""A store with few internal partitions, a place for its backups, and what tests do with them."""
+"""A store with few internal partitions, a place for its backups, and helpers of the tests."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def fresh_store() -> MemoryStore:
 
 
 def set_up(store: ObjectStore) -> None:
-    """Two partitions of each internal topic: a test opens a store many times."""
+    """Set the store up with two partitions of each internal topic, because tests open a store many times."""
     counts = {TRANSACTION_STATE_TOPIC: 2, CONSUMER_OFFSETS_TOPIC: 2}
     config = StoreConfig(f"{next(_STORES):032x}", 0, {"tested": True}, internal_partitions=counts)
     create_store_config(Objects(store, no_pause), config)
@@ -77,7 +77,7 @@ def payments(*accounts: int) -> pa.Table:
 
 
 def begun(engine: Engine, transactional_id: str | None = None, run_id: str | None = None) -> Producer:
-    """A transaction of this id whose markers nobody writes."""
+    """A producer with an open transaction. Nobody writes the markers of its transactions."""
     name = transactional_id or f"load-{next(_PRODUCERS)}"
     producer = engine.producer(transactional_id=name, markers="deferred")
     producer.init_transactions()
@@ -90,7 +90,7 @@ def write(producer: Producer, *accounts: int, partition: int = 0, topic: str = "
 
 
 def load(engine: Engine, run_id: str, *accounts: int, transactional_id: str = "loader") -> None:
-    """One committed run, with these payments in both partitions."""
+    """Commit one run with these payments in both partitions."""
     with engine.producer(transactional_id=transactional_id) as producer:
         producer.init_transactions()
         with producer.transaction(run_id=run_id):
@@ -109,13 +109,13 @@ def accounts_in(engine: Engine, topic: str = "payments") -> list[int]:
 
 
 def places_in(engine: Engine, topic: str = "payments") -> list[tuple[int, int, int]]:
-    """Partition, offset and account of each record."""
+    """The partition, offset and account of each record."""
     table = engine.scan(topic).to_table(["_partition", "_offset", "account_id"])
     return sorted(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
 
 def restored(place: ObjectStore, clock: ManualClock, number: int | None = None) -> Engine:
-    """An engine on what is restored of the place; nothing is wrong there."""
+    """An engine on a restored copy, in which `verify` finds nothing."""
     target = fresh_store()
     restore(place, target, number=number, clock=clock)
     engine = opened(target, clock)

@@ -164,7 +164,7 @@ def test_the_next_restore_goes_on_where_one_was_cut_off(
 
 
 def test_two_restores_at_once_make_one_store(lived: Engine, place: MemoryStore, clock: ManualClock) -> None:
-    """The second begins when the first has begun its last log, and overtakes it."""
+    """The second restore begins while the first one begins its last log, and finishes first."""
     lived.backup(place)
     target = fresh_store()
     others: list[str] = []
@@ -181,9 +181,10 @@ def test_two_restores_at_once_make_one_store(lived: Engine, place: MemoryStore, 
 
 
 @pytest.mark.parametrize("who_is_first", ["set up", "restore"])
-def test_of_a_restore_and_a_store_that_is_set_up_one_has_the_place(
+def test_a_restore_and_a_new_store_race_for_a_place(
     lived: Engine, place: MemoryStore, clock: ManualClock, who_is_first: str
 ) -> None:
+    """Exactly one of the two gets the place."""
     lived.backup(place)
     name = fresh_store().url.removeprefix("memory://")
     target = open_store(f"memory://{name}")
@@ -210,7 +211,8 @@ def test_of_a_restore_and_a_store_that_is_set_up_one_has_the_place(
             assert accounts_in(engine) == [1, 1, 2, 2, 3, 3]
 
 
-def test_a_backup_that_fails_lets_go_of_its_cut(lived: Engine, place: MemoryStore) -> None:
+def test_a_failed_backup_deletes_its_cut(lived: Engine, place: MemoryStore) -> None:
+    """So does the next backup with the cut that an earlier backup made. A cut that the caller named stays."""
     refuse = FaultyStore(place, decide=lambda operation, key, _: "before" if "/data/" in key else None)
     with pytest.raises(TxnEngineError):
         lived.backup(refuse)
@@ -225,7 +227,8 @@ def test_a_backup_that_fails_lets_go_of_its_cut(lived: Engine, place: MemoryStor
     assert [cut.number for cut in lived.cuts()] == [third.cut, fourth.cut]
 
 
-def test_a_store_that_says_that_it_stored_and_did_not_is_found_out(lived: Engine, place: MemoryStore) -> None:
+def test_a_write_that_the_store_lost_is_detected(lived: Engine, place: MemoryStore) -> None:
+    """The store confirmed a write and does not have the object: the backup fails and is not listed."""
     lies = FaultyStore(place, decide=lambda operation, key, _: "lost" if "/data/" in key else None)
     with refused(Reason.WRITE_LOST, CorruptObjectError):
         lived.backup(lies)

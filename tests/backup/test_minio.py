@@ -1,4 +1,4 @@
-"""Backups on a real S3 server, from one bucket to another, by users who have the policies and nothing else."""
+"""Backups on a real S3 server, from one bucket to another, by users with nothing but the documented policies."""
 
 from __future__ import annotations
 
@@ -50,6 +50,7 @@ def ledger(minio_bucket: S3Bucket) -> Iterator[Engine]:
 
 
 def test_from_bucket_to_bucket(ledger: Engine, minio_server: MinioServer) -> None:
+    """Two backups into a bucket of their own, restored into a third bucket."""
     backups, target = fresh_bucket(minio_server), fresh_bucket(minio_server)
     first = ledger.backup(store_in(backups))
     load(ledger, "two", 3)
@@ -64,7 +65,7 @@ def test_from_bucket_to_bucket(ledger: Engine, minio_server: MinioServer) -> Non
 
 
 def user_with(roles: tuple[tuple[str, S3Bucket], ...], admin: MinioAdmin, minio_setup) -> S3Bucket:
-    """Somebody who has these policies on these buckets, and nothing else."""
+    """A user with these policies on these buckets, and no other rights."""
     key, secret = f"keeper-{secrets.token_hex(4)}", secrets.token_hex(16)
     statements = [
         each for role, bucket in roles for each in minio_setup.policy_of(role, bucket.name)["Statement"]
@@ -80,7 +81,7 @@ def user_with(roles: tuple[tuple[str, S3Bucket], ...], admin: MinioAdmin, minio_
 def test_who_backs_up_deletes_nothing(
     ledger: Engine, minio_bucket: S3Bucket, minio_server: MinioServer, admin: MinioAdmin, minio_setup
 ) -> None:
-    """A maintainer of the ledger, and of the bucket that a restore fills, with `backups` on that of the backups."""
+    """The role `backups` on the bucket of the backups suffices for backups, checks and restores, and cannot delete."""
     backups, target = fresh_bucket(minio_server), fresh_bucket(minio_server)
     roles = (("maintainer", minio_bucket), ("maintainer", target), ("backups", backups))
     user = user_with(roles, admin, minio_setup)
@@ -104,7 +105,7 @@ def test_who_backs_up_deletes_nothing(
 def test_who_prunes_makes_no_backup(
     ledger: Engine, minio_server: MinioServer, admin: MinioAdmin, minio_setup
 ) -> None:
-    """`pruner` on the bucket of the backups is all that it takes; the next backup goes into a folder of its own."""
+    """The role `pruner` on the bucket of the backups suffices for pruning. Later backups use a new folder."""
     backups, target = fresh_bucket(minio_server), fresh_bucket(minio_server)
     user = user_with((("pruner", backups),), admin, minio_setup)
     ledger.backup(store_in(backups))

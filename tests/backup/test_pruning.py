@@ -1,4 +1,4 @@
-"""Old backups are removed, with what no other one needs; whatever happens meanwhile, one that stays is whole."""
+"""Old backups are removed with the objects that no other backup needs, and every kept backup stays whole."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def keep(place: ObjectStore, count: int, clock: ManualClock, **more: bool) -> Pr
 
 
 def check_all(place: ObjectStore, clock: ManualClock, expected: dict[int, list[int]]) -> None:
-    """These backups are there, and no others; each is whole, and restores to its records."""
+    """The place has exactly these backups. Each is whole and restores to its records."""
     found, damaged = backups(place)
     assert ([each.number for each in found], damaged) == (sorted(expected), [])
     for number, accounts in expected.items():
@@ -55,7 +55,7 @@ def check_all(place: ObjectStore, clock: ManualClock, expected: dict[int, list[i
 
 
 def needed_in(place: ObjectStore) -> set[str]:
-    """The keys of all that the place's backups need."""
+    """The keys of all objects that the place's backups need."""
     read = FaultyStore(place)
     for each in backups(place)[0]:
         check_backup(read, each.number)
@@ -64,7 +64,7 @@ def needed_in(place: ObjectStore) -> set[str]:
 
 @pytest.fixture
 def lived(engine: Engine, place: MemoryStore, clock: ManualClock) -> Engine:
-    """Backups 0, 1 of small files, 2 and 3 of one that was made of them, 3 with a file more; a day apart."""
+    """Four backups, a day apart: 0 and 1 of small files, 2 and 3 after compaction, 3 with one more file."""
     for number in range(4):
         if number == 2:
             engine.maintenance.compact(policy=MERGE)
@@ -79,7 +79,9 @@ EXPECTED = {0: [0, 0], 1: [0, 0, 1, 1], 2: [0, 0, 1, 1], 3: [0, 0, 1, 1, 3, 3]}
 
 
 def test_what_stays_and_what_goes(lived: Engine, place: MemoryStore, clock: ManualClock) -> None:
-    """Said before it is done; nothing is left that no backup needs; the next backup copies what is new alone."""
+    """A dry run tells what a prune would remove. A prune leaves no unneeded object, and later backups copy only new
+    files.
+    """
     before = contents(place)
     told = prune(place, keep=2, clock=clock)
     assert contents(place) == before
@@ -117,7 +119,10 @@ def test_what_stays_and_what_goes(lived: Engine, place: MemoryStore, clock: Manu
     ],
 )
 @pytest.mark.usefixtures("lived")
-def test_which_stay(place: MemoryStore, clock: ManualClock, which: dict[str, int], stay: list[int]) -> None:
+def test_which_backups_stay(
+    place: MemoryStore, clock: ManualClock, which: dict[str, int], stay: list[int]
+) -> None:
+    """By count, by age or by both. The newest backup always stays."""
     told = prune(place, clock=clock, **which)  # type: ignore[arg-type]
     assert [each.number for each in told.kept] == stay
 
@@ -125,14 +130,17 @@ def test_which_stay(place: MemoryStore, clock: ManualClock, which: dict[str, int
 @pytest.mark.parametrize("which", [{}, {"keep": 0}, {"keep": True}, {"older_than_ms": -1}, {"keep": "1"}])
 @pytest.mark.usefixtures("lived")
 def test_wrong_calls(place: MemoryStore, which: dict[str, int]) -> None:
+    """Without a rule, with a rule of a wrong type, or where there are no backups."""
     with pytest.raises(InvalidRequestError):
         prune(place, execute=True, **which)  # type: ignore[arg-type]
     with refused(Reason.NO_BACKUPS):
         prune(fresh_store(), keep=1)
 
 
-def test_what_was_cut_off_goes_too(lived: Engine, place: MemoryStore, clock: ManualClock) -> None:
-    """Not what is somebody else's."""
+def test_leftovers_of_an_interrupted_backup_are_removed(
+    lived: Engine, place: MemoryStore, clock: ManualClock
+) -> None:
+    """Objects that do not belong to backups stay."""
     load(lived, "late", 7)
     failing = FaultyStore(place, decide=lambda operation, key, _: "before" if "backups/" in key else None)
     failing.decide = lambda operation, key, _: (
@@ -326,10 +334,10 @@ def test_a_delete_that_comes_late(lived: Engine, place: MemoryStore, clock: Manu
 # --- damage, and programs of before -----------------------------------------------------------------------
 
 
-def test_what_is_damaged_stops_it_before_anything_is_removed(
+def test_damage_stops_a_prune_before_it_removes_anything(
     lived: Engine, place: MemoryStore, clock: ManualClock
 ) -> None:
-    """Each object that a backup needs which stays; a manifest; and the way out."""
+    """A missing object of a kept backup, or a damaged manifest. A new backup and `keep=1` are the way out."""
     whole = contents(place)
     for key in sorted(needed_in(place)):
         if key == "backup.json":
@@ -353,8 +361,8 @@ def test_what_is_damaged_stops_it_before_anything_is_removed(
     check_all(place, clock, {4: EXPECTED[3]})
 
 
-def test_a_backup_by_a_program_of_before(lived: Engine, place: MemoryStore, clock: ManualClock) -> None:
-    """One that knows of no removal is as good as any, until there was one."""
+def test_a_backup_by_an_older_program(lived: Engine, place: MemoryStore, clock: ManualClock) -> None:
+    """A backup by a program that does not know removals counts until there was a removal."""
     for number in range(4):
         manifest = next(each for each in backups(place)[0] if each.number == number)
         held = {**encoded_manifest(manifest), "write_id": "x"}
@@ -373,10 +381,10 @@ def test_a_backup_by_a_program_of_before(lived: Engine, place: MemoryStore, cloc
     assert (made.counts.new_files, check.damaged) == (made.counts.files, ())
 
 
-def test_a_manifest_of_generations_is_not_believed(
+def test_a_manifest_with_wrong_generations_is_refused(
     lived: Engine, place: MemoryStore, clock: ManualClock
 ) -> None:
-    """One that checks itself and says what no writer does."""
+    """The manifest has a right checksum and says what no writer writes."""
     keep(place, 1, clock)
     load(lived, "late", 7)
     made = lived.backup(place)

@@ -1,4 +1,4 @@
-"""What cannot be backed up or restored: one error that says so, and nothing half done."""
+"""A backup or a restore that is refused raises one clear error and leaves nothing half done."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def flipped(data: bytes) -> bytes:
     return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
 
 
-def test_only_what_is_new_is_copied(engine: Engine, place: MemoryStore, clock: ManualClock) -> None:
+def test_only_new_files_are_copied(engine: Engine, place: MemoryStore, clock: ManualClock) -> None:
+    """A backup copies the files that no earlier backup has."""
     load(engine, "one", 1)
     first = engine.backup(place)
     assert (first.counts.new_files, first.counts.files) == (2, 2)
@@ -67,6 +68,7 @@ def test_only_what_is_new_is_copied(engine: Engine, place: MemoryStore, clock: M
 def test_every_damaged_object_is_named_and_refuses_the_restore(
     engine: Engine, place: MemoryStore, clock: ManualClock
 ) -> None:
+    """Each object, with a changed byte, cut short or missing: the restore fails, and a check names the object."""
     load(engine, "one", 1)
     consumer = engine.consumer(group_id="sums")
     consumer.subscribe(["payments"])
@@ -96,7 +98,8 @@ def test_every_damaged_object_is_named_and_refuses_the_restore(
         assert accounts_in(again) == [1, 1]
 
 
-def test_only_an_empty_place_is_restored_into(engine: Engine, place: MemoryStore, clock: ManualClock) -> None:
+def test_a_restore_needs_an_empty_place(engine: Engine, place: MemoryStore, clock: ManualClock) -> None:
+    """Nothing is written where a store or a part of one is. Files of others do not matter."""
     load(engine, "one", 1)
     engine.backup(place)
     load(engine, "two", 2)
@@ -127,9 +130,10 @@ def test_only_an_empty_place_is_restored_into(engine: Engine, place: MemoryStore
         restore(place, foreign, clock=clock)
 
 
-def test_a_restore_that_was_begun_is_gone_on_with_as_it_was_begun(
+def test_an_interrupted_restore_goes_on_with_its_own_backup(
     engine: Engine, place: MemoryStore, clock: ManualClock
 ) -> None:
+    """Another backup of the same place, and backups of another place, are refused there."""
     load(engine, "one", 1)
     engine.backup(place)
     load(engine, "two", 2)
@@ -148,9 +152,10 @@ def test_a_restore_that_was_begun_is_gone_on_with_as_it_was_begun(
         assert accounts_in(again) == [1, 1]
 
 
-def test_what_stands_in_a_restored_log_already_must_be_what_belongs_there(
+def test_a_restore_that_goes_on_checks_what_is_there(
     engine: Engine, place: MemoryStore, clock: ManualClock
 ) -> None:
+    """A strange snapshot or entry in the restored log is damage."""
     load(engine, "one", 1)
     engine.backup(place)
     target = fresh_store()
@@ -184,12 +189,14 @@ def test_what_stands_in_a_restored_log_already_must_be_what_belongs_there(
 def test_wrong_calls(
     engine: Engine, place: MemoryStore, make: Callable[[Engine, MemoryStore], object], reason: Reason
 ) -> None:
+    """Each wrong call has its reason, and no backup begins."""
     with refused(reason):
         make(engine, place)
     assert not set(keys(place)) - {PLACE_KEY}
 
 
-def test_a_place_is_one_stores(engine: Engine, place: MemoryStore, clock: ManualClock) -> None:
+def test_a_place_belongs_to_one_store(engine: Engine, place: MemoryStore, clock: ManualClock) -> None:
+    """Another store's backup into this place, or into a store, is refused."""
     engine.backup(place)
     with refused(Reason.BACKUP_NOT_FOUND):
         restore(place, fresh_store(), number=3, clock=clock)
@@ -205,9 +212,10 @@ def test_a_place_is_one_stores(engine: Engine, place: MemoryStore, clock: Manual
             another.backup(fresh_store(), cut=5)
 
 
-def test_a_backup_that_was_cut_off_cannot_be_restored(
+def test_an_interrupted_backup_cannot_be_restored(
     engine: Engine, place: MemoryStore, clock: ManualClock
 ) -> None:
+    """A backup without a manifest is not a backup."""
     engine.backup(place)
     place.delete(manifest_key(0))
     with refused(Reason.BACKUP_NOT_FOUND):
@@ -215,7 +223,9 @@ def test_a_backup_that_was_cut_off_cannot_be_restored(
 
 
 def test_a_cut_that_is_too_old(engine: Engine, place: MemoryStore, clock: ManualClock) -> None:
-    """What tells which runs are inside is sealed: refused, rather than a run that is done again or never."""
+    """The entries that tell which runs are inside are sealed. The backup is refused, because a run could be lost or
+    repeated.
+    """
     hanging = begun(engine)
     write(hanging, 7, partition=0)
     load(engine, "outside", 1)
@@ -236,8 +246,10 @@ def test_a_cut_that_is_too_old(engine: Engine, place: MemoryStore, clock: Manual
         assert accounts_in(again) == [0, 0, 1, 1, 1, 1, 2, 2]
 
 
-def test_a_manifest_is_not_believed(engine: Engine, place: MemoryStore, clock: ManualClock) -> None:
-    """One that checks itself and says what no writer does."""
+def test_a_manifest_that_no_writer_writes_is_refused(
+    engine: Engine, place: MemoryStore, clock: ManualClock
+) -> None:
+    """The manifest has a right checksum. A restore from it writes nothing."""
     load(engine, "one", 1)
     manifest = engine.backup(place)
     held = encoded_manifest(manifest)
@@ -272,9 +284,10 @@ def test_a_manifest_is_not_believed(engine: Engine, place: MemoryStore, clock: M
         restore(place, fresh_store(), clock=clock)
 
 
-def test_a_topic_that_was_made_again_since_the_cut(
+def test_a_topic_that_was_created_again_after_the_cut(
     engine: Engine, place: MemoryStore, clock: ManualClock
 ) -> None:
+    """It is backed up as it was at the cut, as long as its files exist. Then the cut is refused."""
     load(engine, "one", 1)
     cut = engine.cut()
     engine.admin.delete_topic("payments")
@@ -293,8 +306,8 @@ def test_a_topic_that_was_made_again_since_the_cut(
     assert backups(elsewhere) == ([], [])
 
 
-def test_what_is_damaged_of_a_deleted_topic_is_not_called_gone(engine: Engine, place: MemoryStore) -> None:
-    """Within its 24 hours all of it is there: in the store, and in a place where a backup was cut off."""
+def test_damage_in_a_deleted_topic_is_reported_as_damage(engine: Engine, place: MemoryStore) -> None:
+    """A deleted topic's files exist for 24 hours. A damaged one is not reported as deleted."""
     load(engine, "one", 1)
     cut = engine.cut()
     key = next(key for key in keys(engine.store) if "/data/" in key)
@@ -309,8 +322,10 @@ def test_what_is_damaged_of_a_deleted_topic_is_not_called_gone(engine: Engine, p
         engine.backup(place, cut=cut.number)
 
 
-def test_a_file_that_was_erased_is_missed_once(engine: Engine, place: MemoryStore) -> None:
-    """Where the erasure is gone from the store, all that it took is listed as before: a backup comes to an end."""
+def test_a_missing_erasure_does_not_loop(engine: Engine, place: MemoryStore) -> None:
+    """If the erasure is gone from the store, the log lists the erased file again. The backup fails, and does not retry
+    for ever.
+    """
     load(engine, "one", 1, 2)
     cut = engine.cut()
     engine.erase("payments", "account_id = 1", execute=True)
@@ -320,9 +335,10 @@ def test_a_file_that_was_erased_is_missed_once(engine: Engine, place: MemoryStor
     assert backups(place) == ([], [])
 
 
-def test_damage_in_an_earlier_backup_stops_no_later_one(
+def test_damage_in_an_earlier_backup_does_not_stop_the_next_one(
     engine: Engine, place: MemoryStore, clock: ManualClock
 ) -> None:
+    """The next backup does not rely on the damaged one, and copies what it needs."""
     load(engine, "one", 1)
     first = engine.backup(place)
     load(engine, "two", 2)
@@ -344,7 +360,7 @@ def test_damage_in_an_earlier_backup_stops_no_later_one(
 
 
 def test_a_cut_of_other_internal_partitions(engine: Engine, place: MemoryStore, clock: ManualClock) -> None:
-    """One that checks itself and says what no writer does: a restored store would have fewer logs of ids."""
+    """The cut has a right checksum and says what no writer writes. A store restored from it would lack logs."""
     cut = engine.cut()
     held = encoded_cut(cut, cut.number, cut.store_id)
     engine.store.put(cut_key(cut.number, Part.CUT), encode_json({**held, "coordinator_ends": [0]}, "cut"))

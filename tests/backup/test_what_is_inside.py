@@ -1,4 +1,4 @@
-"""What a restored store has: records, positions and runs as of the cut, at their offsets, and nobody's old identity."""
+"""A restored store has the records, positions and runs of the cut at their offsets, and new identities."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ EAGER = MaintenancePolicy(
 
 
 def mark(engine: Engine, transactional_id: str, partition: int) -> None:
-    """The marker of the id's decided transaction, in one partition alone."""
+    """Write the marker of the id's decided transaction in one partition only."""
     (stored,) = [each for each in engine.coordinator.rows() if each.row.transactional_id == transactional_id]
     row = stored.row
     proposal = MarkerProposal(row.producer_id, row.producer_epoch, True, coordinator_epoch=stored.offset)
@@ -55,6 +55,7 @@ def mark(engine: Engine, transactional_id: str, partition: int) -> None:
 def test_records_stay_at_their_offsets_and_groups_where_they_were(
     engine: Engine, place: MemoryStore, clock: ManualClock
 ) -> None:
+    """A consumer goes on at its position, and new records get later offsets."""
     load(engine, "one", 1, 2)
     consumer = engine.consumer(group_id="sums")
     consumer.subscribe(["payments"])
@@ -82,9 +83,10 @@ def test_records_stay_at_their_offsets_and_groups_where_they_were(
         assert not again.admin.verify().findings
 
 
-def test_a_load_that_is_run_again_repeats_nothing_and_loses_nothing(
+def test_loads_can_be_repeated_after_a_restore(
     engine: Engine, place: MemoryStore, clock: ManualClock
 ) -> None:
+    """A restored store knows the runs that are inside, so a repeated load neither repeats nor loses records."""
     for number in range(4):
         load(engine, f"run-{number}", number, transactional_id=f"loader-{number % 2}")
     decided = begun(engine, "late", "late-run")
@@ -119,7 +121,7 @@ def test_a_load_that_is_run_again_repeats_nothing_and_loses_nothing(
 def test_a_marker_above_the_cut_does_not_put_a_run_outside(
     engine: Engine, place: MemoryStore, clock: ManualClock
 ) -> None:
-    """The first is whole and marked, behind one that is marked in one partition alone: the cut comes down between."""
+    """A run whose records are inside is inside, even if one of its markers is above the cut."""
     first = begun(engine, "first", "one")
     write(first, 1)
     second = begun(engine, "second", "two")
@@ -140,7 +142,7 @@ def test_a_marker_above_the_cut_does_not_put_a_run_outside(
 def test_a_later_run_of_an_id_may_be_inside_and_an_earlier_one_outside(
     engine: Engine, place: MemoryStore, clock: ManualClock
 ) -> None:
-    """An open transaction holds the first partition back, and with it only the run that wrote there."""
+    """An open transaction holds back one partition, and with it only the runs that wrote there."""
     hanging = begun(engine)
     write(hanging, 7, partition=0)
     with engine.producer(transactional_id="loader") as producer:
@@ -155,9 +157,10 @@ def test_a_later_run_of_an_id_may_be_inside_and_an_earlier_one_outside(
         assert has_committed(again, "loader", *runs) == [False, True, False, True]
 
 
-def test_a_run_that_is_inside_and_once_more_outside_counts(
+def test_a_run_that_was_repeated_outside_is_inside(
     engine: Engine, place: MemoryStore, clock: ManualClock
 ) -> None:
+    """A run that was committed inside and again outside is committed in the restored store."""
     load(engine, "daily", 1)
     load(engine, "other", 2)
     hanging = begun(engine)
@@ -170,9 +173,8 @@ def test_a_run_that_is_inside_and_once_more_outside_counts(
         assert has_committed(again, "loader", "daily", "other", "third") == [True, True, False]
 
 
-def test_what_an_id_no_longer_knows_it_does_not_know_afterwards(
-    engine: Engine, place: MemoryStore, clock: ManualClock
-) -> None:
+def test_forgotten_runs_stay_forgotten(engine: Engine, place: MemoryStore, clock: ManualClock) -> None:
+    """A run that the id no longer remembers is unknown in the restored store, too."""
     with engine.producer(transactional_id="loader") as producer:
         producer.init_transactions()
         for number in range(103):
@@ -183,9 +185,8 @@ def test_what_an_id_no_longer_knows_it_does_not_know_afterwards(
         assert has_committed(again, "loader", "run-0", "run-3", "run-102") == [None, True, True]
 
 
-def test_an_id_that_expired_while_something_hung_is_told_by_all_of_its_log(
-    engine: Engine, place: MemoryStore, clock: ManualClock
-) -> None:
+def test_the_runs_of_an_expired_id_are_found(engine: Engine, place: MemoryStore, clock: ManualClock) -> None:
+    """The id expired while a hanging transaction held its run outside. The restored store does not have the run."""
     hanging = begun(engine)
     write(hanging, 7, partition=0)
     load(engine, "outside", 1)
@@ -197,10 +198,10 @@ def test_an_id_that_expired_while_something_hung_is_told_by_all_of_its_log(
         assert has_committed(again, "loader", "outside") == [False]
 
 
-def test_a_run_into_a_topic_that_came_behind_the_cuts_last_look_for_topics_is_outside(
+def test_a_run_into_a_topic_that_is_newer_than_the_cut_is_outside(
     engine: Engine, place: MemoryStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No log of the cut has a record of it: only where it was decided tells."""
+    """No log of the cut has a record of the run. Only the coordinator's log says that it was decided."""
     load(engine, "one", 1)
     look, looks = CutMaker._topics, count()
 
@@ -223,9 +224,10 @@ def test_a_run_into_a_topic_that_came_behind_the_cuts_last_look_for_topics_is_ou
         assert has_committed(again, "late", "late-run") == [False]
 
 
-def test_identities_of_before_are_refused_and_no_id_is_given_twice(
+def test_old_identities_are_refused_and_producer_ids_are_new(
     engine: Engine, place: MemoryStore, clock: ManualClock
 ) -> None:
+    """A producer of the backed-up store cannot go on in the restored one, and no producer id is used twice."""
     load(engine, "one", 1)
     held = begun(engine, "loader")
     identity = ProducerIdAndEpoch(held.producer_id, held.producer_epoch)
@@ -260,6 +262,7 @@ def test_identities_of_before_are_refused_and_no_id_is_given_twice(
 def test_topics_keep_their_incarnations_and_partitions(
     engine: Engine, place: MemoryStore, clock: ManualClock
 ) -> None:
+    """Including topics that were deleted, created again or extended before the cut."""
     admin = engine.admin
     for _ in range(2):
         admin.create_topic("gone", partitions=1, schema=SCHEMA)
@@ -292,7 +295,7 @@ def test_topics_keep_their_incarnations_and_partitions(
 def test_a_file_that_the_cut_goes_through_is_shortened(
     engine: Engine, place: MemoryStore, clock: ManualClock
 ) -> None:
-    """Two transactions whose files were merged: one of them is marked here, and in the other partition not yet."""
+    """A compacted file has two transactions. Only one of them is inside the cut."""
     first, second = begun(engine, "first", "one"), begun(engine, "second", "two")
     write(first, 1, 2)
     write(second, 3, 4, 5, 6)
@@ -314,7 +317,7 @@ def test_a_file_that_the_cut_goes_through_is_shortened(
 def test_a_file_that_the_cut_goes_through_keeps_its_columns(
     engine: Engine, place: MemoryStore, clock: ManualClock, when: str
 ) -> None:
-    """Of a topic whose columns were changed: what is inside is as it was, a column that was dropped later included."""
+    """Even if columns were added before, or dropped after the merge."""
     if when != "behind it":
         engine.admin.alter_topic("payments", AddColumn(pa.field("note", pa.string()), "none"))
     first, second = begun(engine, "first", "one"), begun(engine, "second", "two")
@@ -340,6 +343,7 @@ def test_a_file_that_the_cut_goes_through_keeps_its_columns(
 
 
 def test_positions_and_output_agree(engine: Engine, place: MemoryStore, clock: ManualClock) -> None:
+    """The output of a transaction and its offsets are restored together, or neither of them."""
     engine.admin.create_topic("totals", partitions=1, schema=SCHEMA)
     load(engine, "one", 1)
     consumer = engine.consumer(group_id="sums")
@@ -361,7 +365,7 @@ def test_positions_and_output_agree(engine: Engine, place: MemoryStore, clock: M
 
 
 def test_a_store_whose_entries_are_sealed(engine: Engine, place: MemoryStore, clock: ManualClock) -> None:
-    """Days of upkeep before, and as many afterwards."""
+    """Days of maintenance before the backup, and as many after the restore."""
 
     def live(life: Engine) -> None:
         for day in range(3):
@@ -424,7 +428,7 @@ def test_sums_hold_while_transfers_go_on(engine: Engine, place: MemoryStore, clo
 
 
 def test_settings_are_those_of_the_cut(engine: Engine, place: MemoryStore, clock: ManualClock) -> None:
-    """A topic's and the store's; what was changed since is not inside."""
+    """The topic's settings and the store's. Later changes are not inside."""
     engine.admin.alter_configs({"retention.ms": 30 * DAY_MS}, topic="payments")
     engine.admin.alter_configs({"transaction.max.timeout.ms": 3_600_000})
     load(engine, "one", 1)

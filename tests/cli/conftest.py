@@ -1,4 +1,4 @@
-"""A ledger in memory, the command line called in this process, and as a process of its own."""
+"""A ledger in memory, and the command line: called in this process, and started as a process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`backup` and `restore`: what they print, for people and for programs, and the one line for what cannot be."""
+"""`backup` and `restore`: what they print for people and as JSON, and how they fail."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from txn_engine import connect
 
 @pytest.fixture
 def backed_up(run: Run, payments: str, good: Path, tmp_path: Path) -> str:
-    """Where a backup of three payments is."""
+    """The URL of a place with one backup of three payments."""
     url = f"file://{tmp_path}/backups"
     assert run("produce", payments, str(good), "--partition", "0").code == 0
     made = run("backup", "--to", url)
@@ -22,6 +22,7 @@ def backed_up(run: Run, payments: str, good: Path, tmp_path: Path) -> str:
 
 
 def test_a_store_is_backed_up_listed_verified_and_restored(run: Run, backed_up: str, tmp_path: Path) -> None:
+    """The whole way, for people and as JSON."""
     again = run("backup", "--to", backed_up, "--json").json
     assert (again["backup"], again["new_files"], again["files"]) == (1, 0, 1)
     lines = [line.split() for line in run("backup", "list", backed_up, store="").stdout.splitlines()]
@@ -44,6 +45,7 @@ def test_a_store_is_backed_up_listed_verified_and_restored(run: Run, backed_up: 
 
 
 def test_old_backups_are_removed(run: Run, payments: str, good: Path, backed_up: str) -> None:
+    """`prune` tells what it would remove, and removes it with --execute."""
     assert run("produce", payments, str(good), "--partition", "0").code == 0
     assert run("backup", "--to", backed_up).code == 0
     told = run("backup", "prune", backed_up, "--keep", "1", store="")
@@ -64,7 +66,8 @@ def test_old_backups_are_removed(run: Run, payments: str, good: Path, backed_up:
         assert run("backup", "prune", backed_up, *wrong, store="").code == 2
 
 
-def test_what_is_damaged_is_named(run: Run, backed_up: str, tmp_path: Path) -> None:
+def test_damage_is_named(run: Run, backed_up: str, tmp_path: Path) -> None:
+    """The damaged object is named by `verify`, `restore` and `list`, and a half restored store cannot be opened."""
     (file,) = (tmp_path / "backups").rglob("data/*.parquet")
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 1
@@ -123,8 +126,10 @@ def test_a_place_in_the_store_is_refused_and_leaves_nothing(run: Run, backed_up:
     assert not (store / "inside").exists()
 
 
-def test_where_the_server_of_backups_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The option, the variable of backups, the store's endpoint if it is of the same kind, the variable of the kind."""
+def test_the_endpoint_of_backups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The order: the option, the variable for backups, the store's endpoint if both are of one kind, the kind's
+    variable.
+    """
     from storage import BucketStore
     from txn_engine.cli.backup import open_backups
     from txn_engine.cli.command import Place

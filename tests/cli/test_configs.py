@@ -1,4 +1,4 @@
-"""`configs`: what it prints, for people and for programs, and the one line for what cannot be."""
+"""`configs`: what it prints for people and as JSON, and how it fails."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from tests.cli.conftest import Run
 
 
 def test_a_topics_settings_are_shown_and_altered(run: Run, payments: str) -> None:
+    """A change is shown first, with the records that it would drop, and made with --execute."""
     rows = [line.split() for line in run("configs", "describe", "--topic", payments).stdout.splitlines()]
     assert rows[0] == ["Name", "Value", "Default", "Set"]
     assert ["retention.ms", "-1", "-1"] in rows
@@ -33,6 +34,7 @@ def test_a_topics_settings_are_shown_and_altered(run: Run, payments: str) -> Non
 
 
 def test_the_stores_settings_are_shown_and_altered(run: Run, payments: str) -> None:
+    """`configs describe` says which settings are fixed, and `doctor` shows the limit."""
     assert run("configs", "alter", "--config", "transaction.max.timeout.ms=3600000", "--execute").code == 0
     shown = {line.split()[0]: line.split()[1:] for line in run("configs", "describe").stdout.splitlines()}
     assert shown["transaction.max.timeout.ms"] == ["3600000", "900000", "store"]
@@ -40,8 +42,8 @@ def test_the_stores_settings_are_shown_and_altered(run: Run, payments: str) -> N
     assert "transactions up to 3600 s" in run("doctor").stdout
 
 
-def test_what_cannot_be(run: Run, payments: str) -> None:
-    """One line, exit code 1; a call that is wrong in itself 2."""
+def test_wrong_calls(run: Run, payments: str) -> None:
+    """An error of the engine has exit code 1, a usage error has 2."""
     refused = run("configs", "alter", "--topic", payments, "--config", "retention.m=1", "--execute")
     assert (refused.code, refused.error_code) == (1, "INVALID_CONFIG")
     no_segments = run("configs", "alter", "--topic", payments, "--config", "segment.ms=1")
@@ -57,7 +59,8 @@ def test_what_cannot_be(run: Run, payments: str) -> None:
         assert run("configs", "alter", "--topic", payments, *wrong).code == 2
 
 
-def test_what_a_store_begins_with(run: Run) -> None:
+def test_settings_of_a_new_store(run: Run) -> None:
+    """The numbers of internal partitions are fixed when the store is set up."""
     begin = ("topics", "create", "t", "--store-config", "transaction.state.log.num.partitions=8")
     assert run(*begin).code == 0
     shown = {line.split()[0]: line.split()[1:] for line in run("configs", "describe").stdout.splitlines()}

@@ -1,4 +1,4 @@
-"""`consume`: what is committed, in every format, and a group's offsets behind it."""
+"""`consume`: committed records in every format, and a group's offsets that follow them."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def test_every_format_has_the_same_records(run: Run, filled: str, tmp_path: Path
     assert table.stderr == "3 records\n"
 
 
-def test_what_is_no_number_and_times_far_off(run: Run, url: str, tmp_path: Path) -> None:
-    """JSON stays JSON, every format shows a time of any year, and jsonl and csv can be loaded again as they were."""
+def test_special_floats_and_distant_years(run: Run, url: str, tmp_path: Path) -> None:
+    """JSON stays valid, every format shows any year, and jsonl and csv can be loaded again unchanged."""
     schema = pa.schema(
         [("x", pa.float64()), ("at", pa.timestamp("us", tz="UTC")), ("y", pa.list_(pa.float32()))]
     )
@@ -135,7 +135,7 @@ def test_without_a_group_nothing_is_committed(run: Run, filled: str) -> None:
 
 
 def test_the_isolation_level_decides_what_is_seen(run: Run, url: str, filled: str, good: Path) -> None:
-    """Records of an open transaction only with read_uncommitted."""
+    """Records of an open transaction are shown only with read_uncommitted."""
     with connect(url) as engine:
         producer = engine.producer(transactional_id="t")
         producer.init_transactions()
@@ -150,8 +150,8 @@ def test_the_isolation_level_decides_what_is_seen(run: Run, url: str, filled: st
     assert len(lines(run(*seen, "read_committed"))) == 3
 
 
-def test_one_partition_alone(run: Run, filled: str) -> None:
-    """And an empty one shows its columns only."""
+def test_one_partition(run: Run, filled: str) -> None:
+    """An empty partition shows only the columns."""
     assert len(lines(run("consume", filled, "--partition", "0", "--format", "jsonl"))) == 3
     empty = run("consume", filled, "--partition", "1", "--format", "csv")
     assert empty.stdout == "id,account_id,day,amount,note,_partition,_offset,_timestamp\n"
@@ -167,7 +167,7 @@ def test_an_empty_topic_as_parquet(run: Run, payments: str, tmp_path: Path) -> N
 
 
 def test_a_file_that_cannot_be_written_commits_nothing(run: Run, filled: str, tmp_path: Path) -> None:
-    """One line, and the group stays where it was."""
+    """The command fails with one line, and the group does not move."""
     for name in ("csv", "parquet"):
         out = tmp_path / "missing" / f"o.{name}"
         answer = run("consume", filled, "--group", "g", "--format", name, "--output", str(out))
@@ -196,7 +196,7 @@ def test_a_wrong_call(run: Run, filled: str, options: list[str], words: str) -> 
 def test_many_records_are_written_in_parts(
     run: Run, url: str, payments: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The group's offsets follow what was written: after a failure in the middle, the rest and nothing twice."""
+    """The group's offsets follow the written parts. After a failure the next call prints only the rest."""
     rows = [
         {"id": i, "account_id": 0, "day": dt.date(2026, 1, 1), "amount": Decimal(1), "note": None}
         for i in range(5)

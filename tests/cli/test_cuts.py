@@ -1,4 +1,4 @@
-"""`cuts`: what it prints, for people and for programs, and the one line for what cannot be."""
+"""`cuts`: what it prints for people and as JSON, and how it fails."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from tests.cli.conftest import Run
 
 
 def test_a_cut_is_made_listed_described_and_deleted(run: Run, payments: str, good: Path) -> None:
+    """For people and as JSON."""
     assert run("produce", payments, str(good), "--partition", "0").code == 0
     made = run("cuts", "create", "--keep-days", "7")
     assert (made.code, made.stdout) == (0, "created cut 0 of 1 topic, 2 partitions\n")
@@ -24,7 +25,8 @@ def test_a_cut_is_made_listed_described_and_deleted(run: Run, payments: str, goo
     assert run("cuts", "describe", "0", "--json").error_reason == "cut_deleted"
 
 
-def test_what_changed_between_two(run: Run, payments: str, good: Path) -> None:
+def test_the_difference_of_two_cuts(run: Run, payments: str, good: Path) -> None:
+    """The records that were added, and the groups that moved."""
     assert run("cuts", "create", "--topic", payments).code == 0
     assert run("produce", payments, str(good), "--partition", "0").code == 0
     assert run("consume", payments, "--group", "audit", "--format", "jsonl").code == 0
@@ -41,7 +43,8 @@ def test_what_changed_between_two(run: Run, payments: str, good: Path) -> None:
     assert run("cuts", "diff", "1", "0").error_code == "INVALID_REQUEST"
 
 
-def test_a_group_is_moved_behind_a_cut(run: Run, payments: str, good: Path) -> None:
+def test_a_group_is_moved_to_a_cut(run: Run, payments: str, good: Path) -> None:
+    """`groups reset-offsets --to-cut` moves every partition to its offset in the cut."""
     assert run("cuts", "create").code == 0
     assert run("produce", payments, str(good), "--partition", "0").code == 0
     assert run("consume", payments, "--group", "audit", "--format", "jsonl").code == 0
@@ -51,7 +54,8 @@ def test_a_group_is_moved_behind_a_cut(run: Run, payments: str, good: Path) -> N
     assert unknown.error_reason == "cut_not_found"
 
 
-def test_what_cannot_be_cut(run: Run, payments: str) -> None:
+def test_wrong_calls(run: Run, payments: str) -> None:
+    """An unknown topic, and days that are not a sensible number."""
     assert run("cuts", "create", "--topic", "nowhere").error_code == "UNKNOWN_TOPIC_OR_PARTITION"
     for days in ("0", "nan", "inf", "36501"):
         assert run("cuts", "create", "--keep-days", days).code == 2

@@ -1,4 +1,4 @@
-"""Commands on a damaged store: what can be read is printed or done, every place that cannot is named, exit code 1."""
+"""Commands on a damaged store do what is possible, name every damaged place, and end with exit code 1."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def root(sound: Path, tmp_path: Path) -> Path:
-    """A topic, a topic's partition, a partition of the coordinator's log and one of the groups' are damaged."""
+    """A store with four damages: a topic, one of its partitions, a log of the coordinator and a log of groups."""
     copy = tmp_path / "ledger"
     shutil.copytree(sound, copy)
     for kind in HURT:
@@ -45,7 +45,7 @@ def url(root: Path) -> str:
 
 
 def check(answer: Answer, *places: str) -> None:
-    """It failed, and stderr names these places and no other, each line without a trace."""
+    """The command failed, and stderr names these places and no others, without a traceback."""
     assert answer.code == 1, answer.stderr
     assert "Traceback" not in answer.stderr
     lines = answer.stderr.splitlines()
@@ -65,6 +65,7 @@ def unreadable(answer: Answer) -> set[str]:
 
 
 def test_topics_list(run: Run) -> None:
+    """Every topic is listed, and the damaged one is named."""
     answer = run("topics", "list")
     check(answer, LOST)
     assert [line.split()[0] for line in answer.stdout.splitlines()[1:]] == ["balances", LOST, "payments"]
@@ -74,6 +75,7 @@ def test_topics_list(run: Run) -> None:
 
 
 def test_topics_describe(run: Run) -> None:
+    """The damaged partition is named, and other topics are described as usual."""
     answer = run("topics", "describe", "payments")
     check(answer, PARTITION)
     found = run("topics", "describe", "payments", "--json")
@@ -83,6 +85,7 @@ def test_topics_describe(run: Run) -> None:
 
 
 def test_transactions_list(run: Run) -> None:
+    """The transactions of the readable logs are listed."""
     answer = run("transactions", "list")
     check(answer, COORDINATOR)
     assert SOUND_ID in answer.stdout
@@ -93,7 +96,7 @@ def test_transactions_list(run: Run) -> None:
 
 
 def test_transactions_find_hanging(run: Run, url: str) -> None:
-    """None is called hanging while its owner may stand in what cannot be read."""
+    """No transaction is reported as hanging while its owner may be in an unreadable log."""
     with connect(url, clock=lambda: system_clock() - 24 * HOUR_MS) as engine:
         engine.admin.create_topic("older", partitions=1, schema=damage.SCHEMA)
         engine.partition("older", 0).append(
@@ -106,6 +109,7 @@ def test_transactions_find_hanging(run: Run, url: str) -> None:
 
 
 def test_groups_list_and_describe(run: Run) -> None:
+    """The groups of the readable logs are listed and described."""
     answer = run("groups", "list")
     check(answer, GROUPS)
     assert answer.stdout.splitlines()[1:] == [SOUND_GROUP]
@@ -115,8 +119,8 @@ def test_groups_list_and_describe(run: Run) -> None:
     assert "__consumer_offsets" in run("groups", "describe", HURT_GROUP).error
 
 
-def test_a_group_that_reads_what_is_damaged(run: Run, sound: Path, url: str, root: Path) -> None:
-    """Its offsets are shown without the lag there."""
+def test_a_group_that_reads_a_damaged_partition(run: Run, sound: Path, url: str, root: Path) -> None:
+    """Its offsets are shown, without the lag of the damaged partition."""
     shutil.rmtree(root)
     shutil.copytree(sound, root)
     KINDS[HURT[0]].do(root)
@@ -129,7 +133,7 @@ def test_a_group_that_reads_what_is_damaged(run: Run, sound: Path, url: str, roo
 
 @pytest.mark.parametrize("verb", ["sweep", "markers", "expire"])
 def test_sweeps(run: Run, verb: str) -> None:
-    """What can be ended is, and the coordinator's partition that cannot be read is named."""
+    """Every transaction in a readable log is ended, and the unreadable log is named."""
     answer = run("coordinator", verb)
     assert answer.code == 1
     assert COORDINATOR in answer.error
@@ -139,6 +143,7 @@ def test_sweeps(run: Run, verb: str) -> None:
 
 
 def test_a_sweep_of_two_damaged_partitions_names_both(run: Run, root: Path) -> None:
+    """Each on its own line."""
     damage.overwrite(root, f"topics/__transaction_state/0/{damage.SOUND_HOME}/log/*", which=-1)
     both = (COORDINATOR, f"__transaction_state-{damage.SOUND_HOME}")
     for verb in ("sweep", "markers", "expire"):
@@ -146,6 +151,7 @@ def test_a_sweep_of_two_damaged_partitions_names_both(run: Run, root: Path) -> N
 
 
 def test_snapshot(run: Run) -> None:
+    """Every readable log gets its snapshot, and the others are named."""
     answer = run("coordinator", "snapshot")
     check(answer, LOST, PARTITION, COORDINATOR, GROUPS)
     assert "balances" in answer.stdout
@@ -154,7 +160,7 @@ def test_snapshot(run: Run) -> None:
 
 @pytest.mark.parametrize("verb", ["retention", "clean"])
 def test_maintenance(run: Run, verb: str) -> None:
-    """Each place once for each job that failed there, all of them."""
+    """Every place is named once for each job that failed there."""
     check(run("maintain", verb), LOST, PARTITION, COORDINATOR, GROUPS)
     found = run("maintain", verb, "--json")
     assert found.code == 1
@@ -166,5 +172,5 @@ def test_maintenance(run: Run, verb: str) -> None:
 
 
 def test_compaction(run: Run) -> None:
-    """Of the internal topics it has nothing to do."""
+    """Compaction does not look at the internal topics."""
     check(run("maintain", "compact"), LOST, PARTITION)

@@ -1,4 +1,4 @@
-"""Rows that cannot be used, from the command line: loaded beside, tried dry, listed, shown, mended and replayed."""
+"""Rows that cannot be used, from the command line: load, dry run, list, show, repair and replay."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BAD = GOOD + "4,10,2026-01-03,hunter2,\n5,10\n"
 
 @pytest.fixture
 def dead(run: Run, payments: str) -> str:
-    """A dead-letter topic beside the payments."""
+    """A dead-letter topic for the payments."""
     made = run("topics", "create", "payments-dead", "--dead-letters")
     assert made.code == 0, made.stderr
     return "payments-dead"
@@ -34,7 +34,7 @@ def load(run: Run, dead: str, path: Path, *options: str) -> Any:
 
 
 def test_from_the_load_to_the_replay(run: Run, url: str, dead: str, write: Write, tmp_path: Path) -> None:
-    """Load, list, show, mend, replay: then every row of the file is a payment."""
+    """Load, list, show, repair, replay: in the end every row of the file is a payment."""
     answer = load(run, dead, write("f.csv", BAD), "--json")
     assert answer.code == 0, answer.stderr
     assert (answer.json["records"], answer.json["dead_letters"]) == (3, 2)
@@ -65,7 +65,7 @@ def test_from_the_load_to_the_replay(run: Run, url: str, dead: str, write: Write
 def test_letters_that_cannot_be_read_are_named_and_the_others_counted(
     run: Run, url: str, dead: str, write: Write
 ) -> None:
-    """Exit code 1; the numbers are those of the rest."""
+    """Exit code 1, and the numbers of the readable ones."""
     load(run, dead, write("f.csv", BAD), "--run-id", "one")
     with connect(url) as engine:
         (key,) = [info.key for info in engine.store.list(f"topics/{dead}/") if "/data/" in info.key]
@@ -83,8 +83,8 @@ def test_letters_that_cannot_be_read_are_named_and_the_others_counted(
     assert f"{dead}-0 cannot be read; all else was done" in run("dead-letters", "list").stderr
 
 
-def test_too_many(run: Run, url: str, dead: str, write: Write) -> None:
-    """One line, exit code 1, the transaction aborted."""
+def test_too_many_dead_letters(run: Run, url: str, dead: str, write: Write) -> None:
+    """The load fails with one line, and its transaction is aborted."""
     answer = load(run, dead, write("f.csv", BAD), "--max-dead-letters", "1")
     assert (answer.code, answer.error_code) == (1, "INVALID_RECORD")
     assert "hunter2" not in answer.error
@@ -94,10 +94,8 @@ def test_too_many(run: Run, url: str, dead: str, write: Write) -> None:
     assert load(run, dead, write("f.csv", BAD), "--max-dead-letters", "40%").code == 0
 
 
-def test_a_dry_run_says_what_would_become_of_the_rows(
-    run: Run, url: str, payments: str, write: Write
-) -> None:
-    """How many of each reason and where the first is; no value but for who asks; nothing written."""
+def test_a_dry_run_reports_every_row(run: Run, url: str, payments: str, write: Write) -> None:
+    """It counts each reason with its first place, shows values only on request, and writes nothing."""
     path = write("f.csv", BAD + "6,1,2026-01-01,hunter2,\n")
     answer = run("produce", payments, str(path), "--dry-run")
     assert answer.code == 1
@@ -117,7 +115,7 @@ def test_a_dry_run_says_what_would_become_of_the_rows(
 
 
 def test_a_dry_run_ends_at_a_fault_of_a_file(run: Run, payments: str, write: Write) -> None:
-    """And says how far it came."""
+    """It says how far it came."""
     answer = run("produce", payments, str(write("f.csv", BAD + '7,1,2026-01-01,1,"')), "--dry-run")
     assert answer.code == 1
     assert "a quoted field that is never closed" in answer.stderr
@@ -125,7 +123,7 @@ def test_a_dry_run_ends_at_a_fault_of_a_file(run: Run, payments: str, write: Wri
 
 
 def test_a_dead_letter_topic_of_other_columns(run: Run, payments: str, write: Write) -> None:
-    """Refused before the file is read."""
+    """The load is refused before the file is read."""
     answer = load(run, payments, write("f.csv", "x"))
     assert (answer.code, answer.error_code) == (1, "INVALID_REQUEST")
     assert run("topics", "create", "odd", "--schema", "topic:string").code == 0
@@ -168,7 +166,7 @@ def test_a_call_that_is_refused(run: Run, payments: str, good: Path, options: li
 
 
 def test_checks_of_rows(run: Run, url: str, dead: str, write: Write) -> None:
-    """Tried dry, loaded, and replayed with the checks and without."""
+    """In a dry run, in a load, and in a replay with and without the checks."""
     check = {
         "type": "expect_column_values_to_be_between",
         "kwargs": {"column": "id", "max_value": 2},
@@ -187,8 +185,8 @@ def test_checks_of_rows(run: Run, url: str, dead: str, write: Write) -> None:
         assert sorted(engine.scan("payments").to_table().column("id").to_pylist()) == [1, 2, 3]
 
 
-def test_making_a_dead_letter_topic(run: Run, dead: str) -> None:
-    """Its columns are given, and it has no key."""
+def test_creating_a_dead_letter_topic(run: Run, dead: str) -> None:
+    """Its columns are fixed, and it has no key."""
     schema = run("topics", "describe", dead, "--json").json["schema"]
     assert [field["column"] for field in schema][:3] == ["topic", "source_topic", "source_partition"]
     for options in (["--key", "topic"], ["--schema", "a:int64"]):
@@ -197,7 +195,7 @@ def test_making_a_dead_letter_topic(run: Run, dead: str) -> None:
 
 
 def test_folders_patterns_and_forms(run: Run, url: str, payments: str, tmp_path: Path) -> None:
-    """A folder, a pattern, and a file as people have it elsewhere."""
+    """A folder, a pattern, and a file with another delimiter, decimal mark, encoding and date format."""
     (tmp_path / "a.csv").write_text(GOOD)
     (tmp_path / "b.csv").write_text(GOOD.replace("\n1,", "\n4,").replace("\n2,", "\n5,"))
     assert run("produce", payments, str(tmp_path)).code == 0
@@ -215,7 +213,7 @@ def test_folders_patterns_and_forms(run: Run, url: str, payments: str, tmp_path:
 
 
 def test_stdin(run: Run, url: str, payments: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read once, so in a transaction, and of a format that is told."""
+    """It can be read only once, so the load needs a transaction, and its format has to be named."""
     from click.testing import CliRunner
 
     from txn_engine.cli.main import cli
@@ -231,15 +229,15 @@ def test_stdin(run: Run, url: str, payments: str, monkeypatch: pytest.MonkeyPatc
     assert "cannot be read twice" in run("produce", payments, "-", "--format", "csv").error
 
 
-def test_help_says_how(run: Run) -> None:
-    """With an example each."""
+def test_help_has_examples(run: Run) -> None:
+    """For every command of the group."""
     for command in (["list"], ["show"], ["replay"]):
         assert "txn-engine dead-letters" in run("dead-letters", *command, "--help").stdout
     assert run("dead-letters", "--help").code == 0
 
 
 def test_a_manifest(run: Run, url: str, dead: str, write: Write) -> None:
-    """A file that was loaded is passed over, in any run; one that changed since is named."""
+    """A file that was loaded is skipped in every later run. A file that has changed since is refused."""
     assert run("topics", "create", "files", "--manifest").code == 0
     path = write("a.csv", BAD)
     first = load(run, dead, path, "--manifest", "files", "--json")
@@ -266,7 +264,7 @@ def test_a_manifest(run: Run, url: str, dead: str, write: Write) -> None:
 
 
 def test_inferring_a_schema(run: Run, url: str, write: Write) -> None:
-    """Shown, made of it, and loaded: the file again."""
+    """The schema is shown, a topic is created with it, and the file fits."""
     shown = run("topics", "infer", str(write("f.csv", GOOD)), "--json", store="")
     text = shown.json["schema_text"]
     assert text == "id:int64,account_id:int64,day:date32,amount:decimal(18,2),note:string?"
@@ -281,15 +279,15 @@ def test_inferring_a_schema(run: Run, url: str, write: Write) -> None:
 
 
 @pytest.mark.parametrize("name", [" amount", "a,b", "a:b", "_a", ""])
-def test_a_name_that_no_schema_can_say(run: Run, write: Write, name: str) -> None:
-    """No command is shown that would be refused, or make another column."""
+def test_a_column_name_that_schema_text_cannot_express(run: Run, write: Write, name: str) -> None:
+    """No command is suggested that would be refused or would create another column."""
     answer = run("topics", "infer", str(write("f.csv", f'id,"{name}"\n1,2\n')), store="")
     assert (answer.code, "topics create TOPIC" in answer.stderr) == (0, False)
     assert f"the column {name!r}" in answer.stderr
 
 
-def test_a_type_that_no_schema_can_say(run: Run, url: str, tmp_path: Path) -> None:
-    """Of Parquet the file itself says it."""
+def test_a_type_that_schema_text_cannot_express(run: Run, url: str, tmp_path: Path) -> None:
+    """The suggested command names the Parquet file itself."""
     path = tmp_path / "f.parquet"
     pq.write_table(pa.table({"small": pa.array([1], pa.int8())}), path)
     (line,) = run("topics", "infer", str(path), store="").stderr.splitlines()

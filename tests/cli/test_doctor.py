@@ -1,4 +1,4 @@
-"""`doctor`: what is looked at, and that every line that is not fine says what to do."""
+"""`doctor`: what it checks, and that every line that is not fine says what to do."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def checks(answer: Answer) -> dict[str, dict[str, str]]:
 
 
 def test_a_sound_local_store(run: Run, tmp_path: Path) -> None:
-    """Every line fine, exit code 0; the proof was run again and has left nothing behind."""
+    """Every check is fine, and the proof of put-if-absent leaves nothing behind."""
     store = f"file://{tmp_path}/ledger"
     assert run("topics", "create", "t", store=store).code == 0
     answer = run("doctor", "--json", store=store)
@@ -43,7 +43,7 @@ def test_a_sound_local_store(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_place_without_a_ledger_is_left_as_it_is(run: Run, tmp_path: Path) -> None:
-    """A folder that can be made is a warning; one that cannot is a failure. Nothing is set up."""
+    """A folder that can be created is a warning, another one a failure. Nothing is set up."""
     missing = run("doctor", "--json", store=f"file://{tmp_path}/new")
     assert (missing.code, checks(missing)["reachable"]["status"]) == (0, "warning")
     assert not (tmp_path / "new").exists()
@@ -56,7 +56,7 @@ def test_a_place_without_a_ledger_is_left_as_it_is(run: Run, tmp_path: Path) -> 
 
 
 def test_a_file_in_place_of_the_folder_is_unusable(run: Run, tmp_path: Path) -> None:
-    """Said in a line with what to do, here and by every other command."""
+    """The doctor and every other command fail."""
     (tmp_path / "file").write_text("x")
     answer = run("doctor", "--json", store=f"file://{tmp_path}/file")
     assert (answer.code, checks(answer)["reachable"]["status"]) == (1, "failed")
@@ -67,7 +67,7 @@ def test_a_file_in_place_of_the_folder_is_unusable(run: Run, tmp_path: Path) -> 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_that_may_not_be_written(run: Run, tmp_path: Path) -> None:
-    """No ledger can be begun there, and that is said in one line."""
+    """No ledger can be set up there, and one line says so."""
     folder = tmp_path / "closed"
     folder.mkdir(mode=0o500)
     created = run("topics", "create", "t", store=f"file://{folder}")
@@ -77,7 +77,7 @@ def test_a_folder_that_may_not_be_written(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_topic_behind_a_link_is_damaged(run: Run, tmp_path: Path) -> None:
-    """Not gone, and not something to be moved away: `doctor`, `topics list` and `verify` fail and name it."""
+    """`doctor`, `topics list` and `verify` fail and name it."""
     folder = tmp_path / "ledger/topics/t"
     url = f"file://{tmp_path}/ledger"
     for name in ("good", "t"):
@@ -95,8 +95,8 @@ def test_a_topic_behind_a_link_is_damaged(run: Run, tmp_path: Path) -> None:
     assert (audit.code, "error object-damaged: topics/t: a symbolic link" in audit.stdout) == (1, True)
 
 
-def test_keys_of_others_are_named_in_one_check(run: Run, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wherever they are, escaped, twenty of them; a warning. Of a large store the first objects are looked at."""
+def test_foreign_objects_are_named_in_one_check(run: Run, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A warning with up to twenty keys. In a large store only the first objects are examined."""
     assert run("topics", "create", "t").code == 0
     assert checks(run("doctor", "--json"))["keys"]["status"] == "ok"
     store = open_store(url)
@@ -113,12 +113,12 @@ def test_keys_of_others_are_named_in_one_check(run: Run, url: str, monkeypatch: 
     many = checks(run("doctor", "--json"))["keys"]["seen"]
     assert "; and 34 more objects" in many
     assert many.count(".bak") == 19
-    monkeypatch.setattr("txn_engine.cli.checkup._KEYS_MAX", 2)
+    monkeypatch.setattr("txn_engine.cli.checkup.KEYS_MAX", 2)
     assert "of the first 2 objects, 2 are not the store's" in checks(run("doctor", "--json"))["keys"]["seen"]
 
 
 def test_a_root_that_may_not_be_listed(run: Run, payments: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Said in one line; the other checks go on."""
+    """A warning, and the other checks go on."""
     listed = MemoryStore.list
 
     def refused(store: MemoryStore, prefix: str, **more: Any) -> Any:
@@ -133,8 +133,8 @@ def test_a_root_that_may_not_be_listed(run: Run, payments: str, monkeypatch: pyt
     assert "403" in found["keys"]["seen"]
 
 
-def test_without_a_store_only_the_machine(run: Run) -> None:
-    """Java and the versions; said on stderr that no store was named."""
+def test_without_a_store(run: Run) -> None:
+    """Only Java and the versions are checked, and stderr says that no store was named."""
     answer = run("doctor", store="")
     assert answer.code == 0
     assert "no store was named" in answer.stderr
@@ -142,7 +142,7 @@ def test_without_a_store_only_the_machine(run: Run) -> None:
 
 
 def test_no_java_is_not_fatal(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A warning with what to do: only Spark needs it."""
+    """A warning that says what to do, because only Spark needs Java."""
 
     def none() -> Path:
         raise JavaNotFoundError("no Java for Spark; PATH: none")
@@ -169,7 +169,7 @@ def test_a_missing_package_is_not_fatal(run: Run, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_store_that_overwrites_is_unusable(run: Run, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The proof fails: exit code 1, and `topics create` refuses it in one line."""
+    """The proof fails: the doctor ends with exit code 1, and `topics create` is refused."""
 
     def overwrites(store: Any, **_: Any) -> None:
         raise PutIfAbsentUnsupportedError(
@@ -187,7 +187,7 @@ def test_a_store_that_overwrites_is_unusable(run: Run, url: str, monkeypatch: py
 def test_a_reader_without_the_right_to_write(
     run: Run, payments: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Usable where there is a ledger; unusable where one would have to be begun."""
+    """Enough where a ledger exists, and a failure where one would have to be set up."""
 
     def denied(*_: Any, **__: Any) -> None:
         raise AccessDeniedError("put failed: 403", action="check the policy")
@@ -200,7 +200,7 @@ def test_a_reader_without_the_right_to_write(
 
 
 def test_a_clock_that_is_off_is_a_warning(run: Run, payments: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By how much, which way, and what to do."""
+    """It says by how much, in which direction, and what to do."""
     from txn_engine.clock import system_clock
 
     for offset_ms, words in ((60_000, "60 s ahead of"), (-120_000, "120 s behind")):
@@ -217,13 +217,13 @@ def test_a_clock_that_is_off_is_a_warning(run: Run, payments: str, monkeypatch: 
 
 @pytest.fixture
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A memory store takes any number of writes a second."""
+    """A store in memory takes any number of writes a second."""
     monkeypatch.setattr("txn_engine.cli.conform.PAUSE_S", 0)
 
 
 @pytest.mark.usefixtures("no_pauses")
 def test_conformance_of_a_sound_store(run: Run, url: str) -> None:
-    """A line a check, exit code 0; as JSON too; nothing was set up and nothing stays."""
+    """One line for each check, exit code 0. Nothing is set up and no probe is left."""
     answer = run("doctor", "--conformance")
     assert (answer.code, answer.stderr) == (0, "")
     assert answer.stdout.splitlines()[0].split() == ["HELD", "CHECK", "SEEN", "MS"]
@@ -237,7 +237,7 @@ def test_conformance_of_a_sound_store(run: Run, url: str) -> None:
 
 @pytest.mark.usefixtures("no_pauses")
 def test_conformance_of_a_store_that_overwrites(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Exit code 1; what did not hold says what was seen and what must be."""
+    """Exit code 1, and a failed check says what was seen and what was expected."""
 
     def overwrite(store: MemoryStore, key: str, data: bytes) -> bool:
         store.put(key, data)
@@ -254,7 +254,7 @@ def test_conformance_of_a_store_that_overwrites(run: Run, monkeypatch: pytest.Mo
 
 @pytest.mark.usefixtures("no_pauses")
 def test_conformance_where_nothing_may_be_removed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What stays is said, with its place."""
+    """The probes that are left are counted, with their folder."""
 
     def refused(store: MemoryStore, key: str) -> None:
         raise AccessDeniedError("delete failed: 403")
@@ -265,8 +265,8 @@ def test_conformance_where_nothing_may_be_removed(run: Run, monkeypatch: pytest.
     assert "objects could not be removed: they stand below probes/conformance-" in answer.stderr
 
 
-def test_conformance_of_what_cannot_be_asked(run: Run, tmp_path: Path) -> None:
-    """No store, no folder, nobody there: one line, as of every command."""
+def test_conformance_without_a_store(run: Run, tmp_path: Path) -> None:
+    """No URL, no folder, no server: one line, as for every command."""
     assert "no store was named" in run("doctor", "--conformance", store="").stderr
     missing = run("doctor", "--conformance", store=f"file://{tmp_path}/none")
     assert (missing.code, missing.error_code) == (1, "CLUSTER_AUTHORIZATION_FAILED")

@@ -1,4 +1,4 @@
-"""`dump-log`: every slot of a log as it is, also of a log that is damaged."""
+"""`dump-log`: every slot of a log as it is, even if the log is damaged."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def story() -> Story:
 
 @pytest.fixture
 def store(story: Story, tmp_path: Path) -> str:
-    """Where `put_all` puts the story's objects."""
+    """The URL at which `put_all` puts the story's objects."""
     return f"file://{tmp_path}/ledger"
 
 
 def put_all(story: Story, url: str) -> None:
-    """Put the objects as they are now."""
+    """Put the objects in their present state."""
     target = open_store(url, create=True)
     for info in list(target.list("")):
         target.delete(info.key)
@@ -38,7 +38,7 @@ def put_all(story: Story, url: str) -> None:
 
 
 def lines(text: str) -> list[dict[str, str]]:
-    """The `name: value` pairs of each line that is no record."""
+    """The `name: value` pairs of each line that is not a record."""
     found = []
     for line in text.splitlines()[1:]:
         if not line.startswith("|"):
@@ -48,7 +48,7 @@ def lines(text: str) -> list[dict[str, str]]:
 
 
 def test_entries_as_kafka_shows_them(run: Run, story: Story, store: str) -> None:
-    """A line a batch, with Kafka's names; markers say what they end and by whose authority."""
+    """One line for each batch with Kafka's names. A marker has its kind and the coordinator's epoch."""
     put_all(story, store)
     answer = run("dump-log", "payments", "0", store=store)
     assert answer.code == 0
@@ -74,7 +74,7 @@ def test_entries_as_kafka_shows_them(run: Run, story: Story, store: str) -> None
 
 
 def test_a_part_of_the_log(run: Run, story: Story, store: str) -> None:
-    """From the entry that holds the start, to the last that begins below the end."""
+    """From the entry that holds the start to the last entry that begins before the end."""
     put_all(story, store)
     answer = run("dump-log", "payments", "0", "--start", "4", "--end", "8", "--json", store=store)
     assert [batch["base_offset"] for batch in answer.json["batches"]] == [3, 5, 7]
@@ -84,7 +84,7 @@ def test_a_part_of_the_log(run: Run, story: Story, store: str) -> None:
 
 
 def test_records_and_files(run: Run, story: Story, store: str) -> None:
-    """Each record with its offset, time and sequence; each batch with its data file."""
+    """Each record with its offset, time and sequence, and each batch with its data file."""
     put_all(story, store)
     answer = run("dump-log", "payments", "0", "--end", "1", "--records", "--files", store=store)
     row = story.files["payments/0/first"]
@@ -101,7 +101,7 @@ def test_records_and_files(run: Run, story: Story, store: str) -> None:
 
 
 def test_internal_topics_in_words(run: Run, story: Story, store: str) -> None:
-    """Transaction rows and offset commits, in the text as Kafka's decoders write them, in JSON with every field."""
+    """Transactions and offset commits as Kafka's decoders write them, and as JSON with every field."""
     put_all(story, store)
     text = run("dump-log", "__transaction_state", str(story.load_home), store=store).stdout
     assert f"| offset: 1 key: transaction_metadata::transactionalId={LOAD} payload: state=Ongoing," in text
@@ -130,7 +130,7 @@ def test_control_rows_and_seals(run: Run, story: Story, store: str) -> None:
 
 
 def test_a_damaged_entry_does_not_hide_the_rest(run: Run, story: Story, store: str) -> None:
-    """It is shown as such, with its key; every other entry is dumped; the exit code is 1."""
+    """Its line has its key and `isvalid: false`. Every other entry is dumped, and the exit code is 1."""
     key = story.entry("payments", 0, 3)
     story.ledger.flip(key)
     story.ledger.store.delete(story.entry("payments", 0, 8))
@@ -150,7 +150,7 @@ def test_a_damaged_entry_does_not_hide_the_rest(run: Run, story: Story, store: s
 
 
 def test_a_log_whose_own_objects_are_damaged(run: Run, story: Story, store: str) -> None:
-    """Neither store.json nor the topic's object is needed to see what is there."""
+    """A log can be dumped without store.json and without the topic's object."""
     story.ledger.flip("store.json", 20)
     story.ledger.flip("topics/payments/0.json", 20)
     put_all(story, store)
@@ -162,7 +162,7 @@ def test_a_log_whose_own_objects_are_damaged(run: Run, story: Story, store: str)
 
 @pytest.mark.parametrize("damage", ["changed", "gone", "another"])
 def test_verify_checksums_reads_the_data_files(run: Run, story: Story, store: str, damage: str) -> None:
-    """Without the option a damaged data file is not looked at; with it, or when its records are wanted, it is named."""
+    """A damaged data file is named only with the option, or if its records are requested."""
     key = story.path("payments/0/first")
     if damage == "changed":
         story.ledger.flip(key, 40)
@@ -183,7 +183,7 @@ def test_verify_checksums_reads_the_data_files(run: Run, story: Story, store: st
 
 
 def put_records(story: Story, table: pa.Table) -> None:
-    """A batch of payments-1 whose data file holds this table, with right checksums, and a batch behind it."""
+    """A batch of payments-1 whose data file holds this table, with right checksums, and a batch after it."""
     ledger = story.ledger
     write_id = ledger.write_id()
     data = encode_parquet(table, kind="data", metadata={"write_id": write_id})
@@ -218,7 +218,7 @@ DELTA, STAMP = pa.array([0], pa.int64()), pa.array([1], pa.timestamp("ms", tz="U
 def test_records_of_strange_columns(
     run: Run, story: Story, store: str, columns: dict[str, pa.Array[Any]], words: str
 ) -> None:
-    """A whole data file of other columns is that batch's damage; the rest is dumped, and JSON stays JSON."""
+    """A whole data file with other columns is damage of its batch. The rest is dumped, and JSON stays valid."""
     put_records(story, pa.table(columns))
     put_all(story, store)
     answer = run("dump-log", "payments", "1", "--records", "--json", store=store)
@@ -232,8 +232,8 @@ def test_records_of_strange_columns(
     assert words in text.stdout
 
 
-def test_a_data_file_of_no_name(run: Run, story: Story, store: str) -> None:
-    """A row that names a path that no object can have is that batch's damage."""
+def test_a_data_file_with_an_illegal_name(run: Run, story: Story, store: str) -> None:
+    """A path that no object can have is damage of its batch."""
     row = story.ledger.batch("payments", 1)
     story.ledger.entry("payments", 1, {**row, "data_path": "../../../../../store.json"})
     put_all(story, store)
@@ -243,7 +243,7 @@ def test_a_data_file_of_no_name(run: Run, story: Story, store: str) -> None:
 
 
 def test_a_row_with_a_null_inside(run: Run, story: Story, store: str) -> None:
-    """It is no row: its entry is damaged, in words and in JSON."""
+    """Its entry is damaged, as text and as JSON."""
     ledger = story.ledger
     key = ledger.entry_key("__transaction_state", story.load_home, 1)
     ledger.change(key, lambda rows: rows[0]["transaction"].update(partitions=[None]))
@@ -256,7 +256,7 @@ def test_a_row_with_a_null_inside(run: Run, story: Story, store: str) -> None:
 def test_an_object_that_the_store_refuses(
     run: Run, story: Story, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is that batch's problem; the others are dumped and checked all the same."""
+    """The problem belongs to its batch. The other batches are dumped and checked."""
     put_all(story, store)
     get_fails(monkeypatch, story.path("payments/0/second"), AccessDeniedError("permission denied"))
     answer = run("dump-log", "payments", "0", "--verify-checksums", "--json", store=store)
@@ -271,7 +271,7 @@ def test_an_object_that_the_store_refuses(
 def test_a_store_that_fails_midway(
     run: Run, story: Story, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The document is ended all the same and says that it is not all; the error is told as ever."""
+    """The JSON document is closed and says that it is incomplete, and the error is reported."""
     put_all(story, store)
     get_fails(monkeypatch, story.path("payments/0/second"), StoreUnreachableError("no answer"))
     answer = run("dump-log", "payments", "0", "--verify-checksums", "--json", store=store)
@@ -282,7 +282,7 @@ def test_a_store_that_fails_midway(
 
 
 def get_fails(monkeypatch: pytest.MonkeyPatch, refused: str, error: StorageError) -> None:
-    """From here on this object of a store on disk cannot be read."""
+    """From now on a store on disk cannot read this object."""
     read = LocalStore.get
 
     def get(self: LocalStore, key: str, *, max_bytes: int | None = None) -> bytes:
@@ -293,16 +293,16 @@ def get_fails(monkeypatch: pytest.MonkeyPatch, refused: str, error: StorageError
     monkeypatch.setattr(LocalStore, "get", get)
 
 
-def test_what_is_not_there(run: Run, story: Story, store: str) -> None:
-    """An unknown topic, partition or incarnation is one readable line."""
+def test_an_unknown_log(run: Run, story: Story, store: str) -> None:
+    """An unknown topic, partition or incarnation."""
     put_all(story, store)
     for arguments in (("nope", "0"), ("payments", "2"), ("payments", "0", "--incarnation", "3")):
         answer = run("dump-log", *arguments, store=store)
         assert (answer.code, answer.error_code) == (1, "UNKNOWN_TOPIC_OR_PARTITION")
 
 
-def test_an_older_life_of_a_topic(run: Run, story: Story, store: str) -> None:
-    """A deleted topic's log can be looked at as long as it is on the store."""
+def test_a_deleted_incarnation_of_a_topic(run: Run, story: Story, store: str) -> None:
+    """A deleted topic's log can be dumped as long as it exists on the store."""
     story.ledger.topic("payments", 2, 1, deleted=True)
     put_all(story, store)
     assert run("dump-log", "payments", "0", store=store).error_code == "UNKNOWN_TOPIC_OR_PARTITION"

@@ -1,4 +1,4 @@
-"""How a load ends when it cannot end well: signals in the commit and the abort, lost stores, fenced producers."""
+"""How a load ends after signals during commit and abort, with lost stores, and when it is fenced."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from txn_engine.producer import Producer
 
 @pytest.fixture(autouse=True)
 def handlers() -> Iterator[None]:
-    """Our signal handlers for the test, the runner's again afterwards."""
+    """Install the program's signal handlers for the test."""
     before = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     install()
     yield
@@ -52,7 +52,7 @@ def count(url: str) -> int:
 
 
 def signalled(step: Callable[..., Any], *signals: int, before: bool = True) -> Callable[..., Any]:
-    """The step, with signals that come in while it runs."""
+    """The step, with signals that arrive while it runs."""
 
     def run(*arguments: Any) -> Any:
         if before:
@@ -67,10 +67,10 @@ def signalled(step: Callable[..., Any], *signals: int, before: bool = True) -> C
     return run
 
 
-def test_a_signal_during_the_commit_lets_it_end(
+def test_a_signal_during_the_commit_lets_it_finish(
     load: Callable[..., Answer], url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The commit is finished, the exit code is the signal's, and the line says that it is committed."""
+    """The exit code is the signal's, and the line says that the transaction is committed."""
     monkeypatch.setattr(
         Producer, "commit_transaction", signalled(Producer.commit_transaction, signal.SIGTERM)
     )
@@ -80,10 +80,10 @@ def test_a_signal_during_the_commit_lets_it_end(
     assert count(url) == 3
 
 
-def test_a_second_signal_during_the_commit_says_what_is_not_known(
+def test_a_second_signal_during_the_commit(
     load: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And how to learn it."""
+    """The line says that the outcome is not known, and how to look it up."""
     monkeypatch.setattr(
         Producer, "commit_transaction", signalled(Producer.commit_transaction, signal.SIGINT, signal.SIGINT)
     )
@@ -93,10 +93,10 @@ def test_a_second_signal_during_the_commit_says_what_is_not_known(
     assert "transactions describe load" in answer.error
 
 
-def test_signals_during_the_abort_name_what_is_left(
+def test_signals_during_the_abort(
     load: Callable[..., Answer], url: str, good: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The transactional id, and what ends it."""
+    """The line names the open transactional id and the command that ends it."""
     good.write_text(GOOD + "bad\n")
     monkeypatch.setattr(
         Producer, "abort_transaction", signalled(Producer.abort_transaction, signal.SIGTERM, signal.SIGTERM)
@@ -108,10 +108,10 @@ def test_signals_during_the_abort_name_what_is_left(
     assert count(url) == 0
 
 
-def test_an_abort_that_the_store_does_not_answer_names_what_is_left(
+def test_an_abort_that_the_store_does_not_answer(
     load: Callable[..., Answer], good: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first error stays the message, and the id that is left open is named."""
+    """The first error stays the message, and the open transactional id is named."""
 
     def down(_: Producer) -> None:
         raise StoreUnavailableError("no answer")
@@ -124,10 +124,8 @@ def test_an_abort_that_the_store_does_not_answer_names_what_is_left(
     assert "transactional id 'load' is left open" in answer.error
 
 
-def test_a_lost_answer_to_the_commit_says_so(
-    load: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Neither "loaded" nor "not loaded" is claimed."""
+def test_a_lost_answer_to_the_commit(load: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The line claims neither that the records were loaded nor that they were not."""
     from txn_engine.producer.states import ProducerState
 
     def lost(self: Producer) -> None:
@@ -146,7 +144,7 @@ def test_a_lost_answer_to_the_commit_says_so(
 def test_a_bug_before_the_decision_aborts(
     load: Callable[..., Answer], url: str, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No error leaves a transaction open without a word."""
+    """An unexpected error does not leave the transaction open."""
 
     def broken(_: Producer) -> None:
         raise ValueError("a bug")
@@ -160,10 +158,8 @@ def test_a_bug_before_the_decision_aborts(
         assert engine.admin.describe_transaction("load").state == "CompleteAbort"
 
 
-def test_a_bug_behind_the_decision_claims_nothing(
-    load: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where the coordinator was asked, how the transaction ended is not known."""
+def test_a_bug_after_the_decision(load: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once the coordinator was asked, the line says that the outcome is not known."""
 
     def broken(*_: Any, **__: Any) -> None:
         raise ValueError("a bug")
@@ -175,10 +171,8 @@ def test_a_bug_behind_the_decision_claims_nothing(
     assert answer.error_code == "INTERNAL_ERROR"
 
 
-def test_a_forgotten_decision_claims_nothing(
-    load: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A successor took over, and the log no longer tells who won: not "nothing was loaded"."""
+def test_a_forgotten_decision(load: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A successor took over and the log does not remember the decision, so the outcome is not known."""
 
     def fenced(*_: Any, **__: Any) -> None:
         raise ProducerFencedError("a successor")
@@ -194,7 +188,7 @@ def test_a_forgotten_decision_claims_nothing(
 def test_a_load_that_was_fenced_loads_nothing(
     load: Callable[..., Answer], url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A successor under the same id took over in the middle: PRODUCER_FENCED, and nothing of this load is there."""
+    """A successor with the same id took over before the commit."""
     commit = Producer.commit_transaction
 
     def after_a_successor(self: Producer) -> None:
@@ -212,10 +206,10 @@ def test_a_load_that_was_fenced_loads_nothing(
     assert count(url) == 0
 
 
-def test_what_a_plain_load_leaves_is_said(
+def test_an_interrupted_load_without_a_transaction(
     load: Callable[..., Answer], url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a transactional id what is in the topic stays, and the error counts it."""
+    """The line counts the records that stay in the topic."""
     monkeypatch.setattr(Producer, "flush", signalled(Producer.flush, signal.SIGINT, before=False))
     answer = load("--partition", "0")
     assert answer.code == 130
@@ -224,10 +218,10 @@ def test_what_a_plain_load_leaves_is_said(
 
 
 @pytest.mark.parametrize("command", ["demo", "bench"])
-def test_demo_and_bench_are_handed_on(
+def test_demo_and_bench_get_their_options(
     command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: Run
 ) -> None:
-    """With what was asked for, on stderr where stdout is to hold JSON, and their exit code is the process's."""
+    """They print on stderr with --json, and their exit code is the exit code of the process."""
     import txn_engine.bench
     import txn_engine.demo
 
@@ -252,7 +246,7 @@ def test_demo_and_bench_are_handed_on(
 
 
 def test_an_interruption_passes_through_click() -> None:
-    """It is no error of a command: `main` alone makes an exit code of it."""
+    """It is not an error of the command. `main` makes it an exit code."""
 
     @cli.command("wait-for-nothing")
     def wait() -> None:
@@ -266,8 +260,8 @@ def test_an_interruption_passes_through_click() -> None:
         del cli.commands["wait-for-nothing"]
 
 
-def test_a_java_error_is_a_line_too() -> None:
-    """Py4J hands the whole stack over as the error's text."""
+def test_a_java_error_is_one_line() -> None:
+    """Py4J puts the whole stack trace into the text of the error."""
     stack = "An error occurred while calling o1.load.\n: java.io.IOException: gone\n\tat a.B.c(B.java:1)\nCaused by: x"
     code, message = code_and_message(RuntimeError(stack))
     assert code == "INTERNAL_ERROR"

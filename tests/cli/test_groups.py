@@ -1,4 +1,4 @@
-"""`groups`: Kafka's columns; what would be written is shown, and --execute writes it."""
+"""`groups`: Kafka's columns. A change is shown first and is made with --execute."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ P0, P1 = TopicPartition("payments", 0), TopicPartition("payments", 1)
 
 @pytest.fixture
 def engine(url: str, payments: str) -> Iterator[Engine]:
-    """The engine over the test's store, for what has no command."""
+    """An engine on the test's store, for steps that have no command."""
     with connect(url) as opened:
         yield opened
 
 
 @pytest.fixture
 def group(run: Run, payments: str, good: Path) -> str:
-    """A group that has read all three records of partition 0, and of partition 1 none."""
+    """A group that has read the three records of partition 0. Partition 1 is empty."""
     assert run("produce", payments, str(good), "--partition", "0").code == 0
     assert run("consume", payments, "--group", "audit", "--format", "jsonl").code == 0
     return "audit"
@@ -39,7 +39,7 @@ def header(text: str) -> list[str]:
 
 
 def test_groups_list_and_describe(run: Run, group: str) -> None:
-    """Kafka's columns; lag against the last stable offset."""
+    """Kafka's columns, with the lag to the last stable offset."""
     assert run("groups", "list").stdout == "GROUP\naudit\n"
     assert header(run("groups", "describe", group).stdout) == [
         "GROUP",
@@ -69,7 +69,7 @@ def test_groups_list_and_describe(run: Run, group: str) -> None:
 
 
 def test_a_reset_shows_and_executes(run: Run, group: str) -> None:
-    """Without --execute nothing moves; to the earliest, the latest, an offset; some partitions or all."""
+    """To the earliest, the latest or a given offset, for some partitions or all. Nothing moves without --execute."""
     reset = ["groups", "reset-offsets", group]
     shown = run(*reset, "--topic", "payments:0", "--to-earliest")
     assert header(shown.stdout) == ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "NEW-OFFSET"]
@@ -93,7 +93,7 @@ def test_a_reset_shows_and_executes(run: Run, group: str) -> None:
 
 @pytest.mark.parametrize("offset", ["-1", "4", "99999999999999999999"])
 def test_a_negative_or_future_offset_is_refused(run: Run, group: str, offset: str) -> None:
-    """With the range that there is; nothing moves."""
+    """The error has the valid range, and nothing moves."""
     answer = run(
         "groups", "reset-offsets", group, "--topic", "payments:0", "--to-offset", offset, "--execute"
     )
@@ -115,7 +115,7 @@ def test_a_negative_or_future_offset_is_refused(run: Run, group: str, offset: st
         ["--topic", "payments", "--to-earliest", "--execute", "--dry-run"],
     ],
 )
-def test_a_reset_that_is_not_clear_is_a_wrong_call(run: Run, group: str, options: list[str]) -> None:
+def test_an_ambiguous_reset_is_a_usage_error(run: Run, group: str, options: list[str]) -> None:
     """Exit code 2 and one line."""
     answer = run("groups", "reset-offsets", group, *options)
     assert (answer.code, bool(answer.error)) == (2, True)
@@ -148,7 +148,7 @@ def row(group: str, offset: int, partition: int = 0) -> dict[str, object]:
 
 
 def test_a_deletion_shows_and_executes(run: Run, engine: Engine, group: str) -> None:
-    """Without --execute all stays; with it the groups named are gone with all their offsets, and no other."""
+    """With --execute the named groups are deleted with all their offsets, and no others."""
     commit(engine, "sums", 2)
     commit(engine, "kept", 1)
     shown = run("groups", "delete", group, "sums")
@@ -170,8 +170,10 @@ def test_a_deletion_shows_and_executes(run: Run, engine: Engine, group: str) -> 
 
 
 @pytest.mark.parametrize("execute", [[], ["--execute"]])
-def test_one_group_that_cannot_go_keeps_all(run: Run, engine: Engine, group: str, execute: list[str]) -> None:
-    """An unknown group, or one with offsets pending: refused with --execute and without, and nothing is deleted."""
+def test_a_group_that_cannot_be_deleted_keeps_the_others(
+    run: Run, engine: Engine, group: str, execute: list[str]
+) -> None:
+    """An unknown group, or one with pending offsets: with and without --execute nothing is deleted."""
     unknown = run("groups", "delete", group, "nobody", *execute)
     assert (unknown.code, unknown.stdout) == (1, "")
     assert unknown.error_code == "GROUP_ID_NOT_FOUND"
@@ -183,10 +185,10 @@ def test_one_group_that_cannot_go_keeps_all(run: Run, engine: Engine, group: str
     producer.abort_transaction()
 
 
-def test_what_was_deleted_before_a_refusal_is_told(
+def test_groups_that_were_deleted_before_a_refusal_are_shown(
     run: Run, engine: Engine, group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A group that is used again between the look and the deletion stays; those before it are gone, and shown."""
+    """A group that is used again between the check and the deletion stays."""
     commit(engine, "sums", 2)
     delete = Admin.delete_group
 
@@ -213,17 +215,15 @@ def test_what_was_deleted_before_a_refusal_is_told(
         ["expire-offsets", "--retention-minutes", "1", "--execute", "--dry-run"],
     ],
 )
-def test_a_deletion_that_is_not_clear_is_a_wrong_call(run: Run, group: str, arguments: list[str]) -> None:
-    """Exit code 2 and one line; nothing is deleted, and nothing expires without a limit of the caller's own."""
+def test_an_ambiguous_deletion_is_a_usage_error(run: Run, group: str, arguments: list[str]) -> None:
+    """Nothing is deleted, and offsets do not expire without an explicit limit."""
     answer = run("groups", *arguments)
     assert (answer.code, bool(answer.error)) == (2, True)
     assert run("groups", "list").stdout == "GROUP\naudit\n"
 
 
-def test_offsets_expire_when_asked(run: Run, engine: Engine, payments: str) -> None:
-    """Those as old as the retention, of all groups, are shown and with --execute forgotten; younger ones and what is
-    pending stay.
-    """
+def test_offsets_expire_on_request(run: Run, engine: Engine, payments: str) -> None:
+    """Offsets that are at least as old as the limit, for all groups. Younger and pending ones stay."""
     with connect(engine.url, clock=lambda: system_clock() - 61 * 60_000) as earlier:
         commit(earlier, "old", 0)
         commit(earlier, "old", 0, P1)
@@ -247,10 +247,10 @@ def test_offsets_expire_when_asked(run: Run, engine: Engine, payments: str) -> N
 
 
 @pytest.mark.parametrize(("option", "wanted"), [("--to-latest", [4, 5]), ("--to-earliest", [1, 2, 3, 4, 5])])
-def test_a_reset_goes_by_one_topic(
+def test_a_reset_uses_one_incarnation_of_a_topic(
     run: Run, engine: Engine, option: str, wanted: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Deleted and made again just before the move: the group is moved in the new topic to the new one's own end."""
+    """The topic is deleted and created again just before the move: the group moves to the new topic's own end."""
     schema = pa.schema([("id", pa.int64())])
 
     def make(ids: range) -> None:
@@ -276,8 +276,8 @@ def test_a_reset_goes_by_one_topic(
     assert batch["id"].to_pylist() == wanted
 
 
-def test_a_deleted_topic_keeps_no_reset_back(run: Run, engine: Engine, group: str) -> None:
-    """Its offsets are shown as gone and left out of --all-topics; where there are no others, that is said."""
+def test_a_deleted_topic_does_not_block_a_reset(run: Run, engine: Engine, group: str) -> None:
+    """Its offsets are reported and skipped with --all-topics. If there are no others, the reset is refused."""
     engine.admin.create_topic("other", schema=pa.schema([("id", pa.int64())]))
     commit(engine, group, 0, TopicPartition("other", 0))
     engine.admin.delete_topic("payments")

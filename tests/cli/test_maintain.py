@@ -1,4 +1,4 @@
-"""`maintain`: what the command line alone decides."""
+"""`maintain`: the rules of the command line itself."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tests.cli.conftest import Run
         ("clean", "--orphan-days"),
     ],
 )
-def test_a_number_that_is_none_is_a_wrong_call(
+def test_a_number_that_is_not_finite_or_negative_is_a_usage_error(
     run: Run, payments: str, command: str, option: str, number: str
 ) -> None:
-    """Exit code 2 and one line that names the option."""
+    """Exit code 2 and one line with the option."""
     answer = run("maintain", command, option, number, "--dry-run")
     assert answer.code == 2
     assert option in answer.error

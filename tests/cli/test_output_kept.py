@@ -1,4 +1,4 @@
-"""`consume --output`: a read that fails leaves the file that was there."""
+"""`consume --output`: a read that fails does not touch the existing file."""
 
 from __future__ import annotations
 

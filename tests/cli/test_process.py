@@ -91,7 +91,7 @@ def test_exit_codes(run: Run, ledger: str) -> None:
     ],
 )
 def test_a_mistyped_call_is_helped(run: Run, arguments: list[str], words: str) -> None:
-    """With what may have been meant."""
+    """The error suggests what may have been meant."""
     answer = run(*arguments, store="")
     assert answer.code == 2
     assert words in answer.error
@@ -114,8 +114,8 @@ def test_errors_as_json(run: Run, payments: str) -> None:
         assert (document["error"]["code"], document["error"]["reason"]) == (name, reason)
 
 
-def test_a_bug_is_a_line_too(run: Run, payments: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Never a traceback, unless it is asked for."""
+def test_an_unexpected_error_is_one_line(run: Run, payments: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The traceback comes only with --debug."""
     from txn_engine.log.topics import TopicRegistry
 
     def broken(_: TopicRegistry) -> object:
@@ -132,7 +132,7 @@ def test_a_bug_is_a_line_too(run: Run, payments: str, monkeypatch: pytest.Monkey
 def test_a_missing_package_says_how_to_install_it(
     run: Run, payments: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where an extra is not installed."""
+    """The error names the extra."""
     from txn_engine.log.topics import TopicRegistry
 
     def broken(_: TopicRegistry) -> object:
@@ -232,7 +232,7 @@ def test_start_up_imports_nothing_heavy() -> None:
 
 
 def test_a_command_loads_no_spark(ledger: str) -> None:
-    """Listing topics costs what the engine costs."""
+    """Listing topics imports neither Spark nor Airflow, Great Expectations, pandas or obstore."""
     code = (
         f"import sys; from txn_engine.cli.main import main; main(['topics', 'list', '--url', {ledger!r}]);"
         "sys.exit(', '.join({'pyspark', 'airflow', 'great_expectations', 'pandas', 'obstore'} & set(sys.modules)) or 0)"
@@ -364,8 +364,8 @@ def test_a_process_whose_stdout_takes_nothing(ledger: str, how: str) -> None:
 
 
 @needs_dev_full
-def test_what_was_done_is_not_called_failed(lost: Callable[..., Answer], ledger: str, good: Path) -> None:
-    """A report that cannot be written has an exit code of its own: who tries again on it would load twice."""
+def test_a_report_that_cannot_be_written(lost: Callable[..., Answer], ledger: str, good: Path) -> None:
+    """It has an exit code of its own, because a caller that tries again would load twice."""
     for arguments in (
         ["topics", "create", "made"],
         ["topics", "alter", "made", "--partitions", "2", "--json"],
@@ -384,8 +384,8 @@ def test_what_was_done_is_not_called_failed(lost: Callable[..., Answer], ledger:
         assert engine.admin.list_groups() == ["sums"]
 
 
-def test_a_reader_that_leaves_hides_no_load(ledger: str, good: Path) -> None:
-    """`| true`: what was done is said here too."""
+def test_a_load_into_a_closed_pipe(ledger: str, good: Path) -> None:
+    """`| true`: stderr says that the load was done."""
     reading, writing = os.pipe()
     os.close(reading)
     try:
@@ -404,7 +404,7 @@ def test_a_reader_that_leaves_hides_no_load(ledger: str, good: Path) -> None:
 def test_an_answer_that_cannot_be_written_is_a_failure(
     run: Run, lost: Callable[..., Answer], ledger: str, good: Path
 ) -> None:
-    """One line, and a group does not move past records that nobody took."""
+    """One line, and the group does not move past records that were not written."""
     assert run("produce", "payments", str(good), store=ledger).code == 0
     for arguments in (
         ["--help"],
@@ -422,7 +422,7 @@ def test_an_answer_that_cannot_be_written_is_a_failure(
 
 
 def test_a_closed_stderr_changes_nothing(ledger: str, good: Path) -> None:
-    """Notes have nowhere to go; the command and its exit code are what they were."""
+    """Notes are dropped. The command and its exit code are the same."""
     for code, topic in ((0, "payments"), (1, "nope")):
         command = ["/bin/sh", "-c", '"$@" 2>&-', "sh", *COMMAND, "produce", topic, str(good), "--url", ledger]
         done = subprocess.run(command, check=False, stdout=subprocess.PIPE, timeout=60, cwd=REPOSITORY)
@@ -435,7 +435,7 @@ def test_a_closed_stderr_changes_nothing(ledger: str, good: Path) -> None:
 
 
 class _Pipe:
-    """A named pipe that a command reads as a file: it waits in the middle of it for as long as the test likes."""
+    """A named pipe that a command reads as a file, so a test decides when the command can go on."""
 
     def __init__(self, path: Path) -> None:
         os.mkfifo(path)
@@ -468,7 +468,7 @@ def pipe(tmp_path: Path) -> Iterator[_Pipe]:
     in_shard("machine", [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)], keep=1),
 )
 def test_a_signal_aborts_the_open_transaction(ledger: str, pipe: _Pipe, signum: int, code: int) -> None:
-    """In the middle of a load: aborted, said in one line, readers see nothing and wait for nothing."""
+    """In the middle of a load: one line, no visible record, and readers do not wait."""
     with started(
         "produce", "payments", str(pipe.path), "--transactional-id", "load", "--url", ledger
     ) as running:
@@ -494,7 +494,7 @@ def test_a_signal_aborts_the_open_transaction(ledger: str, pipe: _Pipe, signum: 
 
 
 def test_a_signal_before_anything_was_sent(ledger: str, pipe: _Pipe) -> None:
-    """Nothing to abort, nothing loaded, the same exit code; --json says it as JSON."""
+    """Nothing was loaded. The exit code is the same, and --json reports it as JSON."""
     arguments = [
         "produce",
         "payments",
@@ -521,7 +521,7 @@ def test_a_pipe_needs_a_transaction(run: Run, ledger: str, pipe: _Pipe) -> None:
 
 
 def test_follow_ends_with_ctrl_c(run: Run, ledger: str, tmp_path: Path) -> None:
-    """Records that come later are printed as they come; what was printed is committed."""
+    """New records are printed as they come, and printed records are committed."""
     (tmp_path / "f.csv").write_text("id,account_id,day,amount,note\n7,1,2026-01-01,1.00,\n")
     arguments = ["consume", "payments", "--group", "g", "--follow", "--format", "jsonl", "--url", ledger]
     with started(*arguments) as running:
@@ -533,8 +533,8 @@ def test_follow_ends_with_ctrl_c(run: Run, ledger: str, tmp_path: Path) -> None:
         assert running.wait(60) == 130
 
 
-def test_a_first_signal_waits_for_a_short_step_a_second_does_not() -> None:
-    """Held back while a commit is under way; raised when it has ended, or at the second Ctrl-C."""
+def test_signals_during_a_short_step() -> None:
+    """The first one is held back until the step is finished, the second one is raised at once."""
     steps: list[str] = []
 
     def step(*signals: int) -> None:
@@ -554,15 +554,15 @@ def test_a_first_signal_waits_for_a_short_step_a_second_does_not() -> None:
 
 
 def test_a_signal_that_was_ignored_stays_ignored() -> None:
-    """As under nohup."""
+    """As when the program is started under nohup."""
     with kept_handlers():
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         install()
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 
 
-def test_main_returns_the_code(capsys: pytest.CaptureFixture[str]) -> None:
-    """The console script's function, called in a process."""
+def test_main_returns_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    """The function that the console script calls."""
     with kept_handlers():
         assert main(["--help"]) == 0
         assert main(["nope"]) == 2

@@ -1,4 +1,4 @@
-"""`produce`: files into a topic, exactly and all or nothing."""
+"""`produce`: loads files into a topic, exactly, and all or nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def records(url: str, isolation_level: Any = "read_committed") -> list[dict[str,
 
 
 def test_one_transaction_for_all_files(run: Run, url: str, payments: str, good: Path, write: Write) -> None:
-    """Two files under one transactional id: all records, exact, by key, in one transaction."""
+    """Two files under one transactional id: all records, exact and by key, in one transaction."""
     more = write("more.jsonl", '{"id": 4, "account_id": 10, "day": "2026-01-03", "amount": "0.10"}\n')
     answer = run("produce", payments, str(good), str(more), "--transactional-id", "load", "--json")
     assert answer.code == 0, answer.stderr
@@ -56,7 +56,7 @@ def test_a_table_says_where_records_went(run: Run, payments: str, good: Path) ->
 
 
 def test_a_run_that_was_committed_is_not_loaded_again(run: Run, url: str, payments: str, good: Path) -> None:
-    """The same run id twice loads once; another one loads again."""
+    """The same run id loads once, another one loads again."""
     arguments = ["produce", payments, str(good), "--transactional-id", "load", "--json", "--run-id"]
     assert run(*arguments, "monday").json["committed_before"] is False
     again = run(*arguments, "monday")
@@ -70,7 +70,7 @@ def test_a_run_that_was_committed_is_not_loaded_again(run: Run, url: str, paymen
 def test_a_run_that_the_log_may_have_forgotten_is_refused(
     run: Run, url: str, payments: str, good: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Until --forgotten-runs says that it was never loaded; in one line that says so."""
+    """Until --forgotten-runs says that it was never loaded."""
     monkeypatch.setattr("txn_engine.protocol.transactions.MAX_RUN_IDS", 1)
     arguments = ["produce", payments, str(good), "--transactional-id", "load", "--json", "--run-id"]
     for run_id in ("monday", "tuesday"):
@@ -133,10 +133,10 @@ def test_a_bad_file_loads_nothing(
         (GOOD + '4,1,2026-01-01,1,"hunter2', "hunter2"),
     ],
 )
-def test_what_a_file_holds_is_told_only_to_who_asks(
+def test_values_of_a_file_are_shown_only_on_request(
     run: Run, payments: str, write: Write, text: str, hidden: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where stderr is no terminal (a log, a task of Airflow), an error quotes no cell and no header."""
+    """If stderr is not a terminal (a log, an Airflow task), an error quotes no cell and no header."""
     bad = write("bad.csv", text)
     for options in ((), ("--transactional-id", "load"), ("--json",), ("--debug",)):
         answer = run("produce", payments, str(bad), *options)
@@ -148,7 +148,7 @@ def test_what_a_file_holds_is_told_only_to_who_asks(
 def test_a_bad_file_after_a_part_was_sent_aborts(
     run: Run, url: str, payments: str, good: Path, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was sent already is aborted: only a read_uncommitted reader ever sees it."""
+    """The part that was sent is aborted: only a read_uncommitted reader sees it."""
     monkeypatch.setattr("txn_engine.loading.load.SENT_BYTES", 1)
     produce = Producer.produce
 
@@ -197,32 +197,32 @@ def test_a_wrong_call(run: Run, payments: str, good: Path, options: list[str], w
 
 
 @pytest.mark.parametrize("option", ["--transactional-id", "--run-id"])
-def test_an_id_that_is_no_utf8(run: Run, url: str, payments: str, good: Path, option: str) -> None:
-    """Refused before anything is sent, in one readable line."""
+def test_an_id_that_is_not_utf8(run: Run, url: str, payments: str, good: Path, option: str) -> None:
+    """Refused with one line before anything is sent."""
     bad = b"\xfe".decode(errors="surrogateescape")
     answer = run("produce", payments, str(good), "--transactional-id", "load", option, bad)
     assert (answer.code, answer.error_code) == (1, "INVALID_REQUEST")
     assert records(url, "read_uncommitted") == []
 
 
-def test_an_empty_folder_is_no_file(run: Run, payments: str, tmp_path: Path) -> None:
-    """Said as it is, with a transaction and without."""
+def test_an_empty_folder_is_refused(run: Run, payments: str, tmp_path: Path) -> None:
+    """With a transaction and without one."""
     for options in ([], ["--transactional-id", "load"]):
         answer = run("produce", payments, str(tmp_path), *options)
         assert (answer.code, answer.error_code) == (1, "INVALID_REQUEST")
 
 
-def test_a_wrong_delimiter_is_refused_by_name(run: Run, payments: str, good: Path) -> None:
+def test_a_wrong_delimiter_is_refused(run: Run, payments: str, good: Path) -> None:
     """Two characters, or a quote."""
     for mark in (";;", '"', ""):
         answer = run("produce", payments, str(good), "--delimiter", mark)
         assert answer.code == (0 if mark == "" else 1)
 
 
-def test_what_was_consumed_can_be_produced(
+def test_consumed_records_can_be_produced_again(
     run: Run, url: str, payments: str, good: Path, tmp_path: Path
 ) -> None:
-    """Out as csv, jsonl and parquet, and in again: the same records."""
+    """As csv, jsonl and parquet: the records are the same."""
     assert run("produce", payments, str(good)).code == 0
     first = [{k: v for k, v in row.items() if k[0] != "_"} for row in records(url)]
     for name in ("out.csv", "out.jsonl", "out.parquet"):
@@ -237,7 +237,7 @@ def test_what_was_consumed_can_be_produced(
 
 
 def test_binary_values(run: Run, url: str, write: Write) -> None:
-    """Text is its UTF-8 bytes; base64 goes through whole."""
+    """Text is stored as its UTF-8 bytes. Base64 is decoded to any bytes."""
     assert run("topics", "create", "events").code == 0
     assert run("produce", "events", str(write("a.csv", "key,value\nk,é\n"))).code == 0
     assert (

@@ -1,4 +1,4 @@
-"""`quality run` and `explain`: exit code 0 only where every check passed, and a report that is there."""
+"""`quality run` and `explain`: exit code 0 only if every check passed, and a report that exists."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def report(tmp_path: Path) -> list[str]:
     return ["--report", str(tmp_path / "report")]
 
 
-def test_a_topic_alone(run: Run, ledger: str, report: list[str], tmp_path: Path) -> None:
-    """A line a check; the report and Great Expectations' results are there."""
+def test_a_topic(run: Run, ledger: str, report: list[str], tmp_path: Path) -> None:
+    """One line for each check, a report, and the results of Great Expectations."""
     answer = run("quality", "run", "payments", "--record-id", "id", *report, store=ledger)
     assert answer.code == 0, answer.stdout
     assert "record_ids_unique" in answer.stdout
@@ -48,17 +48,17 @@ def test_a_topic_alone(run: Run, ledger: str, report: list[str], tmp_path: Path)
     assert found["engine"] == "in process (DuckDB)"
 
 
-def test_by_default_the_report_is_beside(
+def test_the_default_folder_of_the_report(
     run: Run, ledger: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a folder of the topic's name."""
+    """It has the topic's name, below the working directory."""
     monkeypatch.chdir(tmp_path)
     assert run("quality", "run", "payments", "--record-id", "id", store=ledger).code == 0
     assert (tmp_path / "txn-engine-reports" / "payments" / "index.html").is_file()
 
 
 def test_a_declaration(run: Run, ledger: str, report: list[str], tmp_path: Path, good: Path) -> None:
-    """The copy is right; after another load of it, it is not, and the exit code says so."""
+    """The copy is right. After it was loaded once more it is wrong, and the exit code is 1."""
     path = tmp_path / "declaration.yaml"
     path.write_text(DECLARATION)
     command = ("quality", "run", "payments", "--declaration", str(path), *report)
@@ -71,7 +71,7 @@ def test_a_declaration(run: Run, ledger: str, report: list[str], tmp_path: Path,
 
 
 def test_as_of_a_cut(run: Run, ledger: str, report: list[str], tmp_path: Path, good: Path) -> None:
-    """The copy was right then, whatever was loaded since; the cut is named wherever the verdict is."""
+    """Later loads do not change the verdict, and the cut is named with it."""
     path = tmp_path / "declaration.yaml"
     path.write_text(DECLARATION)
     assert run("cuts", "create", store=ledger).code == 0
@@ -88,8 +88,8 @@ def test_as_of_a_cut(run: Run, ledger: str, report: list[str], tmp_path: Path, g
     assert [row["cut"] for row in listed] == [0, 0, None]
 
 
-def test_a_suite_beside_the_checks(run: Run, ledger: str, report: list[str], tmp_path: Path) -> None:
-    """A red one gives exit code 1; of a suite that is a warning the last line tells."""
+def test_a_suite_of_ones_own(run: Run, ledger: str, report: list[str], tmp_path: Path) -> None:
+    """If it fails the exit code is 1. If it is a warning, only the last line reports it."""
     command = ("quality", "run", "payments", "--record-id", "id", "--suite", str(tmp_path / "mine.json"))
     empty = {"type": "expect_column_values_to_be_null", "kwargs": {"column": "id"}}
     held = {"name": "mine", "expectations": [empty], "meta": {"severity": "warning"}}
@@ -128,7 +128,7 @@ def test_a_wrong_call(
 
 
 def test_a_declaration_of_another_topic(run: Run, ledger: str, report: list[str], tmp_path: Path) -> None:
-    """What was typed and what is declared must agree."""
+    """The arguments and the declaration have to agree."""
     path = tmp_path / "declaration.yaml"
     path.write_text(DECLARATION)
     answer = run("quality", "run", "copies", "--declaration", str(path), *report, store=ledger)
@@ -149,7 +149,7 @@ def test_explain(run: Run) -> None:
 
 
 def test_history_and_show(run: Run, ledger: str, report: list[str], tmp_path: Path) -> None:
-    """Each run is kept; the next looks at what is new. A link that is missing is said, and the exit code is 1."""
+    """Each run is kept, and the next one checks what is new. A missing link is reported with exit code 1."""
     command = ("quality", "run", "payments", "--record-id", "id", *report)
     assert "kept as proof 0: everything (no proof was there)" in run(*command, store=ledger).stderr
     assert "kept as proof 1: what is new since proof 0" in run(*command, store=ledger).stderr

@@ -1,4 +1,4 @@
-"""Records as text: exact, whatever their columns hold."""
+"""Records as text: exact for every type of column."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from txn_engine.value_text import BinaryText, json_records, plain_column
 
 
 def plain(values: list[Any], kind: pa.DataType, binary: BinaryText = "text") -> list[Any]:
-    """The values as a column of a topic has them, as JSON has them."""
+    """The values as JSON shows them when they are a column of a topic."""
     return plain_column(pa.chunked_array([pa.array(values, kind)]), binary)
 
 
 def test_decimals_and_texts() -> None:
-    """All digits, and no exponent; binary as text or base64, also within another value."""
+    """All digits and no exponent. Binary as text or base64, nested values too."""
     assert plain(
         [Decimal("0.00"), Decimal("-1.50"), None, Decimal("9999999999999999.99")], pa.decimal128(18, 2)
     ) == ["0.00", "-1.50", None, "9999999999999999.99"]
@@ -37,7 +37,7 @@ def test_decimals_and_texts() -> None:
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 def test_times(unit: str) -> None:
-    """ISO 8601: a fraction of three digits, six or nine, as it needs; Z where the column has a zone, whichever."""
+    """ISO 8601 with three, six or nine digits as needed, and Z if the column has any time zone."""
     second = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}[unit]
     kind = pa.timestamp(unit, tz="Europe/Berlin")
     whole = [0, -second, 1_795_264_647 * second, None]
@@ -50,8 +50,8 @@ def test_times(unit: str) -> None:
     ]
 
 
-def test_times_that_no_calendar_of_python_has() -> None:
-    """Years beyond 9999 and before 1 with their sign, as ISO 8601 has them; also within another value."""
+def test_times_outside_pythons_calendar() -> None:
+    """Years after 9999 and before 1 have a sign, as in ISO 8601, in nested values too."""
     kind = pa.timestamp("ms", tz="UTC")
     far = [2**53, 253_402_300_799_999, 253_402_300_800_000, -62_135_596_800_000, -62_135_596_800_001, None]
     texts = [
@@ -82,14 +82,14 @@ def test_times_that_no_calendar_of_python_has() -> None:
     ]
 
 
-def test_lengths_of_time() -> None:
-    """As Python has them, and those that are too long for it as a number of their unit."""
+def test_durations() -> None:
+    """As Python shows them. One that is too long for Python is a number with its unit."""
     assert plain([90_000_005], pa.duration("us")) == ["0:01:30.000005"]
     assert plain([2**62, None], pa.duration("s")) == [f"{2**62} s", None]
 
 
-def test_json_knows_no_number_that_is_none() -> None:
-    """NaN and the infinities are strings, also within another value: every line is JSON."""
+def test_nan_and_infinity_are_strings_in_json() -> None:
+    """Every line is valid JSON, with nested values too."""
     numbers = [float("nan"), float("inf"), float("-inf"), 0.1, None]
     texts = ["NaN", "Infinity", "-Infinity", 0.1, None]
     for kind in (pa.float32(), pa.float64()):
@@ -119,7 +119,7 @@ def shown(width: int, records: pa.Table, monkeypatch: object) -> list[str]:
 
 
 def test_on_a_terminal_numbers_are_never_cut(monkeypatch: object) -> None:
-    """Texts give way first; where that is not enough, each record is a block of its own."""
+    """Texts are cut first. If that is not enough, each record is a block of its own."""
     records = pa.table({"amount": [Decimal("1234567.89")], "note": ["x" * 200]})
     wide = shown(100, records, monkeypatch)
     assert wide[1] == f"1234567.89  {'x' * 59}…"
@@ -131,7 +131,7 @@ def test_on_a_terminal_numbers_are_never_cut(monkeypatch: object) -> None:
 
 
 def test_nothing_in_a_record_moves_the_cursor(monkeypatch: object) -> None:
-    """Line ends, escapes and tabs are shown, not sent."""
+    """Line ends, escapes and tabs are shown as text."""
     (_, line) = shown(80, pa.table({"note": ["a\nb\x1b[2Jc\td"]}), monkeypatch)
     assert line == "a\\nb\\x1b[2Jc\\td"
 
@@ -153,7 +153,7 @@ def test_names_and_cells() -> None:
 
 
 def test_columns_that_change_under_one_header(tmp_path: Path) -> None:
-    """What is written already stays what it says; nothing comes behind it under names that are not its own."""
+    """Records with other columns are refused, so everything below a header has its columns."""
     first = pa.table({"a": [1], "b": [2]})
     stream = io.StringIO()
     text = Csv(stream, "text")

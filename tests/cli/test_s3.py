@@ -1,4 +1,4 @@
-"""The command line on a real MinIO: missing bucket, wrong credentials, the whole way of a file."""
+"""The command line on a real MinIO: missing bucket, wrong credentials, a file in and out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.minio
 
 
 def test_a_file_through_the_bucket(run: Run, minio_bucket: S3Bucket, good: Path) -> None:
-    """Created, loaded, read, verified; --endpoint as option instead of the environment."""
+    """Create, load, read and verify, with the endpoint as an option instead of a variable."""
     env = minio_bucket.environment
     endpoint = env.pop("TXN_ENGINE_S3_ENDPOINT")
     store = f"{minio_bucket.url}/ledger"
@@ -46,7 +46,7 @@ def test_a_file_through_the_bucket(run: Run, minio_bucket: S3Bucket, good: Path)
 
 
 def test_a_missing_bucket(run: Run, minio_server: MinioServer, good: Path) -> None:
-    """One line that names it, by every command; doctor fails on that line."""
+    """Every command names it in one line, and the doctor fails at that check."""
     env = minio_server.environment
     store = "s3://no-such-bucket/ledger"
     for arguments in (["topics", "create", "t"], ["topics", "list"], ["produce", "t", str(good)], ["verify"]):
@@ -60,7 +60,7 @@ def test_a_missing_bucket(run: Run, minio_server: MinioServer, good: Path) -> No
 
 
 def test_wrong_credentials(run: Run, minio_bucket: S3Bucket) -> None:
-    """One line that says what to check and shows neither key; unknown key and wrong secret alike."""
+    """An unknown key and a wrong secret have the same code, and neither key is shown."""
     wrong = (
         minio_bucket.environment | {"AWS_SECRET_ACCESS_KEY": "not-the-secret-key"},
         minio_bucket.environment | {"AWS_ACCESS_KEY_ID": "nobodys-key"},
@@ -87,7 +87,7 @@ def test_conformance(run: Run, minio_bucket: S3Bucket, monkeypatch: pytest.Monke
 
 
 def test_a_lifecycle_rule_that_deletes_is_unusable(run: Run, minio_bucket: S3Bucket) -> None:
-    """Doctor names the rule and says to remove it."""
+    """The doctor names the rule and says to remove it."""
     from minio.commonconfig import ENABLED, Filter
     from minio.lifecycleconfig import Expiration, LifecycleConfig, Rule
 
@@ -100,7 +100,7 @@ def test_a_lifecycle_rule_that_deletes_is_unusable(run: Run, minio_bucket: S3Buc
 
 
 def test_a_store_that_went_down(run: Run, minio_server: MinioServer) -> None:
-    """Nobody listens there: one line."""
+    """Nobody listens at the endpoint: one line."""
     env = minio_server.environment | {"TXN_ENGINE_S3_ENDPOINT": "http://127.0.0.1:1"}
     answer = run("topics", "list", store="s3://bucket/x", env=env)
     assert (answer.code, answer.error_code) == (1, "NETWORK_EXCEPTION")

@@ -1,4 +1,4 @@
-"""`sql`: what it prints, for people and for programs, and the one line for what cannot be."""
+"""`sql`: what it prints for people and as JSON, and how it fails."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ def loaded(run: Run, payments: str, good: Path) -> str:
 
 
 def test_rows_for_people_and_for_programs(run: Run, loaded: str) -> None:
+    """A table, JSON, csv and jsonl have the same rows."""
     query = "SELECT account_id, sum(amount) AS amount, count(*) AS n FROM payments GROUP BY ALL ORDER BY ALL"
     found = run("sql", query)
     assert found.stdout.splitlines() == [
@@ -43,13 +44,15 @@ def test_rows_for_people_and_for_programs(run: Run, loaded: str) -> None:
     )
 
 
-def test_no_rows_have_titles(run: Run, loaded: str) -> None:
+def test_an_empty_result_has_titles(run: Run, loaded: str) -> None:
+    """As a table. As JSON it is an empty list."""
     found = run("sql", "SELECT id, note FROM payments WHERE id > 5")
     assert (found.stdout, found.stderr) == ("id  note\n", "0 rows\n")
     assert run("sql", "SELECT id FROM payments WHERE id > 5", "--json").json["records"] == []
 
 
-def test_many_rows_are_cut_and_it_says_so(run: Run, loaded: str) -> None:
+def test_a_long_table_is_cut(run: Run, loaded: str) -> None:
+    """A note on stderr says so. csv and JSON have all rows."""
     query = "SELECT r FROM payments, range(5) t(r)"
     found = run("sql", query, "--max-rows", "4")
     assert len(found.stdout.splitlines()) == 5
@@ -61,6 +64,7 @@ def test_many_rows_are_cut_and_it_says_so(run: Run, loaded: str) -> None:
 
 
 def test_as_of_a_cut(run: Run, loaded: str, good: Path) -> None:
+    """The query reads the topics as of the cut, and the cut stays."""
     assert run("cuts", "create").code == 0
     assert run("produce", loaded, str(good), "--partition", "1").code == 0
     query = "SELECT count(*) AS n FROM payments"
@@ -73,7 +77,8 @@ def test_as_of_a_cut(run: Run, loaded: str, good: Path) -> None:
     assert run("cuts", "list", "--json").json["cuts"][0]["cut"] == 0
 
 
-def test_nothing_that_a_terminal_acts_on(run: Run, loaded: str) -> None:
+def test_control_sequences_are_escaped(run: Run, loaded: str) -> None:
+    """In values and in column names."""
     found = run("sql", "SELECT chr(27) || '[31m' AS \"a\x1b[2J\" FROM payments LIMIT 1")
     assert "\x1b" not in found.stdout
 
@@ -93,7 +98,8 @@ def test_one_line_for_a_query_that_is_refused(run: Run, loaded: str, query: str,
     assert run("sql", query, "--json").error_code == code
 
 
-def test_two_columns_of_one_name_are_no_json(run: Run, loaded: str) -> None:
+def test_two_columns_with_one_name(run: Run, loaded: str) -> None:
+    """csv shows both, JSON refuses them."""
     query = "SELECT id, id FROM payments LIMIT 1"
     assert run("sql", query, "--format", "csv").stdout == "id,id\n1,1\n"
     assert run("sql", query, "--format", "jsonl").error_code == "INVALID_REQUEST"

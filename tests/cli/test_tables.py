@@ -1,4 +1,4 @@
-"""`tables`: what it prints, for people and for programs, and the one line for what cannot be."""
+"""`tables`: what it prints for people and as JSON, and how it fails."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from tests.cli.conftest import Run
 
 
 def test_a_topic_is_published_shown_and_unpublished(run: Run, payments: str, good: Path) -> None:
+    """For people and as JSON."""
     assert run("produce", payments, str(good), "--partition", "0").code == 0
     made = run("tables", "publish", payments, "--format", "delta")
     uri = made.stdout.split()[-1]
@@ -25,7 +26,8 @@ def test_a_topic_is_published_shown_and_unpublished(run: Run, payments: str, goo
     assert run("verify").code == 0
 
 
-def test_the_topics_whose_setting_says_so(run: Run, payments: str) -> None:
+def test_topics_are_published_by_their_setting(run: Run, payments: str) -> None:
+    """Without arguments `publish` publishes the topics with `tables.publish`."""
     assert payments == "payments"
     assert "nothing was due" in run("tables", "publish").stderr
     made = run("topics", "create", "totals", "--schema", "id:int64", "--config", "tables.publish=delta")
@@ -45,7 +47,8 @@ def test_the_topics_whose_setting_says_so(run: Run, payments: str) -> None:
     }
 
 
-def test_what_cannot_be_published_is_one_line(run: Run, payments: str) -> None:
+def test_wrong_calls(run: Run, payments: str) -> None:
+    """Usage errors have their words, errors of the engine their code."""
     assert run("cuts", "create").code == 0
     assert run("tables", "publish", payments, "--format", "delta", "--cut", "0").code == 0
     for arguments, seen in (

@@ -1,4 +1,4 @@
-"""`topics`: made, listed, described, deleted; and what may not be made."""
+"""`topics`: create, list, describe, alter and delete, and which topics are refused."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.cli.conftest import Run
 from txn_engine import connect
 
 
-def test_a_topic_lives(run: Run, url: str) -> None:
-    """Created with its columns and key, listed, described with each partition's offsets, and deleted."""
+def test_create_list_describe_delete(run: Run, url: str) -> None:
+    """With columns and a key, and the offsets of each partition."""
     schema = "a:int32,b:int64?,c:float64,d:bool,e:string?,f:binary,g:date32,h:timestamp,i:decimal(18,2)?"
     assert run("topics", "create", "t", "--partitions", "3", "--key", "b", "--schema", schema).code == 0
     with connect(url) as engine:
@@ -54,7 +54,7 @@ def test_a_topic_lives(run: Run, url: str) -> None:
 
 
 def test_growing_a_topic(run: Run) -> None:
-    """`alter --partitions` says the new number; the present one, and fewer, are refused in one line."""
+    """`alter --partitions` takes the new number. The present number and fewer are refused."""
     run("topics", "create", "t", "--partitions", "2")
     assert run("topics", "alter", "t", "--partitions", "4").stdout == "topic t has 4 partitions\n"
     assert run("topics", "describe", "t", "--json").json["partition_count"] == 4
@@ -73,7 +73,7 @@ def test_growing_a_topic(run: Run) -> None:
 
 
 def test_a_schema_from_a_file(run: Run, tmp_path: Path) -> None:
-    """Of a Parquet file or an Arrow file or stream; something else is a wrong call."""
+    """From a Parquet file, an Arrow file or an Arrow stream. Anything else is a usage error."""
     schema = pa.schema([("x", pa.int64()), ("y", pa.decimal128(9, 3))], metadata={"pandas": "noise"})
     pq.write_table(schema.empty_table(), tmp_path / "s.parquet")
     with pa.OSFile(str(tmp_path / "s.arrow"), "wb") as sink, pa.ipc.new_file(sink, schema):
@@ -91,8 +91,8 @@ def test_a_schema_from_a_file(run: Run, tmp_path: Path) -> None:
         assert (answer.code, str(tmp_path / name) in answer.error) == (2, True)
 
 
-def test_without_a_schema_it_is_kafkas(run: Run) -> None:
-    """Key, value and headers, by key."""
+def test_the_default_schema(run: Run) -> None:
+    """Kafka's key, value and headers, partitioned by key."""
     assert run("topics", "create", "events").code == 0
     described = run("topics", "describe", "events", "--json").json
     assert [column["column"] for column in described["schema"]] == ["key", "value", "headers"]
@@ -123,7 +123,7 @@ def test_without_a_schema_it_is_kafkas(run: Run) -> None:
 def test_what_cannot_be_created(
     run: Run, payments: str, arguments: list[str], code: int, words: list[str]
 ) -> None:
-    """One line that says what is wrong with it; nothing is made."""
+    """One line with the wrong name or value, and nothing is created."""
     answer = run("topics", "create", *arguments)
     assert answer.code == code
     assert all(word in answer.error for word in words), answer.error
@@ -156,6 +156,7 @@ def test_what_cannot_be_created(
     ],
 )
 def test_what_cannot_be_added(run: Run, payments: str, added: str, code: int, words: list[str]) -> None:
+    """A column with a wrong type or default: one line, and not an internal error."""
     answer = run("topics", "alter", payments, "--add", added)
     assert answer.code == code
     assert all(word in answer.error for word in words), answer.error
@@ -163,7 +164,7 @@ def test_what_cannot_be_added(run: Run, payments: str, added: str, code: int, wo
 
 
 def test_texts_as_defaults(run: Run, payments: str, good: Path) -> None:
-    """A word as it stands; several, or the word null, in quotes."""
+    """One word without quotes. Several words, or the word null, with quotes."""
     run("produce", payments, str(good))
     added = ("--add", "a string EUR", "--add", "b string 'null'", "--add", 'c string not null "a b"')
     assert run("topics", "alter", payments, *added, "--execute").code == 0
@@ -172,7 +173,7 @@ def test_texts_as_defaults(run: Run, payments: str, good: Path) -> None:
 
 
 def test_numbers_with_exponents(run: Run, payments: str, good: Path) -> None:
-    """As defaults, and as SQL gives them for the records of before."""
+    """As defaults, and as SQL shows them for older records."""
     run("produce", payments, str(good))
     added = ("--add", "r decimal(10,10) 1E-10", "--add", "z decimal(18,18) 0", "--add", "f float64 1e-10")
     assert run("topics", "alter", payments, *added, "--execute").code == 0
@@ -181,7 +182,7 @@ def test_numbers_with_exponents(run: Run, payments: str, good: Path) -> None:
 
 
 def test_an_unknown_topic_is_named(run: Run, payments: str, good: Path) -> None:
-    """By every command that takes one."""
+    """Every command that takes a topic names it."""
     for arguments in (
         ["topics", "describe", "nope"],
         ["topics", "delete", "nope"],
@@ -198,8 +199,8 @@ def test_an_unknown_topic_is_named(run: Run, payments: str, good: Path) -> None:
         assert "'nope'" in answer.error
 
 
-def test_a_partition_out_of_range_is_named(run: Run, payments: str, good: Path) -> None:
-    """With the range that there is."""
+def test_a_partition_out_of_range(run: Run, payments: str, good: Path) -> None:
+    """Every command that takes a partition shows the valid range."""
     for number in ("2", "-1"):
         for arguments in (
             ["produce", payments, str(good), "--partition", number],
@@ -213,8 +214,8 @@ def test_a_partition_out_of_range_is_named(run: Run, payments: str, good: Path) 
             assert "0 to 1" in answer.error
 
 
-def test_only_create_begins_a_ledger(run: Run, tmp_path: Path, good: Callable[..., Path]) -> None:
-    """Every other command refuses a place where there is none, and leaves it as it is."""
+def test_only_create_sets_up_a_ledger(run: Run, tmp_path: Path, good: Callable[..., Path]) -> None:
+    """Every other command refuses a place without a ledger and does not change it."""
     folder = tmp_path / "ledger"
     for arguments in (
         ["topics", "list"],
@@ -236,9 +237,7 @@ def test_only_create_begins_a_ledger(run: Run, tmp_path: Path, good: Callable[..
 
 
 def test_configuration(run: Run, url: str) -> None:
-    """`--config` takes Kafka's names, `describe` shows them; an unknown one is a usage error, one that is not allowed
-    the store's own.
-    """
+    """`--config` takes Kafka's names. An unknown name is a usage error, a forbidden value an error of the store."""
     made = [
         "topics",
         "create",

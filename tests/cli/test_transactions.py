@@ -1,4 +1,4 @@
-"""`transactions` and `coordinator`: Kafka's columns, and what each of them mends."""
+"""`transactions` and `coordinator`: Kafka's columns, and what each command repairs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from txn_engine.testing import write_transaction_state
 
 @pytest.fixture
 def engine(url: str, payments: str) -> Iterator[Engine]:
-    """The engine over the test's store, for what has no command."""
+    """An engine on the test's store, for steps that have no command."""
     with connect(url) as opened:
         yield opened
 
@@ -42,7 +42,7 @@ def open_transaction(engine: Engine, name: str, *, timeout_ms: int = 60_000) -> 
 
 
 def hang(engine: Engine, *, age_ms: int) -> None:
-    """A transaction on payments-1 that no coordinator knows of, last written to so long ago."""
+    """A transaction on payments-1 that no coordinator knows, last written to this long ago."""
     with connect(engine.url, clock=lambda: system_clock() - age_ms) as earlier:
         earlier.partition("payments", 1).append(
             batch(engine), producer_id=777, producer_epoch=3, base_sequence=0, is_transactional=True
@@ -82,7 +82,7 @@ def test_list(run: Run, engine: Engine) -> None:
 
 
 def test_describe(run: Run, engine: Engine) -> None:
-    """Kafka's columns; None where no transaction is open, null in JSON; the id as argument or as Kafka's option."""
+    """Kafka's columns. Without an open transaction some are None, or null in JSON. The id may be an option."""
     open_transaction(engine, "load")
     found = run("transactions", "describe", "load", "--json").json
     assert list(found) == [
@@ -142,7 +142,7 @@ def test_describe_producers(run: Run, engine: Engine) -> None:
 
 
 def test_a_hanging_transaction_is_found_and_aborted(run: Run, engine: Engine) -> None:
-    """Kafka's columns; younger than the limit it is none; aborted, readers get past it."""
+    """A transaction younger than the limit is not hanging. After the abort readers get past it."""
     hang(engine, age_ms=20 * 60_000)
     assert header(run("transactions", "find-hanging").stdout) == [
         "Topic",
@@ -179,7 +179,7 @@ def test_a_hanging_transaction_is_found_and_aborted(run: Run, engine: Engine) ->
 
 
 def test_a_transaction_with_an_owner_is_not_aborted(run: Run, engine: Engine) -> None:
-    """The operator is told to let it end, fence its id, or sweep."""
+    """The error says to wait for it, to fence its id, or to sweep."""
     open_transaction(engine, "load")
     answer = run("transactions", "abort", "--topic", "payments", "--partition", "0", "--start-offset", "0")
     assert (answer.code, answer.error_code) == (1, "INVALID_TXN_STATE")
@@ -187,7 +187,7 @@ def test_a_transaction_with_an_owner_is_not_aborted(run: Run, engine: Engine) ->
 
 
 def test_fence(run: Run, engine: Engine) -> None:
-    """What is open is aborted and the producer shut out; an id that nobody used is not made by fencing it."""
+    """The open transaction is aborted and the producer is fenced. Fencing does not create an unknown id."""
     producer = open_transaction(engine, "load")
     (row,) = run("transactions", "fence", "load", "--json").json["fenced"]
     assert row["transactional_id"] == "load"
@@ -203,7 +203,7 @@ def test_fence(run: Run, engine: Engine) -> None:
 
 
 def test_the_sweep_aborts_what_timed_out(run: Run, engine: Engine) -> None:
-    """And nothing else; what it did is said."""
+    """It aborts nothing else, and reports what it did."""
     open_transaction(engine, "young")
     write_transaction_state(
         engine,
@@ -240,7 +240,7 @@ def test_markers_finish_what_is_decided(run: Run, engine: Engine) -> None:
 def test_a_sweep_that_could_not_finish_fails(
     run: Run, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was done stands on stdout, why the rest was not on stderr; exit code 1."""
+    """stdout has what was done, stderr why the rest was not, and the exit code is 1."""
     from txn_engine.coordinator.coordinator import Coordinator
     from txn_engine.types import SweepReport
 
@@ -255,7 +255,7 @@ def test_a_sweep_that_could_not_finish_fails(
 
 
 def test_expire_and_snapshot(run: Run, engine: Engine) -> None:
-    """An id idle for longer than the store keeps it goes; snapshots are written where logs have grown."""
+    """Transactional ids that were idle too long expire, and logs that have grown get snapshots."""
     write_transaction_state(
         engine,
         "idle",

@@ -1,4 +1,4 @@
-"""`verify`: exit code 1 with the findings, each naming its object."""
+"""`verify`: exit code 1 with the findings, each with the key of its object."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def ledger(run: Run, tmp_path: Path, good: Path) -> str:
 
 
 def test_a_sound_ledger(run: Run, ledger: str) -> None:
-    """Exit code 0, and what was looked at."""
+    """Exit code 0, and the numbers of what was read."""
     answer = run("verify", store=ledger)
     assert answer.code == 0
     assert answer.stdout.startswith(f"no errors in {ledger}: ")
@@ -33,7 +33,7 @@ def test_a_sound_ledger(run: Run, ledger: str) -> None:
 
 @pytest.mark.parametrize("kind", ["log", "data", "snapshots"])
 def test_one_changed_byte_is_found(run: Run, ledger: str, tmp_path: Path, kind: str) -> None:
-    """In an entry, a data file, a snapshot: the object is named, relative to the store, and the exit code is 1."""
+    """In an entry, a data file or a snapshot: the finding has the key of the object."""
     path = min((tmp_path / "ledger" / "topics" / "payments" / "0" / "0" / kind).glob("*.parquet"))
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
@@ -49,7 +49,7 @@ def test_one_changed_byte_is_found(run: Run, ledger: str, tmp_path: Path, kind: 
 
 
 def test_a_damaged_data_file_stops_its_reader(run: Run, ledger: str, tmp_path: Path) -> None:
-    """One line that names the object; nothing of it is printed, and the group stays where it was."""
+    """The error names the object, no record is printed, and the group does not move."""
     (path,) = (tmp_path / "ledger" / "topics" / "payments" / "0" / "0" / "data").glob("*.parquet")
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
@@ -61,21 +61,21 @@ def test_a_damaged_data_file_stops_its_reader(run: Run, ledger: str, tmp_path: P
     assert run("groups", "list", "--json", store=ledger).json == {"groups": []}
 
 
-def test_a_place_without_a_ledger_is_no_sound_one(run: Run, tmp_path: Path) -> None:
-    """An empty folder, or none: exit code 1."""
+def test_a_place_without_a_ledger_fails(run: Run, tmp_path: Path) -> None:
+    """An empty folder, and a missing one."""
     (tmp_path / "empty").mkdir()
     assert run("verify", store=f"file://{tmp_path}/empty").code == 1
     assert run("verify", store=f"file://{tmp_path}/none").code == 1
 
 
 def test_only_some_topics(run: Run, ledger: str) -> None:
-    """An unknown one is an error."""
+    """An unknown topic is an error."""
     assert run("verify", "--topic", "payments", "--no-data", store=ledger).code == 0
     assert run("verify", "--topic", "nope", store=ledger).error_code == "UNKNOWN_TOPIC_OR_PARTITION"
 
 
 def test_a_finding_says_everything(run: Run, ledger: str, tmp_path: Path) -> None:
-    """Which object, which offsets, whose, since when, what is wrong, and what to do: in JSON under fixed names."""
+    """Object, offsets, owner, time, what was seen and expected, and what to do: in JSON under fixed names."""
     folder = tmp_path / "ledger" / "topics" / "payments" / "0" / "0" / "log"
     first, marker = sorted(folder.glob("*.parquet"))
     marker.with_name(f"{int(marker.stem) + 1:020d}.parquet").write_bytes(first.read_bytes())
@@ -100,7 +100,7 @@ def test_a_finding_says_everything(run: Run, ledger: str, tmp_path: Path) -> Non
 
 
 def test_explain(run: Run) -> None:
-    """What a finding means and what to do, without a store; every one, or the one that is named."""
+    """The meaning of every finding, or of the named one. No store is needed."""
     every = run("verify", "--explain", "--json", store="")
     assert every.code == 0
     codes = {row["code"] for row in every.json["findings"]}
@@ -112,8 +112,8 @@ def test_explain(run: Run) -> None:
     assert (unknown.code, "entry-missing" in unknown.error) == (2, True)
 
 
-def test_what_was_found_is_kept(run: Run, ledger: str, tmp_path: Path) -> None:
-    """The next audit reads what is new, and says how much is as it was; `--whole` reads everything."""
+def test_the_next_audit_reads_what_is_new(run: Run, ledger: str, tmp_path: Path) -> None:
+    """It reports how many objects are unchanged. `--whole` reads everything."""
     folder = str(tmp_path / "audit")
     first = run("verify", "--state", folder, store=ledger)
     assert first.code == 0
@@ -161,8 +161,8 @@ def test_what_cannot_be_asked_together(
     assert not (tmp_path / "audit").exists()
 
 
-def test_a_folder_of_others_is_refused(run: Run, ledger: str, tmp_path: Path) -> None:
-    """One line: what it says would be believed."""
+def test_a_folder_that_others_can_write_to_is_refused(run: Run, ledger: str, tmp_path: Path) -> None:
+    """Its contents would be believed."""
     folder = tmp_path / "audit"
     folder.mkdir()
     folder.chmod(0o777)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Status = Literal["ok", "warning", "failed"]
 SKEW_MS_MAX = 5_000
 _DAMAGED_MAX = 10
-_KEYS_MAX = 100_000  # 100 requests to a bucket
+KEYS_MAX = 100_000  # 100 requests to a bucket
 _MARKS = {"ok": "✓", "warning": "!", "failed": "✗"}
 
 
@@ -166,7 +166,7 @@ def _keys(store: ObjectStore) -> Check:
     from txn_engine.names import printable
     from txn_engine.verify.store_keys import survey_keys
 
-    survey = survey_keys(store, most=_KEYS_MAX)
+    survey = survey_keys(store, most=KEYS_MAX)
     looked_at = f"{'' if survey.complete else 'the first '}{survey.objects:,} objects"
     if survey.refused:
         remedy = "list with credentials that may, or move away the folder that cannot be read"

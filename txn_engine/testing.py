@@ -1,6 +1,4 @@
-"""For tests, users' own among them: a clock that is set by hand, and rows put into the coordinator's log as
-they are.
-"""
+"""Tools for tests, including users' own tests: a clock that is set by hand, and any row in the coordinator's log."""
 
 from __future__ import annotations
 
@@ -15,17 +13,17 @@ from txn_engine.types import TopicPartition
 
 
 class ManualClock:
-    """A clock that stands still until it is told to move. Milliseconds since the epoch."""
+    """A clock that moves only when a test advances it. Milliseconds since the epoch."""
 
     def __init__(self, start_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = start_ms
 
     def __call__(self) -> int:
-        """The time it was set to."""
+        """Return the time that the clock was set to."""
         return self._now_ms
 
     def advance(self, ms: int) -> int:
-        """Move on (or back, with a negative number); the time then."""
+        """Move the clock on, or back with a negative number. Return the new time."""
         self._now_ms += ms
         return self._now_ms
 
@@ -42,11 +40,11 @@ def write_transaction_state(
     partitions: Iterable[TopicPartition] = (),
     last_update_ms: int | None = None,
 ) -> int:
-    """Append a row to the coordinator's log as it is, whatever stood there; its offset.
+    """Append this row to the coordinator's log, whatever the log says about the id. Return the row's offset.
 
-    Its start time is its last update, the engine's time when not given. How a test gets near the end of the epochs, or
-    leaves a dead coordinator's PrepareCommit behind. Ages are judged by the log's time: the row is appended as if by a
-    writer whose clock said `last_update_ms`, and counts from then, or from the entry before it where that is later.
+    Tests use it to get near the last epoch, or to leave the PrepareCommit of a dead coordinator. The row's start time
+    is `last_update_ms`, by default the engine's time. The row is appended as if by a writer with a clock at
+    `last_update_ms`. Its age counts from then, or from the time of the previous entry if that is later.
     """
     at = engine.clock() if last_update_ms is None else last_update_ms
     row = TransactionRow(

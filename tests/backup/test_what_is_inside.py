@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from concurrent.futures import Executor
 from itertools import count
 
 import pyarrow as pa
@@ -25,13 +25,12 @@ from tests.backup.conftest import (
     write,
 )
 from txn_engine import AddColumn, DropColumn, Engine
-from txn_engine.cuts import CutMaker
 from txn_engine.errors import (
     InvalidProducerIdMappingError,
     OutOfOrderSequenceNumberError,
     UnknownTopicOrPartitionError,
 )
-from txn_engine.log.topics import Topic
+from txn_engine.log.topics import Survey, TopicRegistry
 from txn_engine.maintain import MaintenancePolicy
 from txn_engine.maintain.policy import DAY_MS
 from txn_engine.protocol.proposals import MarkerProposal
@@ -203,11 +202,11 @@ def test_a_run_into_a_topic_that_is_newer_than_the_cut_is_outside(
 ) -> None:
     """No log of the cut has a record of the run. Only the coordinator's log says that it was decided."""
     load(engine, "one", 1)
-    look, looks = CutMaker._topics, count()
+    survey, surveys = TopicRegistry.survey, count()
 
-    def and_then(maker: CutMaker, names: Sequence[str] | None) -> list[Topic]:
-        found = look(maker, names)
-        if next(looks) == 1:
+    def and_then(topics: TopicRegistry, workers: Executor | None = None) -> Survey:
+        found = survey(topics, workers)
+        if next(surveys) == 1:  # a cut looks for topics twice
             with opened(engine.store, clock) as another:
                 another.admin.create_topic("new", partitions=1, schema=SCHEMA)
                 with another.producer(transactional_id="late") as producer:
@@ -216,8 +215,9 @@ def test_a_run_into_a_topic_that_is_newer_than_the_cut_is_outside(
                         producer.produce("new", payments(9))
         return found
 
-    monkeypatch.setattr(CutMaker, "_topics", and_then)
+    monkeypatch.setattr(TopicRegistry, "survey", and_then)
     engine.backup(place)
+    assert next(surveys) == 2
     with restored(place, clock) as again:
         assert again.admin.list_topics() == ["payments"]
         assert has_committed(again, "loader", "one") == [True]

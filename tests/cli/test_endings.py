@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -126,13 +125,11 @@ def test_an_abort_that_the_store_does_not_answer(
 
 def test_a_lost_answer_to_the_commit(load: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch) -> None:
     """The line claims neither that the records were loaded nor that they were not."""
-    from txn_engine.producer.states import ProducerState
 
-    def lost(self: Producer) -> None:
-        self._cell.now = replace(self._cell.now, state=ProducerState.COMMITTING_TRANSACTION)
+    def lost(*_: Any, **__: Any) -> None:
         raise OutcomeUnknownError("no answer to the commit")
 
-    monkeypatch.setattr(Producer, "commit_transaction", lost)
+    monkeypatch.setattr(Coordinator, "decide_end", lost)
     answer = load()
     assert answer.code == 1
     assert "is not known here" in answer.error

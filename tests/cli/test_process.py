@@ -63,21 +63,35 @@ def until(condition: Callable[[], bool]) -> None:
 # --- exit codes and errors --------------------------------------------------------------------------------
 
 
-def test_exit_codes(run: Run, ledger: str) -> None:
+CALLS = (
+    (0, ["topics", "list", "--url", "{}"]),
+    (1, ["topics", "describe", "nope", "--url", "{}"]),
+    (2, ["topics", "lst", "--url", "{}"]),
+    (2, ["topic"]),
+    (2, ["topics", "list"]),
+    (2, ["topics", "list", "--url", "{}", "--nope"]),
+    (2, ["--url", "{}", "topics", "list"]),
+    (1, ["topics", "list", "--url", "ftp://x"]),
+)
+
+
+@pytest.mark.parametrize("call", in_shard("machine", ["main", "process"], keep=["main"]))
+def test_exit_codes(ledger: str, call: str, capsys: pytest.CaptureFixture[str]) -> None:
     """0 done, 1 not done, 2 wrong call. Each failure is one line on stderr and nothing on stdout."""
-    assert process("topics", "list", "--url", ledger).code == 0
-    for call, code, arguments in (
-        (process, 1, ["topics", "describe", "nope", "--url", ledger]),
-        (process, 2, ["topics", "lst", "--url", ledger]),
-        (run, 2, ["topic"]),
-        (run, 2, ["topics", "list"]),
-        (run, 2, ["topics", "list", "--url", ledger, "--nope"]),
-        (run, 2, ["--url", ledger, "topics", "list"]),
-        (run, 1, ["topics", "list", "--url", "ftp://x"]),
-    ):
-        answer = call(*arguments, **({} if call is process else {"store": ""}))
-        assert (answer.code, answer.stdout) == (code, ""), arguments
-        assert answer.error.startswith("error: ")
+
+    def called(*arguments: str) -> Answer:
+        if call == "process":
+            return process(*arguments)
+        with kept_handlers():
+            code = main(arguments)
+        return Answer(code, *capsys.readouterr())
+
+    for code, arguments in CALLS:
+        answer = called(*(ledger if each == "{}" else each for each in arguments))
+        assert answer.code == code, arguments
+        if code:
+            assert answer.stdout == ""
+            assert answer.error.startswith("error: ")
 
 
 @pytest.mark.parametrize(
@@ -421,12 +435,15 @@ def test_an_answer_that_cannot_be_written_is_a_failure(
         assert engine.admin.list_groups() == []
 
 
-def test_a_closed_stderr_changes_nothing(ledger: str, good: Path) -> None:
+def test_a_closed_stderr_changes_nothing(ledger: str, good: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Notes are dropped. The command and its exit code are the same."""
-    for code, topic in ((0, "payments"), (1, "nope")):
-        command = ["/bin/sh", "-c", '"$@" 2>&-', "sh", *COMMAND, "produce", topic, str(good), "--url", ledger]
-        done = subprocess.run(command, check=False, stdout=subprocess.PIPE, timeout=60, cwd=REPOSITORY)
-        assert done.returncode == code
+    load = ["produce", "payments", str(good), "--url", ledger]
+    command = ["/bin/sh", "-c", '"$@" 2>&-', "sh", *COMMAND, *load]
+    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, timeout=60, cwd=REPOSITORY)
+    assert done.returncode == 0
+    with monkeypatch.context() as closed, kept_handlers():
+        closed.setattr(sys, "stderr", None)
+        assert main(["produce", "nope", str(good), "--url", ledger]) == 1
     with connect(ledger) as engine:
         assert engine.scan("payments").to_table().num_rows == 3
 

@@ -1,4 +1,4 @@
-"""`python -m tests.numbers`: every long check leaves what it counted, and only a finished one does."""
+"""`python -m tests.numbers`: every long check records what it counted, if it finished."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from txn_engine.bench.measure import Measured
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Records of this test's own."""
+    """An empty folder of records for each test."""
     monkeypatch.setattr(numbers, "FOLDER", tmp_path / "numbers")
     return tmp_path / "numbers"
 
@@ -58,7 +58,7 @@ def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 def test_a_record_names_the_code_that_ran(repository: Path) -> None:
-    """Its commit, and whether the tree was that commit's from the first to the last moment."""
+    """Its commit, and whether the tree was unchanged from the start of the run to its end."""
     head = subprocess.run(
         ["git", "rev-parse", "HEAD"], cwd=repository, check=True, capture_output=True, text=True
     ).stdout.strip()
@@ -74,7 +74,7 @@ def test_a_record_names_the_code_that_ran(repository: Path) -> None:
 
 
 def test_without_git_there_is_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is claimed about the code then."""
+    """The record claims nothing about the code."""
     monkeypatch.setattr(numbers, "ROOT", tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     made = Run("mutants", []).record({})
@@ -84,15 +84,15 @@ def test_without_git_there_is_no_commit(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_run_that_does_not_finish_leaves_the_last_one(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Begun is not done."""
+    """A run that was only begun does not replace the last record."""
     made = Run("mutants", []).record({"mutants found": 3})
     Run("mutants", [])
     assert last_runs("mutants") == [made]
     assert [path.name for path in folder.iterdir()] == ["mutants.json"]
 
 
-def test_what_is_no_record_is_said(folder: Path) -> None:
-    """In a line that names the file."""
+def test_a_file_that_is_not_a_record(folder: Path) -> None:
+    """The error names the file."""
     Run("mutants", []).record({})
     (folder / "mutants.json").write_text('{"part": "mutants"}')
     with pytest.raises(SystemExit, match=r"mutants\.json is no record of a run .*: delete it"):
@@ -102,8 +102,8 @@ def test_what_is_no_record_is_said(folder: Path) -> None:
 # --- shown ------------------------------------------------------------------------------------------------
 
 
-def test_nothing_seen_says_what_to_run(capsys: pytest.CaptureFixture[str]) -> None:
-    """A line for each part, with a target that the Makefile has."""
+def test_without_records_the_targets_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """One line for each part, with a target that the Makefile has."""
     text = shown(capsys)
     makefile = (REPOSITORY / "Makefile").read_text()
     for name, part in PARTS.items():
@@ -114,8 +114,8 @@ def test_nothing_seen_says_what_to_run(capsys: pytest.CaptureFixture[str]) -> No
     assert never == {name: {"make": part.make, "records": []} for name, part in PARTS.items()}
 
 
-def test_what_was_seen_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    """Each figure as it was counted, when, by which command; the other parts are still to be run."""
+def test_figures_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each figure with its time and command. The other parts are shown as never run."""
     made = Run("simulator", ["run", "--workload", "[x]"]).record(
         {
             "operations": 1_234_567,
@@ -149,7 +149,7 @@ Main = Callable[[Sequence[str]], int]
 
 
 def figures_of(part: str, main: Main, *arguments: str) -> dict[str, Any]:
-    """What the part's command leaves."""
+    """Run the part's command and return the figures that it records."""
     assert main(arguments) == 0
     (made,) = last_runs(part)
     assert made.arguments == list(arguments)
@@ -157,7 +157,7 @@ def figures_of(part: str, main: Main, *arguments: str) -> dict[str, Any]:
 
 
 def test_the_simulator_leaves_its_figures(capsys: pytest.CaptureFixture[str]) -> None:
-    """Operations, faults, and the transactions that the auditor saw; a replay counts the same and leaves nothing."""
+    """Operations, faults and audited transactions. A replay counts the same and records nothing."""
     arguments = ["run", "--seeds", "1", "--from", "0", "--jobs", "1"]
     found = figures_of("simulator", simulator.main, *arguments)
     made = last_runs("simulator")
@@ -173,8 +173,9 @@ def test_the_simulator_leaves_its_figures(capsys: pytest.CaptureFixture[str]) ->
     assert last_runs("simulator") == made
 
 
+@pytest.mark.shard("simulator")
 def test_the_hunt_leaves_its_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """How many mutants were hunted, and found."""
+    """How many mutants were hunted, and how many were found."""
     bugs = [mutant for mutant in mutants.MUTANTS if mutant.name == "no-epoch-check"]
     monkeypatch.setattr(mutants, "MUTANTS", bugs)
     found = figures_of("mutants", mutants.main, "--from", "1000", "--jobs", "1")
@@ -182,8 +183,9 @@ def test_the_hunt_leaves_its_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["runs"] > 0
 
 
+@pytest.mark.shard("simulator")
 def test_the_search_leaves_its_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each configuration has a record of its own, and so has the hunt beside them."""
+    """Each configuration has a record of its own, and so has the hunt for mutants."""
     assert explore.main(["--config", "a", "--limit-states", "50"]) == 0
     assert explore.main(["--config", "d", "--config", "a", "--limit-states", "60"]) == 0
     a, d = last_runs("explore")
@@ -199,14 +201,14 @@ def test_the_search_leaves_its_figures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_comparison_leaves_its_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Programs compared; none here, where no broker is started."""
+    """The number of programs that were compared, which is 0 without a broker."""
     monkeypatch.setattr(differential, "kafka_jars", list)
     found = figures_of("differential", differential.main, "--programs", "0")
     assert (found["programs compared"], found["calls compared"]) == (0, 0)
 
 
 def test_the_torture_leaves_its_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kills and power cuts survived, by the names of its table."""
+    """Survived kills and power cuts, under the names that its table has."""
     monkeypatch.setattr(
         signal, "signal", lambda *_: None
     )  # a command's own handlers are not for this process
@@ -219,7 +221,7 @@ def test_the_torture_leaves_its_figures(monkeypatch: pytest.MonkeyPatch) -> None
 def test_minutes_that_are_over_end_a_run_at_a_clean_point(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each says that it stopped and what it came to; a hunt for a part of the mutants leaves no record."""
+    """Each check says that it stopped, and its result. A partial hunt for mutants records nothing."""
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     monkeypatch.setattr(torture, "STORES", ("local",))
     monkeypatch.setattr(differential, "kafka_jars", list)
@@ -240,7 +242,7 @@ def test_minutes_that_are_over_end_a_run_at_a_clean_point(
 
 
 def test_a_chosen_piece_is_not_the_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A workload, a store, a kind of programs, a mutant by name: what the whole last came to stays."""
+    """A run of one workload, store, kind or mutant does not replace the record of the whole part."""
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     monkeypatch.setattr(differential, "kafka_jars", list)
     monkeypatch.setattr(mutants, "hunt_all", lambda *_, **__: [])
@@ -257,7 +259,7 @@ def test_a_chosen_piece_is_not_the_part(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_the_bench_is_recorded(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each of its numbers with the bare limit beside it, and the table that it prints by itself."""
+    """Each number with its bare limit, and the table that the bench prints."""
     number = Measured("append", "ms", 5.0, 4.0, 1.25, "at most 1.3", met=True, rounds=9, note="100 records")
     report = {"store": "file:///ledger", "quick": True, "numbers": [number.to_dict()]}
     says = f"import sys, json; assert sys.argv[1:] == ['--quick']; print({json.dumps(json.dumps(report))})"
@@ -332,7 +334,7 @@ def test_a_bench_that_failed_is_not_recorded(monkeypatch: pytest.MonkeyPatch) ->
 def test_each_part_of_the_bench_has_a_record_of_its_own(
     report: dict[str, Any], shown_as: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Beside the usual one's, with the figures that its document has."""
+    """Next to the usual record, with the figures of its document."""
     says = f"print({json.dumps(json.dumps(report))})"
     monkeypatch.setattr(numbers, "BENCH", (sys.executable, "-c", says))
     assert numbers.main(["bench", "--json"]) == 0
@@ -342,5 +344,5 @@ def test_each_part_of_the_bench_has_a_record_of_its_own(
 
 
 def _within(wanted: Any, found: Any) -> Any:
-    """Of what was found, as much as is wanted."""
+    """The part of `found` that `wanted` names."""
     return {name: found[name] for name in wanted} if isinstance(wanted, dict) else found

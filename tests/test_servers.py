@@ -7,8 +7,8 @@ import socket
 from tests.servers import free_port, free_ports
 
 
-def test_a_servers_port_is_none_that_an_outgoing_connection_may_get() -> None:
-    """Each is another, and can be listened on."""
+def test_ports_of_servers_are_not_ephemeral() -> None:
+    """Outgoing connections never get such a port. All are different, and a server can listen on them."""
     ports = free_ports(64)
     assert len(set(ports)) == 64
     assert 10_000 <= min(ports) <= max(ports) < 32_768

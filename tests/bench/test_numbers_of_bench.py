@@ -29,6 +29,7 @@ from txn_engine.bench.watched import watching
 from txn_engine.bench.writes import WriteSizes, write_numbers
 from txn_engine.engine import Engine
 from txn_engine.errors import InvalidRequestError
+from txn_engine.reasons import Reason
 
 WRITES = WriteSizes(appends=2, transactions=2, blocks=1, block=2, large=1, flat=120)
 
@@ -136,7 +137,7 @@ def test_a_store_in_memory_is_refused() -> None:
     """Other engines could not reach it to measure the bare limit."""
     with pytest.raises(InvalidRequestError) as refused:
         run_bench(url="memory://x", json_output=True, console=Console(), quick=True, spark=False)
-    assert refused.value.place == "memory://x"
+    assert refused.value.reason is Reason.STORE_IN_MEMORY
 
 
 @pytest.mark.parametrize("profile", [SMALL, LARGE])

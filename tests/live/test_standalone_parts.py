@@ -1,4 +1,4 @@
-"""Parts of `make airflow` that need no Airflow: whose home it is, who answers at a port, the command line's keys."""
+"""Parts of `make airflow` that need no Airflow: the rights of the home, the ports, the command line's keys."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from tests.conftest import missing_server
 from tests.live.stack import memory_mb
 from tests.servers import minio_binary
 from txn_engine.errors import IllegalStateError
+from txn_engine.reasons import Reason
 from txn_engine_airflow.standalone import __main__ as standalone
-from txn_engine_airflow.standalone.airflow import Airflow
+from txn_engine_airflow.standalone.airflow import COMMANDS, Airflow
 from txn_engine_airflow.standalone.command_line import environment_file, ready_line
 from txn_engine_airflow.standalone.home import Home, write_private
 from txn_engine_airflow.standalone.minio import OwnMinio
@@ -37,7 +38,7 @@ def mode(path: Path) -> int:
 
 
 def test_a_home_that_others_could_read_is_closed_and_said(tmp_path: Path) -> None:
-    """The folder and the files in it, secrets above all; the second time there is nothing to say."""
+    """The folder and its files, above all the secrets, are closed to others. The second time nothing is reported."""
     home = Home(tmp_path / "home")
     home.make()
     assert (mode(home.path), mode(home.passwords)) == (0o700, 0o600)
@@ -58,29 +59,31 @@ def test_a_home_of_another_user_is_refused(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     home.make()
     os.chown(home.path / "secrets.json", 12_345, -1)
-    with pytest.raises(IllegalStateError, match=r"secrets\.json is another user's"), home.taken():
+    with pytest.raises(IllegalStateError) as refused, home.taken():
         pass
+    assert refused.value.reason is Reason.OWNED_BY_ANOTHER_USER
+    assert "secrets.json" in refused.value.seen
 
 
 @pytest.mark.parametrize("name", ["ledger", "secrets.json", "services"])
 def test_a_link_that_leads_out_of_the_home_is_refused(tmp_path: Path, name: str) -> None:
-    """Planted while the folder was open: what is behind it is somebody else's to read and to change."""
+    """Whoever planted the link while the folder was open could read and change the file that it leads to."""
     home = Home(tmp_path / "home")
     home.path.mkdir()
     home.path.chmod(0o777)
     (home.path / name).symlink_to(tmp_path / "evil")
-    with (
-        pytest.raises(IllegalStateError, match=rf"{name} is a link that leads out of it.*remove it"),
-        home.taken(),
-    ):
+    with pytest.raises(IllegalStateError) as refused, home.taken():
         pass
-    with pytest.raises(IllegalStateError, match=f"{name} is a link"):
+    with pytest.raises(IllegalStateError) as refused_again:
         home.make()
+    for error in (refused.value, refused_again.value):
+        assert error.reason is Reason.LINK_LEADS_OUT
+        assert name in error.seen
     assert not (tmp_path / "evil").exists()
 
 
 def test_a_link_within_the_home_may_stay(tmp_path: Path) -> None:
-    """Its owner's own; the home may be a link too."""
+    """A link of the owner that stays inside the home is accepted, and so is a home that is a link."""
     (tmp_path / "disk").mkdir(mode=0o755)
     home = Home(tmp_path / "home")
     home.path.symlink_to(tmp_path / "disk")
@@ -96,12 +99,14 @@ def test_a_link_of_another_user_is_refused(tmp_path: Path) -> None:
     home.make()
     (home.path / "ledger").symlink_to(home.path / "input")
     os.lchown(home.path / "ledger", 12_345, -1)
-    with pytest.raises(IllegalStateError, match="ledger is another user's"), home.taken():
+    with pytest.raises(IllegalStateError) as refused, home.taken():
         pass
+    assert refused.value.reason is Reason.OWNED_BY_ANOTHER_USER
+    assert "ledger" in refused.value.seen
 
 
 def test_a_private_file_is_nobody_elses_at_any_moment(tmp_path: Path) -> None:
-    """Also where one with wide rights, or a link, stands in its place."""
+    """Even if a file with wide rights, or a link, is in its place."""
     path, elsewhere = tmp_path / "cli.env", tmp_path / "elsewhere"
     elsewhere.write_text("kept")
     path.symlink_to(elsewhere)
@@ -111,7 +116,7 @@ def test_a_private_file_is_nobody_elses_at_any_moment(tmp_path: Path) -> None:
 
 
 def test_a_shell_takes_the_stores_keys_from_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each value whole, whatever is in it; and no session of somebody else's beside them."""
+    """Each value arrives whole, whatever characters it has, and another session's token is removed."""
     store = {
         "login": "key 'x'",
         "password": "$(touch pwned); s",
@@ -137,7 +142,7 @@ def test_a_shell_takes_the_stores_keys_from_the_file(tmp_path: Path, monkeypatch
 def test_airflow_gets_the_connections_of_the_shell_and_no_other_setting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The store's connection is its own; another Airflow's database or home is not taken over."""
+    """The store's connection is its own. Settings of another Airflow, such as its database, are not inherited."""
     monkeypatch.setenv("AIRFLOW_CONN_POSTGRES_DEFAULT", "the database")
     monkeypatch.setenv("AIRFLOW_CONN_TXN_ENGINE_DEFAULT", "another store")
     monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", "CeleryExecutor")
@@ -160,7 +165,7 @@ def test_the_line_to_paste_is_short_where_the_home_is_near(
 
 
 def test_a_service_is_told_from_whoever_else_has_its_port(tmp_path: Path) -> None:
-    """By the process that listens, and not by what it answers."""
+    """A service is recognised by the process that listens, not by its answers."""
     with Guard() as guard, socket.create_server(("127.0.0.1", 0)) as other:
         taken = other.getsockname()[1]
         free = standalone.free_port(0)
@@ -178,7 +183,7 @@ def test_a_service_is_told_from_whoever_else_has_its_port(tmp_path: Path) -> Non
 
 
 class _SaysYes(BaseHTTPRequestHandler):
-    """A server that says yes to whatever it is asked."""
+    """A server that answers every request with a healthy Airflow."""
 
     def do_GET(self) -> None:
         self.server.asked.append(self.path)  # type: ignore[attr-defined]
@@ -206,39 +211,45 @@ def impostor() -> ThreadingHTTPServer:
 
 
 def test_an_impostor_at_minios_port_is_sent_nothing(impostor: ThreadingHTTPServer, tmp_path: Path) -> None:
-    """It answered every check before: the payments went there."""
+    """A server that answers every check gets neither keys nor payments."""
     binary = minio_binary()
     if binary is None:
         missing_server("no MinIO server: run `make minio`")
     with Guard() as guard:
         port = impostor.server_address[1]
         minio = OwnMinio(binary, guard, objects=tmp_path / "objects", logs=tmp_path, port=port)
-        with pytest.raises(IllegalStateError, match="not ready"):
+        with pytest.raises(IllegalStateError) as refused:
             minio.start()
+    assert (refused.value.actor, refused.value.reason) == ("minio", Reason.SERVICE_ENDED)
     assert impostor.asked == []  # type: ignore[attr-defined]
 
 
 def test_an_impostor_at_airflows_port_is_not_taken_for_it(
-    impostor: ThreadingHTTPServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    impostor: ThreadingHTTPServer, tmp_path: Path
 ) -> None:
-    """Another Airflow there is healthy; ours is not, and no password is shown for it."""
-    monkeypatch.setattr(
-        "txn_engine_airflow.standalone.airflow._found",
-        lambda _: (sys.executable, "-c", "raise SystemExit('address already in use')"),
-    )
+    """Another Airflow at the port is healthy. Ours is not, so the error shows the end of its log."""
+    ends = (sys.executable, "-c", "raise SystemExit('address already in use')")
     with Guard() as guard:
         airflow = Airflow(
-            Home(tmp_path / "home"), guard, project=tmp_path, port=impostor.server_address[1], store={}
+            Home(tmp_path / "home"),
+            guard,
+            project=tmp_path,
+            port=impostor.server_address[1],
+            store={},
+            commands=dict.fromkeys(COMMANDS, ends),
         )
-        with pytest.raises(IllegalStateError, match="address already in use"):
+        with pytest.raises(IllegalStateError) as refused:
             airflow.start(30)
+    assert (refused.value.actor, refused.value.reason) == ("api-server", Reason.SERVICE_ENDED)
+    assert "address already in use" in refused.value.seen
     assert impostor.asked == []  # type: ignore[attr-defined]
 
 
 def test_a_port_that_was_asked_for_and_is_taken_is_refused(impostor: ThreadingHTTPServer) -> None:
-    with pytest.raises(IllegalStateError, match="is taken"):
-        standalone._chosen_port(impostor.server_address[1])
-    assert standalone._chosen_port(None) > 0
+    with pytest.raises(IllegalStateError) as refused:
+        standalone.chosen_port(impostor.server_address[1])
+    assert refused.value.reason is Reason.PORT_TAKEN
+    assert standalone.chosen_port(None) > 0
 
 
 def test_what_a_service_takes_counts_all_that_it_started() -> None:

@@ -211,6 +211,6 @@ def test_a_body_is_read_up_to_the_limit_alone() -> None:
         return {"type": "http.request", "body": b" " * 6_000, "more_body": True}
 
     request = Request({"type": "http", "method": "POST", "headers": []}, receive)
-    with pytest.raises(HTTPException, match="too long") as refused:
+    with pytest.raises(HTTPException) as refused:
         asyncio.run(_asked(request, AbortRequest))
     assert (refused.value.status_code, parts) == (413, 2)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from txn_engine.errors import TxnEngineError
+from txn_engine.reasons import Reason
 
 _PATIENCE_S = 1_800.0
 _PACKAGES = str(Path(__file__).parents[2])
@@ -58,5 +59,9 @@ def _tell(child: subprocess.Popen[str], line: str) -> None:
 def _line(child: subprocess.Popen[str]) -> str:
     line = "" if child.stdout is None else child.stdout.readline()
     if not line:
-        raise TxnEngineError("a process of the bench ended early; what it said is above", actor="bench")
+        raise TxnEngineError(
+            "a process of the bench ended early; what it said is above",
+            actor="bench",
+            reason=Reason.CHILD_ENDED,
+        )
     return line

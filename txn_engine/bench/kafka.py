@@ -21,13 +21,14 @@ from txn_engine.bench.transactions import PARTITIONS, ROWS, Ours, Seconds, batch
 from txn_engine.bench.watched import watching
 from txn_engine.engine import Engine
 from txn_engine.errors import InvalidRequestError, StoreUnavailableError
+from txn_engine.reasons import Reason
 
 if TYPE_CHECKING:
     from confluent_kafka import Producer as ConfluentProducer
     from confluent_kafka.admin import AdminClient
 
 T = TypeVar("T")
-_ANSWER_S = 30.0
+ANSWER_S = 30.0
 _AIM = 1.1
 _PEER = "confluent-kafka"
 
@@ -60,14 +61,23 @@ class Size:
 QUICK, USUAL = Size(20, 40, 3, 20), Size(20, 300, 10, 50)
 
 
-def kafka_report(url: str, bootstrap: str, name: str, *, size: Size, progress: Progress) -> dict[str, Any]:
-    """Transactions of the same values on both, in turn, in a topic and under an id of that name; what `--json` prints.
+def kafka_report(
+    url: str,
+    bootstrap: str,
+    name: str,
+    *,
+    size: Size,
+    progress: Progress,
+    answer_s: float = ANSWER_S,
+) -> dict[str, Any]:
+    """Run transactions of the same values on both, in turn, in a topic and under an id of that name. Returns the
+    document that `--json` prints.
 
-    Raises `InvalidRequestError` where confluent-kafka is missing or the cluster has more than one broker,
-    `StoreUnavailableError` where no broker answers.
+    answer_s: how long to wait for the broker's first answer. Raises `InvalidRequestError` if confluent-kafka is missing
+    or the cluster has more than one broker, and `StoreUnavailableError` if no broker answers.
     """
     parts = batches()
-    theirs = _Kafka(bootstrap, name, parts)
+    theirs = _Kafka(bootstrap, name, parts, answer_s)
     try:
         store = watching(open_store(url))
         with Engine(store) as engine, engine.producer(transactional_id=name) as producer:
@@ -147,13 +157,17 @@ def _p99(seconds: Sequence[float]) -> float:
 class _Kafka:
     """A transactional producer of Kafka's; what it did is in `done`."""
 
-    def __init__(self, bootstrap: str, name: str, parts: Sequence[pa.Table]) -> None:
+    def __init__(self, bootstrap: str, name: str, parts: Sequence[pa.Table], answer_s: float) -> None:
         try:
             import confluent_kafka
             from confluent_kafka.admin import AdminClient
         except ImportError as error:
             raise InvalidRequestError(
-                f"no {_PEER} here", actor="bench", expected="Kafka's client", action=f"pip install {_PEER}"
+                f"no {_PEER} here",
+                actor="bench",
+                expected="Kafka's client",
+                action=f"pip install {_PEER}",
+                reason=Reason.MISSING_PACKAGE,
             ) from error
         self.version = confluent_kafka.version()
         self.done: list[Seconds] = []
@@ -162,12 +176,12 @@ class _Kafka:
         self._ends = 0
         settings: dict[str, str | int | float | bool] = {"bootstrap.servers": bootstrap, "log_level": 0}
         self._admin = AdminClient(settings)
-        host, port = _only_broker(self._admin, bootstrap)
+        host, port = _only_broker(self._admin, bootstrap, answer_s)
         _make_topic(self._admin, name)
         self._producer: ConfluentProducer = confluent_kafka.Producer(
             {**settings, "transactional.id": name, "linger.ms": 0}
         )
-        self._producer.init_transactions(_ANSWER_S)
+        self._producer.init_transactions(ANSWER_S)
         self._watch = KafkaWatch(host, port)
 
     def transact(self) -> None:
@@ -177,7 +191,7 @@ class _Kafka:
         for number, records in enumerate(self._records):
             for key, value in records:
                 produce(self._name, value, key, number)
-        self._producer.commit_transaction(_ANSWER_S)
+        self._producer.commit_transaction(ANSWER_S)
         self._ends += ROWS + 1
 
     def rest(self) -> None:
@@ -197,7 +211,7 @@ class _Kafka:
 
     def _first_moment(self, question: Callable[[], bool]) -> float:
         """When the question was asked that was answered with yes: known to within one request, and rather early."""
-        deadline = time.perf_counter() + _ANSWER_S
+        deadline = time.perf_counter() + ANSWER_S
         while True:
             asked = time.perf_counter()
             if question():
@@ -216,7 +230,7 @@ class _Kafka:
     def close(self) -> None:
         """Remove the topic, and let go."""
         for done in self._admin.delete_topics([self._name]).values():
-            done.result(_ANSWER_S)
+            done.result(ANSWER_S)
         self._watch.close()
 
 
@@ -226,12 +240,12 @@ def _records(part: pa.Table) -> list[tuple[bytes, bytes]]:
     return [(str(row["account_id"]).encode(), ",".join(map(str, row.values())).encode()) for row in rows]
 
 
-def _only_broker(admin: AdminClient, bootstrap: str) -> tuple[str, int]:
+def _only_broker(admin: AdminClient, bootstrap: str, answer_s: float) -> tuple[str, int]:
     """Where the broker is."""
     from confluent_kafka import KafkaException
 
     try:
-        brokers = list(admin.list_topics(timeout=_ANSWER_S).brokers.values())
+        brokers = list(admin.list_topics(timeout=answer_s).brokers.values())
     except KafkaException as error:
         raise StoreUnavailableError(
             f"no Kafka broker answers ({error.args[0].str()})", actor="bench", place=bootstrap
@@ -248,4 +262,4 @@ def _make_topic(admin: AdminClient, name: str) -> None:
 
     topic = NewTopic(name, num_partitions=PARTITIONS, replication_factor=1)
     for done in admin.create_topics([topic]).values():
-        done.result(_ANSWER_S)
+        done.result(ANSWER_S)

@@ -19,7 +19,7 @@ _DECISIONS = {"PrepareCommit", "PrepareAbort"}
 _COMPLETIONS = {"CompleteCommit", "CompleteAbort"}
 _MARKER = "marker"
 _COORDINATOR = "topics/__transaction_state/"
-_PATIENCE_S, _PAUSE_S = 30.0, 0.0005
+PATIENCE_S, _PAUSE_S = 30.0, 0.0005
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +73,13 @@ def _kinds(entries: Iterable[DumpedEntry]) -> Iterator[tuple[str, frozenset[str]
         yield entry.key, frozenset(states | markers)
 
 
-def wait_until_complete(store: WatchedStore) -> None:
+def wait_until_complete(store: WatchedStore, *, patience_s: float = PATIENCE_S) -> None:
     """Return once the newest row of a transaction that was put since the last `take`, if there is one, is a Complete
-    row: an engine may write it behind the commit's return, and be quiet before.
+    row. An engine may write it after the commit has returned, and be quiet before.
 
-    `RequestTimedOutError`: it did not come. For markers that are not deferred.
+    Raises `RequestTimedOutError` if the row does not come. For markers that are not deferred.
     """
-    deadline = time.perf_counter() + _PATIENCE_S
+    deadline = time.perf_counter() + patience_s
     looked_at: Call | None = None
     while time.perf_counter() < deadline:
         newest = store.newest_put(_COORDINATOR)

@@ -28,6 +28,7 @@ from txn_engine.bench.spark import SparkPart, spark_numbers
 from txn_engine.clock import system_clock
 from txn_engine.engine import Engine, connect
 from txn_engine.errors import InvalidRequestError
+from txn_engine.reasons import Reason
 
 _SHOWN = {"rounds": print_rounds, "kafka": print_kafka, "growth": print_growth, "tables": tables.print_tables}
 """What prints each document but the usual one."""
@@ -72,6 +73,7 @@ def _store_url(url: str | None) -> Iterator[str]:
                 actor="bench",
                 place=url,
                 expected="one that other engines reach: a folder or a bucket",
+                reason=Reason.STORE_IN_MEMORY,
             )
         yield url
         return

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from txn_engine.errors import TxnEngineError
+from txn_engine.reasons import Reason
 
 PATIENCE_S = 180
 """How long a child may take for one answer, where nothing else is said."""
@@ -111,15 +112,16 @@ class Child:
         if word.word in expected:
             return word
         if word.word == "failed":
-            raise self.failure(str(word.facts.get("text", "it failed")))
+            raise self.failure(str(word.facts.get("text", "it failed")), Reason.CHILD_FAILED)
         if word.word == "gone":
             code = self.wait_gone()
-            raise self.failure(f"it ended with {_how(code)}{_last_line(self.log) if code > 0 else ''}")
+            how = f"{_how(code)}{_last_line(self.log) if code > 0 else ''}"
+            raise self.failure(f"it ended with {how}", Reason.CHILD_ENDED)
         raise self.failure(f"it said {word.word!r} where {' or '.join(expected)} was expected")
 
-    def failure(self, seen: str) -> ChildFailedError:
+    def failure(self, seen: str, reason: Reason | None = None) -> ChildFailedError:
         """The error that says what became of this child."""
-        return ChildFailedError(seen, actor=str(self), action=f"its log: {self.log}")
+        return ChildFailedError(seen, actor=str(self), action=f"its log: {self.log}", reason=reason)
 
     # --- ending ---------------------------------------------------------------------------------------------
 

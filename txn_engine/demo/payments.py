@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from txn_engine.errors import InvalidRecordError
 from txn_engine.files import read_records
+from txn_engine.reasons import Reason
 
 PAYMENTS, PARTITIONS, KEY = "payments", 4, "account_id"
 MONEY: pa.DataType = pa.decimal128(18, 2)
@@ -62,6 +63,7 @@ def read_payments(path: Path, *, days_min: int) -> pa.Table:
             place=str(path),
             expected=f"at least {days_min}: the story needs one for each of its parts",
             action="give a longer file",
+            reason=Reason.TOO_FEW_DAYS,
         )
     order = pc.sort_indices(payments["date"])  # stable: within a day the file's order stays
     return payments.take(order).combine_chunks()
@@ -90,6 +92,7 @@ def _check_amounts(path: Path, payments: pa.Table) -> None:
             place=str(path),
             expected="0 or more: the type says whether it is a credit or a debit",
             action="mend the row",
+            reason=Reason.NEGATIVE_AMOUNT,
         )
 
 
@@ -103,6 +106,7 @@ def _check_types(path: Path, payments: pa.Table) -> None:
             place=str(path),
             expected=f"{CREDIT}, {' or '.join(DEBITS)}",
             action="mend the file and start again; nothing was loaded",
+            reason=Reason.UNKNOWN_PAYMENT_TYPE,
         )
 
 
@@ -117,4 +121,5 @@ def _check_ids(path: Path, payments: pa.Table) -> None:
         place=str(path),
         expected="each payment once: that is how exactly-once is told",
         action="mend the file and start again; nothing was loaded",
+        reason=Reason.DUPLICATE_PAYMENT,
     )

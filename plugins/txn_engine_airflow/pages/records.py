@@ -19,6 +19,7 @@ from txn_engine.log.data_files import Chosen, check_records, logical_schema, ope
 from txn_engine.log.objects import Objects
 from txn_engine.log.reading import FileSlice, check_start, choose_files, present_files
 from txn_engine.log.topics import Topic
+from txn_engine.reasons import Reason
 from txn_engine.schemas.layout import OFFSET, OFFSET_DELTA, PARTITION, TIMESTAMP, TIMESTAMP_TYPE
 from txn_engine.suggested import command
 from txn_engine.types import IsolationLevel
@@ -80,10 +81,16 @@ def sample(
     )
     elsewhere = f"`{reading}` reads up to there"
     _refuse_beyond(
-        STORED_BYTES_MAX, sum(p.log_file.file.data_bytes for p in chosen), offset, "files", elsewhere
+        STORED_BYTES_MAX,
+        sum(p.log_file.file.data_bytes for p in chosen),
+        offset,
+        "files",
+        elsewhere,
+        Reason.FILES_TOO_LARGE,
     )
     parts = [_opened(objects, found, part) for part in chosen]
-    _refuse_beyond(READ_BYTES_MAX, sum(p.bytes for p in parts), offset, "row groups", elsewhere)
+    read_bytes = sum(p.bytes for p in parts)
+    _refuse_beyond(READ_BYTES_MAX, read_bytes, offset, "row groups", elsewhere, Reason.ROW_GROUPS_TOO_LARGE)
     schema = logical_schema(found.schema)
     tables = [table for part in parts for table in _records(part, schema)]
     table = pa.concat_tables([schema.empty_table(), *tables])
@@ -97,12 +104,13 @@ def sample(
     )
 
 
-def _refuse_beyond(limit: int, size: int, offset: int, of_what: str, elsewhere: str) -> None:
+def _refuse_beyond(limit: int, size: int, offset: int, of_what: str, elsewhere: str, reason: Reason) -> None:
     if size > limit:
         raise InvalidRequestError(
             f"the records at offset {offset} lie in {of_what} of {size >> 20} MiB",
             expected=f"at most {limit >> 20} MiB",
             action=elsewhere,
+            reason=reason,
         )
 
 

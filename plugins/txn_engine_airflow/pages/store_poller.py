@@ -47,7 +47,14 @@ log = logging.getLogger(__name__)
 
 
 class NothingSeenYetError(Exception):
-    """No look at the store has succeeded yet; the text says why, or that the first one is under way."""
+    """No look at the store, or at Airflow's database, has succeeded yet.
+
+    trouble: why the first look failed, in words for viewers. Empty while the first look is under way.
+    """
+
+    def __init__(self, trouble: str, *, until_then: str = "The store is being opened.") -> None:
+        super().__init__(trouble or until_then)
+        self.trouble = trouble
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,14 +182,14 @@ class StorePoller:
         """What was seen last. Raises `NothingSeenYetError`."""
         self.touch(wait_ms=wait_ms)
         if self._sight is None:
-            raise NothingSeenYetError(self._trouble or "The store is being opened.")
+            raise NothingSeenYetError(self._trouble)
         return self._sight
 
     def airflow(self, *, wait_ms: int = 0) -> AirflowSight:
         """What was seen of Airflow last, also while the store does not answer. Raises `NothingSeenYetError`."""
         self.touch(wait_ms=0 if self._airflow else wait_ms)
         if self._airflow is None:
-            raise NothingSeenYetError(self._airflow_trouble or "Airflow's database is being asked.")
+            raise NothingSeenYetError(self._airflow_trouble, until_then="Airflow's database is being asked.")
         return self._airflow
 
     def proofs(self, *, wait_ms: int = 0) -> KeptProofs:
@@ -196,7 +203,7 @@ class StorePoller:
         self.sight()
         engine = self._engine
         if engine is None:
-            raise NothingSeenYetError(self._trouble or "The store is being opened.")
+            raise NothingSeenYetError(self._trouble)
         return engine
 
     def look_again(self, *, wait_ms: int) -> None:

@@ -16,6 +16,7 @@ import txn_engine_airflow
 from txn_engine.clock import monotonic_ms, pause_ms
 from txn_engine.demo.airflow_home import airflow_folder
 from txn_engine.errors import IllegalStateError, TxnEngineError
+from txn_engine.reasons import Reason
 from txn_engine_airflow.connection import DEFAULT_CONN_ID
 from txn_engine_airflow.deployment import INPUT_ROOTS_VARIABLE
 from txn_engine_airflow.standalone.airflow import Airflow
@@ -135,6 +136,7 @@ class Standalone:
                 actor=service.name,
                 place=str(service.log),
                 expected=f"at most {_LIVES_MAX} ends in {_LIVES_WINDOW_MS // 1_000} s",
+                reason=Reason.SERVICE_ENDED,
             )
         _say(f"{service.name} ended (exit code {service.exit_code}); it is started again")
         if self._minio is not None and service is self._minio.service:
@@ -166,12 +168,15 @@ def free_port(preferred: int) -> int:
     raise IllegalStateError("no free port on 127.0.0.1", actor="standalone")
 
 
-def _chosen_port(given: int | None) -> int:
+def chosen_port(given: int | None) -> int:
     """The port that was asked for, which must be free: else who answers there is somebody else."""
     port = free_port(given or _FIRST_PORT)
     if given and port != given:
         raise IllegalStateError(
-            f"port {given} of 127.0.0.1 is taken", actor="standalone", expected="a free one"
+            f"port {given} of 127.0.0.1 is taken",
+            actor="standalone",
+            expected="a free one",
+            reason=Reason.PORT_TAKEN,
         )
     return port
 
@@ -221,7 +226,7 @@ def main() -> int:
         with home.taken() as closed, Guard() as guard:
             if closed:
                 _say(f"{home.path} was open to other users and is not any more: {', '.join(closed)}")
-            _run(home, guard, port=_chosen_port(given.port))
+            _run(home, guard, port=chosen_port(given.port))
     except TxnEngineError as error:
         _say(str(error))
         return 1

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from txn_engine.clock import monotonic_ms, pause_ms
 from txn_engine.errors import IllegalStateError
+from txn_engine.reasons import Reason
 from txn_engine_airflow.kinds import kinds
 from txn_engine_airflow.standalone.home import USER, Home, Secrets
 from txn_engine_airflow.standalone.processes import Guard, Service, end_all
@@ -64,8 +65,11 @@ class Airflow:
         store: Mapping[str, str],
         database_url: str | None = None,
         settings: Mapping[str, str] | None = None,
+        commands: Mapping[str, tuple[str, ...]] = COMMANDS,
     ) -> None:
-        """`project` holds `dags` and `plugins`; `store` is the environment that names the store."""
+        """`project` holds `dags` and `plugins`; `store` is the environment that names the store; `commands` start the
+        services, and a relative program is the one of this Python's environment.
+        """
         self.home = home
         self._port = port
         self.url = f"http://127.0.0.1:{port}"
@@ -81,7 +85,7 @@ class Airflow:
         }
         self.services = {
             name: Service(name, _found(command), environment=self.environment, folder=home.logs, guard=guard)
-            for name, command in COMMANDS.items()
+            for name, command in commands.items()
         }
 
     def migrate(self) -> None:
@@ -140,6 +144,7 @@ class Airflow:
                         f"ended with exit code {service.exit_code}:\n{service.last_lines()}",
                         actor=service.name,
                         place=str(service.log),
+                        reason=Reason.SERVICE_ENDED,
                     )
             if monotonic_ms() > deadline_ms:
                 raise IllegalStateError(

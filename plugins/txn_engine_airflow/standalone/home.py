@@ -14,6 +14,7 @@ from pathlib import Path
 
 from txn_engine.errors import IllegalStateError
 from txn_engine.ids import new_write_id
+from txn_engine.reasons import Reason
 
 USER = "admin"
 
@@ -93,6 +94,7 @@ class Home:
                     place=str(self.path),
                     expected="one process to a home",
                     action="stop that one, or start this one with another --home",
+                    reason=Reason.HOME_IN_USE,
                 ) from None
             lock.truncate(0)
             lock.write(f"{os.getpid()}\n")
@@ -132,22 +134,23 @@ class Home:
         found = [self.path, *(path for path in within if path not in links)]
         for path in (*found, *links):
             if (path.lstat() if path in links else path.stat()).st_uid != os.getuid():
-                raise self._strange(path, "another user's")
+                raise self._strange(path, "another user's", Reason.OWNED_BY_ANOTHER_USER)
         for path in links:
             if not path.resolve().is_relative_to(self.path.resolve()):
-                raise self._strange(path, "a link that leads out of it")
+                raise self._strange(path, "a link that leads out of it", Reason.LINK_LEADS_OUT)
         lax = [path for path in found if stat.S_IMODE(path.stat().st_mode) & 0o077]
         for path in lax:
             path.chmod(stat.S_IMODE(path.stat().st_mode) & 0o700)
         return [path.name for path in lax]
 
-    def _strange(self, path: Path, seen: str) -> IllegalStateError:
+    def _strange(self, path: Path, seen: str, reason: Reason) -> IllegalStateError:
         return IllegalStateError(
             f"{path.name} is {seen}",
             actor="standalone",
             place=str(self.path),
             expected="a home that is this user's alone",
             action="remove it, or start with another --home",
+            reason=reason,
         )
 
 

@@ -15,6 +15,7 @@ from urllib3.exceptions import HTTPError
 from txn_engine.clock import monotonic_ms, pause_ms
 from txn_engine.errors import IllegalStateError
 from txn_engine.ids import new_write_id
+from txn_engine.reasons import Reason
 from txn_engine_airflow.standalone.processes import Guard, Service
 
 BUCKET = "ledger"
@@ -72,9 +73,13 @@ class OwnMinio:
         self.service.start()
         deadline_ms = monotonic_ms() + _READY_S * 1_000
         while not self._is_ready():
-            if self.service.exit_code is not None or monotonic_ms() > deadline_ms:
+            has_ended = self.service.exit_code is not None
+            if has_ended or monotonic_ms() > deadline_ms:
                 raise IllegalStateError(
-                    f"not ready: {self.service.last_lines()}", actor="minio", place=str(self.service.log)
+                    f"not ready: {self.service.last_lines()}",
+                    actor="minio",
+                    place=str(self.service.log),
+                    reason=Reason.SERVICE_ENDED if has_ended else None,
                 )
             pause_ms(50)
 

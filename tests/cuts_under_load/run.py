@@ -125,16 +125,19 @@ def _until_done(crew: _Crew, journals: Path, toll: Toll, cuts: int, minutes: flo
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    until, kill_at = time.monotonic() + minutes * 60, time.monotonic() + _KILL_S
+    until, kill_at, made_before = time.monotonic() + minutes * 60, time.monotonic() + _KILL_S, 0
     with Progress(*columns, console=console) as bar:
         task = bar.add_task("cuts", total=cuts)
         while time.monotonic() < until and (made := _cuts_read(journals)) < cuts and not toll.findings:
             bar.update(task, completed=made)
             time.sleep(0.5)
             toll.findings += crew.replace_dead()
-            if time.monotonic() >= kill_at:
+            if (
+                time.monotonic() >= kill_at and made > made_before
+            ):  # on a slow machine nothing would be done else
                 crew.kill_one()
                 toll.counts["kills"] += 1
+                made_before = made
                 kill_at = time.monotonic() + crew.chance.uniform(0.5, 1.5) * _KILL_S
 
 

@@ -1,4 +1,4 @@
-"""A few cuts of the real thing; `python -m tests.cuts_under_load` makes thousands. And that what is torn is told."""
+"""A few cuts of the real thing (`python -m tests.cuts_under_load` makes thousands), and what is torn is reported."""
 
 from __future__ import annotations
 
@@ -14,16 +14,19 @@ from storage import MemoryStore
 from tests.cuts_under_load.bank import PAYER, FastClock, Seen, pay, read_since, rows, set_up, transfer
 from tests.cuts_under_load.run import run
 from tests.faults import no_pause
+from tests.suite.tiers import in_shard
 from txn_engine import Engine, OffsetAndMetadata, TopicPartition
 
 _NAMES = count()
 
 
-def test_cuts_while_processes_die(tmp_path: Path) -> None:
-    toll = run(tmp_path / "bank", cuts=12, minutes=3, seed=3, console=Console(quiet=True))
+@pytest.mark.parametrize("cuts", in_shard("kills", [4, 12], keep=1))
+def test_cuts_while_processes_die(cuts: int, tmp_path: Path) -> None:
+    """Cuts are made and read while the processes that use the store are killed. None is torn."""
+    toll = run(tmp_path / "bank", cuts=cuts, minutes=10, seed=3, console=Console(quiet=True))
     assert toll.findings == []
     assert toll.counts["torn"] == 0
-    assert toll.counts["cuts made and read"] >= 12
+    assert toll.counts["cuts made and read"] >= cuts
     assert toll.counts["cuts read at last"] >= 2
     assert toll.counts["transactions of tellers"] > 0
     assert toll.counts["objects audited"] >= toll.counts["objects kept"]
@@ -43,8 +46,8 @@ def bank() -> Iterator[Engine]:
         yield engine
 
 
-def test_what_is_whole_is_told_so(bank: Engine) -> None:
-    """From nothing on, and on top of what was seen before."""
+def test_what_is_whole_is_not_torn(bank: Engine) -> None:
+    """A cut is whole when it is read from the beginning, and when it is read on top of an earlier one."""
     with bank.producer(transactional_id="payer-0") as payer:
         payer.init_transactions()
         while pay(bank, payer, random.Random(1)):
@@ -71,15 +74,15 @@ def test_what_is_whole_is_told_so(bank: Engine) -> None:
         ("latest", (7, 1, 0), "the latest are"),
     ],
 )
-def test_what_is_torn_is_told(bank: Engine, topic: str, row: tuple[int, int, int], says: str) -> None:
-    """A row by itself, as it is where its transaction's others are not."""
+def test_what_is_torn_is_reported(bank: Engine, topic: str, row: tuple[int, int, int], says: str) -> None:
+    """A row without the other rows of its transaction is reported."""
     bank.partition(topic, 0).append(rows(row))
     found = read_since(bank, bank.cut(), Seen())
     assert len(found.torn) == 1
     assert says in found.torn[0]
 
 
-def test_a_position_without_its_output_is_told(bank: Engine) -> None:
+def test_a_position_without_its_output_is_reported(bank: Engine) -> None:
     with bank.consumer(group_id=PAYER) as consumer:
         ends = {at.partition: end for at, end in bank.cut().offsets.items() if at.topic == "taken" and end}
         at, end = next(iter(ends.items()))

@@ -28,6 +28,7 @@ from tests.kafka_rules.driver import (
     row_of,
     state_of,
 )
+from tests.suite.tiers import in_shard
 from txn_engine import Engine
 from txn_engine.protocol.transaction_rows import TransactionRow
 from txn_engine.testing import ManualClock
@@ -393,11 +394,12 @@ def test_using_an_id_keeps_it(engine: Engine, clock: ManualClock) -> None:
     assert engine.coordinator.expire_transactional_ids().transactional_ids == (name,)
 
 
-def test_tsm_08_many_ids_expire_in_few_entries(engine: Engine, clock: ManualClock) -> None:
-    """TSM-08: a thousand idle ids go, at most one entry a partition of the coordinator's log; one that never had an
-    epoch goes too.
+@pytest.mark.parametrize("ids", in_shard("kafka", [150, 1_000], keep=1))
+def test_tsm_08_many_ids_expire_in_few_entries(ids: int, engine: Engine, clock: ManualClock) -> None:
+    """TSM-08: all idle ids expire, with at most one entry for each partition of the coordinator's log. An id that never
+    had an epoch expires too.
     """
-    names = [put_row(engine, "Empty", epoch=-1 if number % 10 == 0 else 0) for number in range(1_000)]
+    names = [put_row(engine, "Empty", epoch=-1 if number % 10 == 0 else 0) for number in range(ids)]
     entries = len(list(engine.store.list("topics/__transaction_state")))
     clock.advance(WEEK_MS)
     report = engine.coordinator.expire_transactional_ids()

@@ -49,7 +49,8 @@ class _Os(ModuleType):
         return getattr(os, name)
 
 
-def _engine_modules() -> list[ModuleType]:
+def engine_modules() -> list[ModuleType]:
+    """The engine's modules that a simulation runs, imported now if they were not."""
     for name in _PACKAGES:
         try:
             package = importlib.import_module(f"txn_engine.{name}")
@@ -93,13 +94,13 @@ def simulated() -> Iterator[None]:
     """Make this (real) process a simulation for the time being."""
     fake_threading, fake_os = _Threading("threading"), _Os("os")
     changes: list[tuple[Any, str, Any]] = [(_base, "threading", fake_threading)]
-    for module in _engine_modules():
+    for module in engine_modules():
         if getattr(module, "threading", None) is threading:
             changes.append((module, "threading", fake_threading))
         if getattr(module, "os", None) is os:
             changes.append((module, "os", fake_os))
     remembering = {decode: _remembering(decode) for decode in (decode_entry, decode_snapshot, open_parquet)}
-    for module in _engine_modules():
+    for module in engine_modules():
         for name, value in list(vars(module).items()):
             if isinstance(value, FunctionType) and value in remembering:
                 changes.append((module, name, remembering[value]))

@@ -33,9 +33,10 @@ from tests.simulator.explore.remembering import searching
 from tests.simulator.explore.search import Result, Search
 from tests.simulator.explore.words import readable
 from tests.simulator.mutants.catalog import MUTANTS
+from tests.suite.tiers import in_shard
 
 SHOWN = ("judged-on-the-old-state", "conflict-is-a-lost-race")
-"""A few bugs that every run of the suite hunts down again."""
+"""A few bugs that are found again: the first in `make test`, the others in the shard."""
 
 
 @pytest.fixture(autouse=True)
@@ -65,20 +66,25 @@ def test_two_sweepers_and_a_crash_anywhere_are_seen_whole() -> None:
     assert (again.states, again.moves, again.terminal) == (first.states, first.moves, first.terminal)
 
 
-def test_two_sweepers_whose_threads_interleave_are_seen_whole() -> None:
+@pytest.mark.parametrize("states_max", in_shard("simulator", [500, None], keep=1))
+def test_two_sweepers_whose_threads_interleave(states_max: int | None) -> None:
+    """The first states in `make test`, and all of them in the shard."""
     in_turn = replace(CONFIGURATIONS["d"], faults=0)
-    any_order = _search(replace(in_turn, any_order=True))
+    any_order = _search(replace(in_turn, any_order=True), states_max=states_max)
     _check(any_order)
-    assert any_order.complete
+    assert any_order.complete == (states_max is None)
     assert any_order.states > _search(in_turn).states
 
 
-def test_every_fault_of_two_sweepers_puts_is_seen_whole() -> None:
-    """A late put, a 409 with nothing written, a 412 to the winner: each anywhere, once."""
+@pytest.mark.parametrize("states_max", in_shard("simulator", [500, None], keep=1))
+def test_every_fault_of_two_sweepers_puts(states_max: int | None) -> None:
+    """A late put, a 409 with nothing written, a 412 to the winner: each anywhere, once. The first states in
+    `make test`, and all of them in the shard.
+    """
     kinds = frozenset({"late", "conflict", "taken-after"})
-    result = _search(replace(CONFIGURATIONS["d"], kinds=kinds))
+    result = _search(replace(CONFIGURATIONS["d"], kinds=kinds), states_max=states_max)
     _check(result)
-    assert result.complete
+    assert result.complete == (states_max is None)
 
 
 @pytest.mark.parametrize("name", ["a", "b", "c", "e", "f"])
@@ -134,7 +140,8 @@ def test_the_smallest_search_counts_what_the_page_says(tmp_path: Path) -> None:
     assert page.read_text(encoding="utf-8") == PAGE.read_text(encoding="utf-8")
 
 
-def test_a_few_bugs_are_found_again() -> None:
-    hunts = list(hunt_all(SHOWN))
-    assert [hunt.mutant for hunt in hunts if not hunt.finding] == []
-    assert all(hunt.steps for hunt in hunts)
+@pytest.mark.parametrize("name", in_shard("simulator", SHOWN, keep=1))
+def test_a_few_bugs_are_found_again(name: str) -> None:
+    (hunt,) = hunt_all([name])
+    assert hunt.finding
+    assert hunt.steps

@@ -1,4 +1,4 @@
-"""The simulator's fixed part: seeds that always run, a few fresh ones, and that it is what it says: repeatable."""
+"""The simulator's fixed part: seeds that always run, and that a seed is one run. The shard has fresh seeds too."""
 
 from __future__ import annotations
 
@@ -19,13 +19,34 @@ from tests.simulator.runner import RunResult, knobs_of, run
 from tests.simulator.shrink import kind_of, shrink
 from tests.simulator.workloads import WORKLOADS
 from tests.simulator.world import World
+from tests.suite.tiers import in_shard
 from txn_engine.protocol import appends
 
 ROOT = Path(__file__).parents[2]
 _SEEDS_MAX = 8
 _HOUR_MS = 3_600_000
-WITHOUT_DISK = {"decay": "its damage is done to a bucket's objects, behind the store's back"}
-"""The workloads that never run on a local store, and why: `crash-inside` and `power-cut` cannot come there."""
+WITHOUT_DISK = {"decay": "its damage is done to the objects of a bucket directly, not through the store"}
+"""The workloads that never run on a local store, and why: `crash-inside` and `power-cut` cannot happen there."""
+ON_DISK_TOO = ("bank", "idempotent", "power", "upkeep")
+"""The workloads that `make test` runs on a local store as well as on a bucket: those whose promises a disk could break.
+They inject the two kinds of fault that only a disk has.
+"""
+RUNS = [
+    (workload, local)
+    for local in (False, True)
+    for workload in sorted(WORKLOADS)
+    if not (local and workload in WITHOUT_DISK)
+]
+"""A run has one workload and one kind of store, and all kinds of fault that the store can have."""
+
+
+def _is_in_make_test(run_: tuple[str, bool]) -> bool:
+    workload, local = run_
+    return not local or workload in ON_DISK_TOO
+
+
+def _run_id(value: str | bool) -> str:
+    return {False: "bucket", True: "local"}[value] if isinstance(value, bool) else value
 
 
 def _check(result: RunResult) -> None:
@@ -33,15 +54,13 @@ def _check(result: RunResult) -> None:
     assert result.ok, "\n".join([*result.findings[:5], again])
 
 
-@pytest.mark.parametrize("local", [False, True], ids=["bucket", "local"])
-@pytest.mark.parametrize("workload", sorted(WORKLOADS))
+@pytest.mark.parametrize(
+    ("workload", "local"), in_shard("simulator", RUNS, keep=_is_in_make_test), ids=_run_id
+)
 def test_every_kind_of_fault_in_every_workload(workload: str, local: bool) -> None:
-    """Nothing is lost, doubled, torn or left undecided under these seeds' faults: every kind there is
-    comes in every workload, on a bucket and on a local store. Seeds from 1 on, until each kind has come.
+    """Nothing is lost, doubled, torn or left undecided under these seeds' faults: every kind that the store can have
+    is injected in the workload. Seeds from 1 on, until each kind has been injected.
     """
-    if local and workload in WITHOUT_DISK:
-        assert not any(knobs_of(workload, seed).local_store for seed in range(100))
-        return
     missing = set(LOCAL_FAULTS if local else BUCKET_FAULTS)
     for seed in range(1, _SEEDS_MAX + 1):
         result = run(workload, seed, _with_every_kind(workload, seed, local=local))
@@ -52,6 +71,27 @@ def test_every_kind_of_fault_in_every_workload(workload: str, local: bool) -> No
     assert missing == set(), f"{_SEEDS_MAX} seeds never injected these"
 
 
+def test_make_test_pairs_every_workload_with_every_kind_of_fault() -> None:
+    """The runs that `make test` keeps pair each workload with each kind of fault of a bucket, and with each kind of
+    fault at all in the workloads that run on a disk too. Each run checks that it injected its kinds.
+    """
+    pairs = {
+        (workload, fault)
+        for workload, local in RUNS
+        if _is_in_make_test((workload, local))
+        for fault in (LOCAL_FAULTS if local else BUCKET_FAULTS)
+    }
+    wanted = {(workload, fault) for workload in WORKLOADS for fault in BUCKET_FAULTS}
+    wanted |= {(workload, fault) for workload in ON_DISK_TOO for fault in ALL_FAULTS}
+    assert pairs == wanted
+    assert {fault for _, fault in pairs} == set(ALL_FAULTS)
+
+
+@pytest.mark.parametrize("workload", sorted(WITHOUT_DISK))
+def test_some_workloads_never_run_on_a_local_store(workload: str) -> None:
+    assert not any(knobs_of(workload, seed).local_store for seed in range(100))
+
+
 def _with_every_kind(workload: str, seed: int, *, local: bool) -> Knobs:
     return replace(
         knobs_of(workload, seed), every_kind=True, intensity=1.0, skewed_clocks=True, local_store=local
@@ -59,7 +99,7 @@ def _with_every_kind(workload: str, seed: int, *, local: bool) -> Knobs:
 
 
 def test_the_page_lists_what_runs_and_what_goes_wrong() -> None:
-    """docs/SIMULATOR.md has every workload and every kind of fault in its tables, and no other."""
+    """docs/SIMULATOR.md lists every workload and every kind of fault in its tables, and no other."""
     text = (ROOT / "docs" / "SIMULATOR.md").read_text(encoding="utf-8")
     faults, workloads = (
         re.findall(r"`([a-z_-]+)`", " ".join(re.findall(r"^\| ([^|]+) \|", part, re.MULTILINE)))
@@ -73,7 +113,7 @@ def test_the_page_lists_what_runs_and_what_goes_wrong() -> None:
 
 
 def test_clocks_are_hours_off_both_ways_and_processes_sleep_for_weeks() -> None:
-    """What the guarantees say of time is drawn: skews and jumps of hours ahead and back, pauses of weeks."""
+    """Skews and jumps of hours, ahead and back, and pauses of weeks are drawn, as the guarantees on time say."""
     worlds = [
         World(seed, replace(knobs_of("bank", seed), skewed_clocks=True, local_store=False))
         for seed in range(60)
@@ -93,20 +133,23 @@ def test_clocks_are_hours_off_both_ways_and_processes_sleep_for_weeks() -> None:
 
 
 def test_a_power_cut_takes_what_was_not_synced_and_leaves_what_was_acknowledged() -> None:
-    """Somewhere in these runs something that had its name is gone after a cut; nothing of it had been acknowledged."""
+    """In one of these runs an object that already had its name is lost in a power cut; it had not been acknowledged."""
     cuts = lost = 0
     for seed in range(6, 12):
         result = run("idempotent", seed, _with_every_kind("idempotent", seed, local=True))
         _check(result)
         cuts += result.faults["power-cut"]
         lost += result.lost_in_cuts
+        if lost:
+            break
     assert cuts
     assert lost
 
 
+@pytest.mark.shard("simulator")
 @pytest.mark.parametrize("workload", sorted(WORKLOADS))
 def test_fresh_seeds(workload: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nor under a seed that nobody has tried before; it is printed."""
+    """Nothing is lost under a seed that was never tried before. The seed is printed."""
     seed = time.time_ns() // 1_000_000
     with capsys.disabled():
         print(f" [{workload} {seed}]", end="", flush=True)
@@ -114,24 +157,24 @@ def test_fresh_seeds(workload: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_seed_is_one_run_byte_for_byte() -> None:
-    """The trace and every object that landed are the same, under another hash seed in another process too."""
+    """The trace and every object that landed are the same, also in another process under another hash seed."""
     here = run("two_owners", 4)
     assert run("two_owners", 4).trace_hash == here.trace_hash
     assert run("two_owners", 5).trace_hash != here.trace_hash
-    for hash_seed in ("1", "2"):
-        answer = subprocess.run(
-            [sys.executable, "-m", "tests.simulator", "replay", "two_owners", "4"],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert f"trace {here.trace_hash}" in answer.stdout
+    other_hash_seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
+    answer = subprocess.run(
+        [sys.executable, "-m", "tests.simulator", "replay", "two_owners", "4"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONHASHSEED": other_hash_seed},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert f"trace {here.trace_hash}" in answer.stdout
 
 
 def test_a_broken_rule_is_found_and_made_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the sequence and epoch checks some seed fails; shrunk, the same finding needs less."""
+    """Without the sequence and epoch checks some seed fails; a shorter run has the same finding."""
     monkeypatch.setattr(appends, "check_data", lambda *_, **__: None)
     failing = next(result for seed in range(40) if not (result := run("two_owners", seed)).ok)
     short = shrink(failing, runs_max=25)
@@ -141,7 +184,7 @@ def test_a_broken_rule_is_found_and_made_short(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_run_without_faults_commits_what_it_was_given() -> None:
-    """The workloads do work: with a calm store all transactions of the bank are committed."""
+    """The workloads do work: on a store without faults all transactions of the bank are committed."""
     calm = replace(knobs_of("bank", 1), intensity=0.0, skewed_clocks=False, transactions=12)
     result = run("bank", 1, calm)
     _check(result)

@@ -31,7 +31,8 @@ _LIFE_S_MAX = 120.0
 _STARTING_S_MAX = 20.0
 _STARTING_S_USUAL = 2.0
 _PACE_MAX = 3.0
-_STRETCH_MAX = 5.0  # a slow machine gets longer storms, until something was done in them
+_STORM_S_MAX = 120.0  # a slow machine gets longer storms, until something was done in them
+_SLOWER = 1.5  # blows come later and later while nothing is done between them
 _ACKNOWLEDGED_MIN = 15
 _BLOWS_MIN = 6
 _TALKATIVE = {"transfer", "load", "emit", "fork"}
@@ -186,17 +187,15 @@ class Storms:
         pace = self._wait_until_all_work()
         done_before = self._acknowledged()
         blows_before = self._toll.counts["kills"] + self._toll.counts["stops"]
-        started = time.monotonic()
+        started, done, wait = time.monotonic(), done_before, pace
         server_dies_at = seconds * self._chance.uniform(0.2, 0.7)
-        while (now_s := time.monotonic() - started) < _STRETCH_MAX * seconds:
+        while (now_s := time.monotonic() - started) < max(seconds, _STORM_S_MAX):
             blows = self._toll.counts["kills"] + self._toll.counts["stops"] - blows_before
-            if (
-                now_s > seconds
-                and blows >= _BLOWS_MIN
-                and self._acknowledged() - done_before >= _ACKNOWLEDGED_MIN
-            ):
+            before, done = done, self._acknowledged()
+            if now_s > seconds and blows >= _BLOWS_MIN and done - done_before >= _ACKNOWLEDGED_MIN:
                 break
-            time.sleep(pace * self._chance.uniform(0.05, 0.4))
+            wait = pace if done > before else wait * _SLOWER
+            time.sleep(wait * self._chance.uniform(0.05, 0.4))
             self._wake_due()
             if self._server is not None and now_s > server_dies_at:
                 server_dies_at = float("inf")

@@ -6,6 +6,7 @@ import pytest
 
 from tests.conftest import missing_server
 from tests.servers import minio_binary
+from tests.suite.tiers import in_shard
 from tests.torture.run import torture
 from tests.torture.storm import Toll
 
@@ -20,19 +21,21 @@ def check(toll: Toll) -> None:
     assert toll.counts["objects audited"] >= toll.counts["objects kept"] > 0
 
 
+@pytest.mark.shard("kills")
 def test_processes_that_die_on_a_local_store() -> None:
-    """Workers killed and stopped at random: every acknowledged commit is there once, nothing refused is."""
+    """Workers are killed and stopped at random. Every acknowledged commit is there once, and nothing refused is."""
     check(torture(["local"], rounds=1, seconds=4, seed=11))
 
 
 @pytest.mark.minio
 @pytest.mark.slow
-def test_processes_that_die_on_minio_that_dies_behind_a_proxy_that_lies() -> None:
+@pytest.mark.parametrize("rounds", in_shard("kills", [1, 2], keep=1))
+def test_processes_that_die_on_minio_that_dies_behind_a_proxy_that_lies(rounds: int) -> None:
     """The same with a server that is killed under load, dropped connections and changed answers."""
     if minio_binary() is None:
         missing_server("no MinIO server: run `make minio`, or set TXN_ENGINE_MINIO to the binary")
-    toll = torture(["minio"], rounds=2, seconds=4, seed=12)
+    toll = torture(["minio"], rounds=rounds, seconds=2 * rounds, seed=12)
     check(toll)
-    assert toll.counts["server restarts"] == 2
+    assert toll.counts["server restarts"] == rounds
     assert toll.counts["connections dropped"] > 0
     assert toll.counts["answers changed"] > 0

@@ -74,10 +74,7 @@ class MarkerWriter:
         return tuple(_told(decision, why) for decision, why in failures.items())
 
     def _mark_all(self, decisions: Sequence[StoredRow]) -> list[_PartitionOutcome]:
-        by_partition: dict[TransactionPartition, list[StoredRow]] = defaultdict(list)
-        for decision in decisions:
-            for partition in decision.row.partitions:
-                by_partition[partition].append(decision)
+        by_partition = decisions_by_partition(decisions)
         return list(self._logs.workers.map(self._mark_one, by_partition.keys(), by_partition.values()))
 
     def _mark_one(self, partition: TransactionPartition, decisions: Sequence[StoredRow]) -> _PartitionOutcome:
@@ -162,6 +159,17 @@ class MarkerWriter:
             for decision in decisions
         ]
         return self._logs.coordinator(decisions[0].row.transactional_id).append(proposals)
+
+
+def decisions_by_partition(
+    decisions: Sequence[StoredRow],
+) -> dict[TransactionPartition, list[StoredRow]]:
+    """The decisions whose markers each partition gets: in every partition of a transaction, data or not."""
+    found: dict[TransactionPartition, list[StoredRow]] = defaultdict(list)
+    for decision in decisions:
+        for partition in decision.row.partitions:
+            found[partition].append(decision)
+    return found
 
 
 def _told(decision: StoredRow, why: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from txn_engine.errors import InvalidRecordError, InvalidRequestError, TxnEngineError
 from txn_engine.protocol.batches import NO_PRODUCER_ID, BatchDescriptor, Control
 from txn_engine.protocol.control_rules import judge_control
-from txn_engine.protocol.file_names import check_not_below_floor, parse_data_path
+from txn_engine.protocol.file_names import DataFileName, check_not_below_floor, parse_data_path
 from txn_engine.protocol.partition import PartitionState
 from txn_engine.protocol.producers import MAX_EPOCH, check_data, check_marker, check_operator_abort
 from txn_engine.protocol.proposals import (
@@ -151,23 +151,33 @@ def check_batch_shape(proposal: DataProposal) -> None:
 def _check_file_name(state: PartitionState, proposal: DataProposal) -> None:
     """One file, one fate: a try under a new epoch cannot name the file of the aborted one."""
     name = parse_data_path(proposal.file.data_path)
-    if (name.producer_id, name.producer_epoch) != (proposal.producer_id, proposal.producer_epoch):
-        raise InvalidRequestError(
-            f"data file {proposal.file.data_path}",
-            actor=f"producer {proposal.producer_id} epoch {proposal.producer_epoch}",
-            expected="a file uploaded by this producer at this epoch",
-        )
-    if proposal.file.data_path in state.named:
-        raise InvalidRequestError(
-            f"data file {proposal.file.data_path} a second time",
-            expected=f"one batch a file; this one's is at offset {state.named[proposal.file.data_path]}",
-        )
+    check_file_is_its_own(name, proposal)
+    check_file_is_unnamed(state, proposal)
     if name.log_end > state.log_end_offset:
         raise InvalidRequestError(
             f"data file {proposal.file.data_path}",
             expected=f"a log end of at most {state.log_end_offset} in its name",
         )
     check_not_below_floor(name, state.floor)
+
+
+def check_file_is_its_own(name: DataFileName, proposal: DataProposal) -> None:
+    """Raise where another producer, or another epoch of this one, has uploaded the file."""
+    if (name.producer_id, name.producer_epoch) != (proposal.producer_id, proposal.producer_epoch):
+        raise InvalidRequestError(
+            f"data file {proposal.file.data_path}",
+            actor=f"producer {proposal.producer_id} epoch {proposal.producer_epoch}",
+            expected="a file uploaded by this producer at this epoch",
+        )
+
+
+def check_file_is_unnamed(state: PartitionState, proposal: DataProposal) -> None:
+    """Raise where the log names the file already."""
+    if proposal.file.data_path in state.named:
+        raise InvalidRequestError(
+            f"data file {proposal.file.data_path} a second time",
+            expected=f"one batch a file; this one's is at offset {state.named[proposal.file.data_path]}",
+        )
 
 
 def _judge_marker(

@@ -107,12 +107,24 @@ def check_data(
     The order is Kafka's: epoch, sequence (not for batches of the group coordinator), then the transaction.
     """
     actor = f"producer {producer_id} epoch {producer_epoch}"
+    check_epoch(entry, actor, producer_epoch)
+    if not is_coordinator:
+        check_sequence(entry, actor, producer_epoch, base_sequence, is_transactional)
+    check_open_transaction(entry, actor, producer_epoch, is_transactional)
+
+
+def check_epoch(entry: ProducerEntry | None, actor: str, producer_epoch: int) -> None:
+    """Raise where the producer was fenced: the partition has seen a later epoch of it."""
     if entry is not None and producer_epoch < entry.producer_epoch:
         raise InvalidProducerEpochError(
             f"epoch {producer_epoch}", actor=actor, expected=f"epoch {entry.producer_epoch} or later"
         )
-    if not is_coordinator:
-        _check_sequence(entry, actor, producer_epoch, base_sequence, is_transactional)
+
+
+def check_open_transaction(
+    entry: ProducerEntry | None, actor: str, producer_epoch: int, is_transactional: bool
+) -> None:
+    """Raise where the producer has a transaction open that the batch does not belong to."""
     if entry is None or not entry.is_open:
         return
     if not is_transactional:
@@ -129,9 +141,10 @@ def check_data(
         )
 
 
-def _check_sequence(
+def check_sequence(
     entry: ProducerEntry | None, actor: str, producer_epoch: int, base_sequence: int, is_transactional: bool
 ) -> None:
+    """Raise where a batch does not follow the producer's last one, or does not begin its epoch with sequence 0."""
     if is_transactional and base_sequence != 0 and (entry is None or not entry.batches):
         raise _out_of_order(actor, base_sequence, 0)
     if entry is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from txn_engine.protocol.batches import NO_PRODUCER_ID, BatchDescriptor, Control, FileRef
@@ -105,7 +105,7 @@ def _apply_marker(state: PartitionState, marker: BatchDescriptor) -> PartitionSt
     dead, aborted = state.dead, state.aborted
     if before.is_open:
         opened = opened.delete(producer_id)
-        decided = {base: file for base, file in undecided.items() if file.producer_id == producer_id}
+        decided = files_of(producer_id, undecided)
         for base in decided:
             undecided = undecided.delete(base)
         if committed:
@@ -127,6 +127,11 @@ def _apply_marker(state: PartitionState, marker: BatchDescriptor) -> PartitionSt
         aborted=aborted,
         group_offsets=state.group_offsets.with_marker(producer_id, committed=committed),
     )
+
+
+def files_of(producer_id: int, undecided: Mapping[int, LogFile]) -> dict[int, LogFile]:
+    """The undecided files that a marker of this producer decides, by base offset."""
+    return {base: file for base, file in undecided.items() if file.producer_id == producer_id}
 
 
 def _aborted(files: Iterable[LogFile], marker: BatchDescriptor) -> dict[str, DeadFile]:

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 
 from tests.simulator.explore.producer.bugs import MUTANTS as OF_THE_PRODUCER
-from tests.simulator.mutants.catalog import MUTANTS
-from tests.simulator.mutants.mutation import apply_mutant
+from tests.simulator.mutants.mutation import Mutant, apply_mutant
 
 STATES_MAX = 15_000
 
@@ -68,11 +67,11 @@ class Hunt:
     finding: str
 
 
-def hunt(name: str, configuration: str, states_max: int) -> Hunt:
+def hunt(mutant: Mutant, configuration: str, states_max: int) -> Hunt:
     """Put the bug into this process for good, and search."""
-    apply_mutant(next(mutant for mutant in (*MUTANTS, *OF_THE_PRODUCER) if mutant.name == name))
+    apply_mutant(mutant)
     if configuration == PRODUCER:
-        return _hunt_in_the_machine(name)
+        return _hunt_in_the_machine(mutant.name)
     from tests.simulator.explore.configurations import CONFIGURATIONS
     from tests.simulator.explore.remembering import searching
     from tests.simulator.explore.search import Search
@@ -82,7 +81,7 @@ def hunt(name: str, configuration: str, states_max: int) -> Hunt:
         result = Search(CONFIGURATIONS[configuration]).run(states_max=states_max, dives=True)
     found = result.findings[0] if result.findings else None
     text, steps = (found.text, len(found.steps)) if found is not None else ("", 0)
-    return Hunt(name, configuration, result.states, steps, result.seconds, text)
+    return Hunt(mutant.name, configuration, result.states, steps, result.seconds, text)
 
 
 def _hunt_in_the_machine(name: str) -> Hunt:
@@ -98,7 +97,10 @@ def _hunt_in_the_machine(name: str) -> Hunt:
 
 
 def hunt_all(names: Sequence[str], *, states_max: int = STATES_MAX) -> Iterator[Hunt]:
-    """Every one of these in turn."""
+    """Hunt each of these bugs, one after the other."""
+    from tests.simulator.mutants.catalog import MUTANTS  # it imports the engine
+
+    by_name = {mutant.name: mutant for mutant in (*MUTANTS, *OF_THE_PRODUCER)}
     for name in names:
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-            yield pool.submit(hunt, name, WHERE[name], states_max).result()
+            yield pool.submit(hunt, by_name[name], WHERE[name], states_max).result()

@@ -8,14 +8,15 @@ import os
 import random
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Console
 
 from tests.numbers import Run
 from tests.simulator.mutants.catalog import MUTANTS
-from tests.simulator.mutants.hunting import Hunt, hunt_all
-from tests.simulator.mutants.report import dump, read_rows, write_page
+from tests.simulator.mutants.hunting import Hunt, hunt_again, hunt_all
+from tests.simulator.mutants.mutation import Mutant
+from tests.simulator.mutants.report import dump, read_rows, recorded_run, write_page
 
 _CONSOLE = Console(stderr=True)
 
@@ -38,7 +39,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.minutes is not None:
         until = time.monotonic() + options.minutes * 60
         random.shuffle(wanted)  # over time each has its turn
-    for hunt in hunt_all(wanted, first=options.first, budget=options.budget, jobs=options.jobs, until=until):
+    if options.recorded and options.write:
+        _CONSOLE.print("--write is for hunts from a first seed on: the page says how many runs they took")
+        return 2
+    found = (
+        find_again(wanted, options.budget)
+        if options.recorded
+        else hunt_all(wanted, first=options.first, budget=options.budget, jobs=options.jobs, until=until)
+    )
+    for hunt in found:
         hunts[hunt.mutant] = hunt
         _say(hunt, len(hunts), len(wanted))
         if options.write:
@@ -54,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"stopped between two hunts, {options.minutes:g} minutes over: {len(wanted) - len(hunts)} not hunted",
             highlight=False,
         )
-    elif not (options.name or options.missing):
+    elif not (options.name or options.missing or options.recorded):
         begun.record(
             {
                 "mutants hunted": len(hunts),
@@ -65,6 +74,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             }
         )
     return 1 if missed else 0
+
+
+def find_again(mutants: Iterable[Mutant], budget: int) -> Iterator[Hunt]:
+    """Hunt each of these, beginning with the run that the page records for it."""
+    rows = read_rows()
+    for mutant in mutants:
+        yield hunt_again(mutant, *recorded_run(rows[mutant.name]), budget=budget)
 
 
 def _say(hunt: Hunt, done: int, of: int) -> None:
@@ -82,6 +98,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.simulator.mutants", description=__doc__)
     parser.add_argument("--name", action="append", default=[], help="only this mutant (repeatable)")
     parser.add_argument("--missing", action="store_true", help="only those without a row in docs/MUTANTS.md")
+    parser.add_argument(
+        "--recorded", action="store_true", help="begin with the run that docs/MUTANTS.md records"
+    )
     parser.add_argument("--budget", type=int, default=400, help="seeds a mutant")
     parser.add_argument("--minutes", type=float, help="in random order, and begin no hunt after so long")
     parser.add_argument("--from", type=int, dest="first", default=0, help="the first seed")

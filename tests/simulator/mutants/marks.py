@@ -49,19 +49,34 @@ MARKED = {
 """By name: the words that lead to the mark on the page. They stand there once."""
 
 
+class WrongMarkError(LookupError):
+    """The page does not mark exactly the named rules.
+
+    `names`: the rules that it does not mark; empty if it marks something else in `section`, or a rule twice.
+    """
+
+    def __init__(self, message: str, *, names: tuple[str, ...] = (), section: str = "") -> None:
+        super().__init__(message)
+        self.names = names
+        self.section = section
+
+
 def marked_sections() -> dict[str, str]:
-    """In which section each marked rule stands, by its words. Raises where one is not there, or more than once, and
-    where the page marks something else.
+    """The section in which each named rule is marked. Raises `WrongMarkError` unless the page marks exactly the named
+    rules, each once.
     """
     sections: dict[str, str] = {}
     for part in re.split(r"^## ", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
         text = re.sub(r"\s+", " ", part)
         found = [name for name, words in MARKED.items() for _ in range(text.count(words))]
         if len(found) != text.count("▲") or len(found) != len(set(found)) or sections.keys() & set(found):
-            raise LookupError(
-                f"{PAGE.name}, section {text[:40]!r}: {text.count('▲')} marks, known are {found}"
+            raise WrongMarkError(
+                f"{PAGE.name}, section {text[:40]!r}: {text.count('▲')} marks, known are {found}",
+                section=text.partition(".")[0],
             )
         sections |= dict.fromkeys(found, text.partition(".")[0])
     if missing := MARKED.keys() - sections.keys():
-        raise LookupError(f"{PAGE.name} does not mark {', '.join(sorted(missing))}")
+        raise WrongMarkError(
+            f"{PAGE.name} does not mark {', '.join(sorted(missing))}", names=tuple(sorted(missing))
+        )
     return sections

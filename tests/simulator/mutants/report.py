@@ -18,7 +18,14 @@ from tests.simulator.mutants.mutation import ROOT, Mutant
 PAGE = ROOT / "docs" / "MUTANTS.md"
 NOT_FOUND = "**not found**"
 NEEDED = "nothing"
-_WORDS = ("bug", "▲", "what the code does then")
+_WORDS = ("bug", "▲", "what the code does then", "tier")
+IN_MAKE_TEST = (
+    "no-epoch-check",
+    "no-bump-at-the-end",
+    "time-out-without-a-second-look",
+    "undecided-files-are-live",
+)
+"""The mutants that every run of the suite finds again. The shard `simulator` finds all of them."""
 _COLUMNS = (
     *_WORDS,
     "found by",
@@ -32,13 +39,18 @@ _COLUMNS = (
 _HEAD = """\
 # Mutants
 
-What is the simulator's silence worth? Each row is a deliberate bug of a line or two, put into the shipping code as it
-is imported, and hunted with seed after seed until a run has a finding. A mark (▲) says that the bug takes away a rule
-that [PROTOCOL.md](PROTOCOL.md) marks, with the section and our name of the rule: one that a model checker or a review
-broke a version without. `make test` fails where a marked rule has no bug (`tests/simulator/test_mutants.py`).
+What is the simulator's silence worth? Each row is a deliberate bug of a line or two in the shipping code, hunted with
+seed after seed until a run has a finding. Where the code has a function, method or constant for what the bug breaks,
+that is replaced; else lines of the source are changed as it is imported (`tests/simulator/mutants/mutation.py`).
+`python -m tests.simulator.mutants.check` says within two seconds which bugs no longer fit the code. A mark (▲) says
+that the bug takes away a rule that [PROTOCOL.md](PROTOCOL.md) marks, with the section and our name of the rule: one
+that a model checker or a review broke a version without. `make test` fails where a marked rule has no bug
+(`tests/simulator/test_mutants.py`).
 
+- *tier* says which tests find the bug again: "`make test`", or "shard" for the shard `simulator`, which finds all of
+  them. They begin with the run in *found by*, and try other seeds if the code has changed since.
 - *found by* is the workload and the seed, *seeds* how many runs with faults that took, under the bug's workloads in
-  turn; `python -m tests.simulator.mutants --name NAME` shows it again.
+  turn; `python -m tests.simulator.mutants --recorded --name NAME` shows it again.
 - *faults* are the kinds that this very run injected ([what each does](SIMULATOR.md#what-can-go-wrong)). Which of them
   mattered, `python -m tests.simulator shrink` can tell.
 - *without faults* says whether one was needed: the first of {calm} runs without any fault, death or wrong clock
@@ -71,10 +83,10 @@ def render(rows: Sequence[Sequence[str]]) -> str:
         marked=sum(row[1] != "-" for row in rows),
         rules=len(MARKED),
         needed=NEEDED,
-        found=sum(row[3] != NOT_FOUND for row in rows),
+        found=sum(row[4] != NOT_FOUND for row in rows),
         all=len(rows),
-        runs=sum(int(row[4]) for row in rows),
-        needed_count=sum(row[6] == NEEDED for row in rows),
+        runs=sum(int(row[5]) for row in rows),
+        needed_count=sum(row[7] == NEEDED for row in rows),
     )
     table = [_COLUMNS, ("---",) * len(_COLUMNS), *rows]
     return head + "".join(f"| {' | '.join(row)} |\n" for row in table)
@@ -90,7 +102,14 @@ def read_rows(page: Path = PAGE) -> dict[str, tuple[str, ...]]:
 def words(mutant: Mutant) -> tuple[str, ...]:
     """How its row begins: what the catalogue says of it."""
     marked = f"§{marked_sections()[mutant.marked]} {mutant.marked}" if mutant.marked else "-"
-    return (mutant.name, marked, mutant.breaks)
+    tier = "`make test`" if mutant.name in IN_MAKE_TEST else "shard"
+    return (mutant.name, marked, mutant.breaks, tier)
+
+
+def recorded_run(row: Sequence[str]) -> tuple[str, int]:
+    """The workload and the seed that found a mutant, by its row."""
+    workload, _, seed = row[len(_WORDS)].partition(" ")
+    return workload, int(seed)
 
 
 def _counted(hunt: Hunt, code: str) -> tuple[str, ...]:

@@ -2,14 +2,112 @@
 
 from __future__ import annotations
 
-from tests.simulator.mutants.mutation import Edit, Mutant
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from tests.simulator.mutants.mutation import Edit, Mutant, Replace
+from txn_engine.protocol.appends import EntryPlan
+from txn_engine.protocol.batches import BatchDescriptor
+from txn_engine.protocol.controls import Floor, Trim
+from txn_engine.protocol.file_names import DataFileName
+from txn_engine.protocol.partition import DeadFile, LogFile, PartitionState
+from txn_engine.protocol.proposals import FloorProposal, Proposal, TrimProposal, Verdict, VerifiedSnapshot
 
 _LOG = "txn_engine/log/entry_log.py"
 _RULES = "txn_engine/protocol/control_rules.py"
-_CONTROLS = "txn_engine/protocol/controls.py"
 _SEALED = "txn_engine/protocol/sealed_slots.py"
 _SEALING = "txn_engine/maintain/sealing.py"
 _DELETING = "txn_engine/maintain/deleting.py"
+
+_ENTRIES_START_IS_KEPT = "txn_engine.protocol.control_rules._check_entries_start_is_kept"
+_JUDGE_FLOOR = "txn_engine.protocol.control_rules._judge_floor"
+_SETTLE_SEALED = "txn_engine.protocol.sealed_slots.settle_sealed"
+_STARTS = "txn_engine.protocol.control_rules._check_starts_do_not_fall"
+_TRIM = "txn_engine.protocol.controls._trim"
+
+
+def _seal_is_a_loss(
+    state: PartitionState, plan: EntryPlan, proposals: Sequence[Proposal]
+) -> tuple[Verdict, ...] | None:
+    return None
+
+
+def _seal_is_a_win(
+    state: PartitionState, plan: EntryPlan, proposals: Sequence[Proposal]
+) -> tuple[Verdict, ...] | None:
+    return plan.verdicts
+
+
+def _expiry_is_not_noted(self: Any, batches: Sequence[BatchDescriptor]) -> None:
+    pass
+
+
+def _entries_start_may_fall(original: Any, state: PartitionState, trim: TrimProposal) -> None:
+    original(state, replace(trim, entries_start=state.entries_start))
+
+
+def _log_start_may_fall(original: Any, state: PartitionState, trim: TrimProposal) -> None:
+    original(state, replace(trim, log_start_offset=state.log_start_offset))
+
+
+def _trimmed_to_any_entries_start(
+    original: Any, state: PartitionState, value: Trim, time_ms: int
+) -> PartitionState:
+    return replace(original(state, value, time_ms), entries_start=value.entries_start)
+
+
+def _trimmed_to_any_log_start(
+    original: Any, state: PartitionState, value: Trim, time_ms: int
+) -> PartitionState:
+    return replace(original(state, value, time_ms), log_start_offset=value.log_start_offset)
+
+
+def _file_may_be_cut(state: PartitionState, trim: TrimProposal) -> None:
+    pass
+
+
+def _entries_start_on_trust(original: Any, state: PartitionState, trim: TrimProposal) -> None:
+    if any(snapshot.last_entry_base == trim.entries_start for snapshot in trim.verified_snapshots):
+        original(state, trim)
+
+
+def _newest_snapshot_is_enough(original: Any, state: PartitionState, trim: TrimProposal) -> None:
+    ends = [snapshot.log_end_offset for snapshot in trim.verified_snapshots]
+    newer = [VerifiedSnapshot(max(ends) + 1, -1)] if ends else []
+    original(state, replace(trim, verified_snapshots=(*trim.verified_snapshots, *newer)))
+
+
+def _floor_may_fall(original: Any, state: PartitionState, proposal: FloorProposal) -> Floor | None:
+    floor: Floor | None = Floor(proposal.floor) if proposal.floor < state.floor else original(state, proposal)
+    return floor
+
+
+def _floor_set_back(original: Any, state: PartitionState, value: Floor, time_ms: int) -> PartitionState:
+    return replace(original(state, value, time_ms), floor=value.floor)
+
+
+def _floor_above_itself(original: Any, state: PartitionState, proposal: FloorProposal) -> Floor | None:
+    is_above = proposal.floor > state.log_end_offset
+    floor: Floor | None = Floor(proposal.floor) if is_above else original(state, proposal)
+    return floor
+
+
+def _below_the_floor(name: DataFileName, floor: int) -> None:
+    pass
+
+
+def _no_grace(dead: DeadFile, now_ms: int) -> bool:
+    return True
+
+
+def _any_input(state: PartitionState, read: LogFile) -> None:
+    pass
+
+
+def _any_outputs(inputs: Sequence[LogFile], outputs: Sequence[LogFile]) -> None:
+    pass
+
 
 MUTANTS = (
     Mutant(
@@ -29,26 +127,14 @@ MUTANTS = (
     Mutant(
         "a-seal-is-a-lost-race",
         "a put that finds a seal in its slot is taken for lost, and judged again without a question",
-        (
-            Edit(
-                _LOG,
-                "            return settle_sealed(self._load_after_seal(key), plan, proposals)",
-                "            self._load_after_seal(key)\n            return None",
-            ),
-        ),
+        (Replace(_SETTLE_SEALED, _seal_is_a_loss),),
         ("seals",),
         marked="seals-settle-nothing",
     ),
     Mutant(
         "a-seal-is-a-win",
         "a put that finds a seal in its slot is taken for won",
-        (
-            Edit(
-                _LOG,
-                "            return settle_sealed(self._load_after_seal(key), plan, proposals)",
-                "            self._load_after_seal(key)\n            return plan.verdicts",
-            ),
-        ),
+        (Replace(_SETTLE_SEALED, _seal_is_a_win),),
         ("seals",),
         marked="seals-settle-nothing",
     ),
@@ -107,49 +193,21 @@ MUTANTS = (
     Mutant(
         "a-view-survives-an-expiry",
         "what was known of a producer before it was expired still counts for its first write",
-        (
-            Edit(
-                _LOG,
-                "        if any(batch.control is Control.EXPIRE for batch in batches):\n            self._token = ViewToken()",
-                "        if not batches:\n            self._token = ViewToken()",
-            ),
-        ),
+        (Replace("txn_engine.log.entry_log.EntryLog._note_expiry", _expiry_is_not_noted),),
         ("stalled",),
         marked="first-writes",
     ),
     Mutant(
         "the-entries-start-may-fall",
         "a trim of the records, planned before another cleaner's, moves the entries' start back",
-        (
-            Edit(
-                _RULES,
-                "    if trim.log_start_offset < state.log_start_offset or trim.entries_start < state.entries_start:\n",
-                "    if trim.log_start_offset < state.log_start_offset:\n",
-            ),
-            Edit(
-                _CONTROLS,
-                "    entries_start = max(state.entries_start, value.entries_start)\n",
-                "    entries_start = value.entries_start\n",
-            ),
-        ),
+        (Replace(_STARTS, _entries_start_may_fall), Replace(_TRIM, _trimmed_to_any_entries_start)),
         ("controls", "seals"),
         marked="starts-never-fall",
     ),
     Mutant(
         "the-log-start-may-fall",
         "a trim may move the records' start back: records that were trimmed are read again",
-        (
-            Edit(
-                _RULES,
-                "    if trim.log_start_offset < state.log_start_offset or trim.entries_start < state.entries_start:\n",
-                "    if trim.entries_start < state.entries_start:\n",
-            ),
-            Edit(
-                _CONTROLS,
-                "    log_start_offset = max(state.log_start_offset, value.log_start_offset)\n",
-                "    log_start_offset = value.log_start_offset\n",
-            ),
-        ),
+        (Replace(_STARTS, _log_start_may_fall), Replace(_TRIM, _trimmed_to_any_log_start)),
         ("controls",),
         marked="starts-never-fall",
     ),
@@ -173,38 +231,20 @@ MUTANTS = (
     Mutant(
         "trimmed-inside-a-file",
         "a trim may cut a file",
-        (
-            Edit(
-                _RULES,
-                "    if cut is not None:\n",
-                "    if cut is not None and start < 0:\n",
-            ),
-        ),
+        (Replace("txn_engine.protocol.control_rules._check_log_start_cuts_no_file", _file_may_be_cut),),
         ("controls",),
     ),
     Mutant(
         "entries-trimmed-on-trust",
         "the entries' start may move into a snapshot that nobody has read back",
-        (
-            Edit(
-                _RULES,
-                "    if kept is None or kept.log_end_offset > state.log_end_offset:\n",
-                "    if kept is None:\n        return\n    if kept.log_end_offset > state.log_end_offset:\n",
-            ),
-        ),
+        (Replace(_ENTRIES_START_IS_KEPT, _entries_start_on_trust),),
         ("controls",),
         marked="two-snapshots",
     ),
     Mutant(
         "a-trim-into-the-newest-snapshot",
         "the entries' start may move into a snapshot that has no newer one behind it",
-        (
-            Edit(
-                _RULES,
-                "    if not any(newer.log_end_offset > kept.log_end_offset for newer in trim.verified_snapshots):\n",
-                "    if not trim.verified_snapshots:\n",
-            ),
-        ),
+        (Replace(_ENTRIES_START_IS_KEPT, _newest_snapshot_is_enough),),
         ("controls",),
         marked="two-snapshots",
     ),
@@ -295,12 +335,8 @@ MUTANTS = (
         "the-floor-may-fall",
         "a floor may fall",
         (
-            Edit(_RULES, "    if proposal.floor < state.floor:\n", "    if proposal.floor < 0:\n"),
-            Edit(
-                _CONTROLS,
-                "    floor = max(state.floor, value.floor)\n",
-                "    floor = value.floor\n",
-            ),
+            Replace(_JUDGE_FLOOR, _floor_may_fall),
+            Replace("txn_engine.protocol.controls._raise_floor", _floor_set_back),
         ),
         ("controls",),
         marked="orphans",
@@ -308,26 +344,14 @@ MUTANTS = (
     Mutant(
         "the-floor-above-itself",
         "a floor may lie above its own entry",
-        (
-            Edit(
-                _RULES,
-                "    if proposal.floor > state.log_end_offset:\n",
-                "    if proposal.floor > state.log_end_offset + 9999:\n",
-            ),
-        ),
+        (Replace(_JUDGE_FLOOR, _floor_above_itself),),
         ("controls",),
         marked="orphans",
     ),
     Mutant(
         "files-below-the-floor-are-named",
         "an append may name a file that the clean-up may have deleted",
-        (
-            Edit(
-                "txn_engine/protocol/file_names.py",
-                "    if name.log_end < floor:\n",
-                "    if name.log_end < 0:\n",
-            ),
-        ),
+        (Replace("txn_engine.protocol.file_names.check_not_below_floor", _below_the_floor),),
         ("seals", "upkeep"),
         marked="orphans",
     ),
@@ -365,51 +389,27 @@ MUTANTS = (
     Mutant(
         "no-grace",
         "a dead file is deleted at once",
-        (
-            Edit(
-                _DELETING,
-                "    return now_ms - dead.died_ms >= GRACE_MS\n",
-                "    return True\n",
-            ),
-        ),
+        (Replace("txn_engine.maintain.deleting.grace_is_over", _no_grace),),
         ("upkeep",),
     ),
     Mutant(
         "a-rewrite-of-what-is-not-live",
         "a rewrite may replace a file that another rewrite has replaced",
-        (
-            Edit(
-                _RULES,
-                "    if state.live.get(read.base_offset) != read:\n",
-                "    if read.base_offset < 0:\n",
-            ),
-        ),
+        (Replace("txn_engine.protocol.control_rules._check_input_is_live", _any_input),),
         ("controls",),
         marked="rewrites",
     ),
     Mutant(
         "a-rewrite-of-what-is-undecided",
         "a rewrite may take files at or above the last stable offset",
-        (
-            Edit(
-                _RULES,
-                "    if read.last_offset >= state.last_stable_offset:\n",
-                "    if read.last_offset < 0:\n",
-            ),
-        ),
+        (Replace("txn_engine.protocol.control_rules._check_input_is_stable", _any_input),),
         ("controls",),
         marked="rewrites",
     ),
     Mutant(
         "a-rewrite-that-drops-records",
         "a rewrite need not cover its inputs",
-        (
-            Edit(
-                _RULES,
-                "    _check_outputs_cover_inputs(inputs, outputs)\n",
-                "",
-            ),
-        ),
+        (Replace("txn_engine.protocol.control_rules._check_outputs_cover_inputs", _any_outputs),),
         ("controls",),
         marked="rewrites",
     ),

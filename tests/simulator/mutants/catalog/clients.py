@@ -2,13 +2,78 @@
 
 from __future__ import annotations
 
-from tests.simulator.mutants.mutation import Edit, Mutant
+from typing import Any
+
+from tests.simulator.mutants.mutation import Edit, Mutant, Replace
+from txn_engine.coordinator.coordinator import Coordinator
+from txn_engine.producer.machine import Machine, ProducerState, is_fatal_to_a_write
+from txn_engine.protocol import transactions
+from txn_engine.protocol.transaction_rows import StoredRow, TransactionPartition, TransactionRow
 
 _PRODUCER = "txn_engine/producer/producer.py"
 _LANES = "txn_engine/producer/lanes.py"
 _MACHINE = "txn_engine/producer/machine.py"
 _EFFECTS = "txn_engine/producer/effects.py"
-_TRANSACTIONS = "txn_engine/protocol/transactions.py"
+
+
+def _verify_on_the_old_view(
+    self: Coordinator,
+    transactional_id: str,
+    producer_id: int,
+    producer_epoch: int,
+    partition: TransactionPartition,
+) -> None:
+    transactions.verify_partition(
+        self._stored(transactional_id),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        partition=partition,
+    )
+
+
+def _verify_at_any_epoch(
+    original: Any,
+    current: StoredRow | None,
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    partition: TransactionPartition,
+) -> None:
+    original(
+        current,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch if current is None else current.row.producer_epoch,
+        partition=partition,
+    )
+
+
+def _failed_and_forgotten(original: Any, machine: Machine, error: BaseException) -> Any:
+    if (
+        machine.state is ProducerState.IN_TRANSACTION
+        and machine.transactional_id is not None
+        and not is_fatal_to_a_write(error)
+    ):
+        return machine, ()
+    return original(machine, error)
+
+
+def _never_committed(
+    self: Coordinator,
+    transactional_id: str,
+    producer_id: int,
+    producer_epoch: int,
+    run_id: str | None = None,
+) -> bool | None:
+    return False
+
+
+def _forgotten_is_not_committed(original: Any, self: TransactionRow, run_id: str) -> bool | None:
+    return bool(original(self, run_id))
+
+
+def _here_everywhere(self: Any) -> bool:
+    return True
+
 
 MUTANTS = (
     Mutant(
@@ -63,42 +128,21 @@ MUTANTS = (
     Mutant(
         "first-write-checked-once",
         "the coordinator is asked on the old view of its log, not after the slot is fixed",
-        (
-            Edit(
-                "txn_engine/coordinator/coordinator.py",
-                "        transactions.verify_partition(\n            self.current(transactional_id),",
-                "        transactions.verify_partition(\n"
-                "            self._logs.coordinator(transactional_id).view().transactions.get(transactional_id),",
-            ),
-        ),
+        (Replace("txn_engine.coordinator.coordinator.Coordinator.verify", _verify_on_the_old_view),),
         ("stalled",),
         marked="first-writes",
     ),
     Mutant(
         "first-write-checked-without-its-epoch",
         "the check of a first write does not carry the epoch that it asks about",
-        (
-            Edit(
-                _TRANSACTIONS,
-                "    if row.producer_epoch != producer_epoch:\n        raise _fenced(row, producer_id, producer_epoch)\n"
-                '    if row.state.is_prepared:\n        raise _concurrent(row, "a write")',
-                '    if row.state.is_prepared:\n        raise _concurrent(row, "a write")',
-            ),
-        ),
+        (Replace("txn_engine.protocol.transactions.verify_partition", _verify_at_any_epoch),),
         ("stalled",),
         marked="first-writes",
     ),
     Mutant(
         "a-failed-write-may-commit",
         "a transaction with a failed or unknown write is committed all the same",
-        (
-            Edit(
-                _MACHINE,
-                "    if machine.state is ProducerState.IN_TRANSACTION:\n"
-                "        return replace(_to(machine, ProducerState.ABORTABLE_ERROR), error=error), (Start(),)\n",
-                "",
-            ),
-        ),
+        (Replace("txn_engine.producer.machine.failed", _failed_and_forgotten),),
         ("bank", "lists", "pipeline"),
         marked="failed-writes",
     ),
@@ -112,14 +156,7 @@ MUTANTS = (
     Mutant(
         "a-lost-reply-is-a-failure",
         "a producer that was fenced after its commit was decided reports a failure, without asking the log",
-        (
-            Edit(
-                _EFFECTS,
-                "        was_committed = effect.committed and self._coordinator.was_committed(\n"
-                "            self._id, *effect.identity, effect.run_id\n        )\n",
-                "        was_committed: bool | None = False\n",
-            ),
-        ),
+        (Replace("txn_engine.coordinator.coordinator.Coordinator.was_committed", _never_committed),),
         ("two_owners",),
         marked="first-tries",
     ),
@@ -127,10 +164,9 @@ MUTANTS = (
         "unknown-is-none",
         "a run that the log no longer knows counts as one that never committed",
         (
-            Edit(
-                "txn_engine/protocol/transaction_rows.py",
-                "        return False if self.run_ids_complete else None",
-                "        return False",
+            Replace(
+                "txn_engine.protocol.transaction_rows.TransactionRow.has_committed",
+                _forgotten_is_not_committed,
             ),
         ),
         ("reload",),
@@ -190,13 +226,7 @@ MUTANTS = (
     Mutant(
         "a-forked-producer-goes-on",
         "a producer goes on in a forked child, under its parent's sequences",
-        (
-            Edit(
-                "txn_engine/log/own_process.py",
-                "        return os.getpid() == self._made_in",
-                "        return True",
-            ),
-        ),
+        (Replace("txn_engine.log.own_process.OwnProcess.is_here", _here_everywhere),),
         ("fork",),
         marked="forks",
     ),

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from tests.simulator.mutants.mutation import Edit, Mutant
+from typing import Any
+
+from numpy.typing import NDArray
+
+from tests.simulator.mutants.mutation import Edit, Mutant, Replace
+from txn_engine.protocol.cleaning import Cleaning
+from txn_engine.protocol.partition import PartitionState
 
 _BY_KEY = "txn_engine/maintain/by_key.py"
 _CHOSEN = "txn_engine/maintain/chosen.py"
-_CLEANING = "txn_engine/protocol/cleaning.py"
 _HASH = "txn_engine/maintain/key_hash.py"
 _IN_PROCESS = "txn_engine/maintain/in_process.py"
 _LATEST = "txn_engine/maintain/latest_keys.py"
-_RULES = "txn_engine/protocol/control_rules.py"
 _WHERE = ("compacted",)
 _BITS = "            bits = keys.latest()\n"
 _ABORTED = "[d.log_file for d in state.dead.values() if d.status == 'aborted']"
@@ -33,6 +37,20 @@ def _superseded_by(files: str) -> str:
         f"                    row += 1\n"
         f"            bits = np.packbits(wrong)\n"
     )
+
+
+def _tombstones_go_at_once(self: Cleaning, now_ms: int, delete_retention_ms: int) -> int:
+    return max(self.horizon_to, self.tombstones_to)
+
+
+def _horizon_of_any_age(
+    original: Any, state: PartitionState, tombstones_to: int, append_time: int, delete_retention_ms: int
+) -> None:
+    original(state, tombstones_to, append_time, -(1 << 62))
+
+
+def _all_but_the_first(original: Any, bits: NDArray[Any], positions: NDArray[Any]) -> None:
+    original(bits, positions[1:])
 
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -141,25 +159,13 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-tombstone-goes-at-once",
         "a tombstone goes with the first pass after the one that removed what it supersedes",
-        (
-            Edit(
-                _CLEANING,
-                " and now_ms - self.horizon_ms >= delete_retention_ms:\n",
-                ":\n",
-            ),
-        ),
+        (Replace("txn_engine.protocol.cleaning.Cleaning.due_tombstones_to", _tombstones_go_at_once),),
         _WHERE,
     ),
     Mutant(
         "a-tombstone-goes-by-the-planners-clock",
         "a tombstone goes by the clock of whoever planned it, which was set back before its row",
-        (
-            Edit(
-                _RULES,
-                "state.cleaning.due_tombstones_to(append_time, delete_retention_ms)",
-                "max(state.cleaning.tombstones_to, state.cleaning.horizon_to)",
-            ),
-        ),
+        (Replace("txn_engine.protocol.control_rules._check_horizon", _horizon_of_any_age),),
         _WHERE,
     ),
     Mutant(
@@ -248,14 +254,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "superseded-by-itself",
         "a record that has its key to itself is left out with those that are superseded",
-        (
-            Edit(
-                _LATEST,
-                "    np.bitwise_or.at(bits, positions >> 3, (128 >> (positions & 7)).astype(np.uint8))\n",
-                "    positions = positions[1:]\n"
-                "    np.bitwise_or.at(bits, positions >> 3, (128 >> (positions & 7)).astype(np.uint8))\n",
-            ),
-        ),
+        (Replace("txn_engine.maintain.latest_keys._mark", _all_but_the_first),),
         _WHERE,
     ),
 )

@@ -2,234 +2,452 @@
 
 from __future__ import annotations
 
-from tests.simulator.mutants.mutation import Edit, Mutant
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from tests.simulator.mutants.mutation import Edit, Mutant, Replace
+from txn_engine.coordinator.markers import MarkerWriter
+from txn_engine.coordinator.producer_ids import ProducerIds
+from txn_engine.errors import TxnEngineError
+from txn_engine.protocol.hashing import java_hash
+from txn_engine.protocol.producers import ProducerEntry
+from txn_engine.protocol.proposals import MarkerProposal
+from txn_engine.protocol.transaction_rows import (
+    StoredRow,
+    TransactionPartition,
+    TransactionRow,
+    TransactionState,
+)
+from txn_engine.protocol.transactions import Decision, fence_and_abort
+from txn_engine.types import ProducerIdAndEpoch
 
 _TRANSACTIONS = "txn_engine/protocol/transactions.py"
 _COORDINATOR = "txn_engine/coordinator/coordinator.py"
 _MARKERS = "txn_engine/coordinator/markers.py"
 _IDS = "txn_engine/coordinator/producer_ids.py"
 
+_ADD = "txn_engine.protocol.transactions.add_partitions"
+_END = "txn_engine.protocol.transactions.end_transaction"
+_EXPIRE = "txn_engine.protocol.transactions.expire"
+_FENCE = "txn_engine.protocol.transactions.fence_and_abort"
+_INIT = "txn_engine.protocol.transactions.init_producer_id"
+_MARK = "txn_engine.coordinator.markers.MarkerWriter._mark"
+
+
+def _in_state(current: StoredRow, state: TransactionState) -> StoredRow:
+    return replace(current, row=replace(current.row, state=state))
+
+
+def _without_a_bump(
+    original: Any, row: TransactionRow, committed: bool, run_id: str | None, new_producer_id: int, now_ms: int
+) -> Decision:
+    made: Decision = original(row, committed, run_id, new_producer_id, now_ms)
+    assert made.row is not None
+    own = ProducerIdAndEpoch(row.producer_id, row.producer_epoch)
+    return replace(
+        made,
+        row=replace(made.row, producer_epoch=row.producer_epoch),
+        reply=made.reply if made.used_new_producer_id else own,
+    )
+
+
+def _end_at_any_epoch(
+    original: Any,
+    current: StoredRow | None,
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    committed: bool,
+    run_id: str | None,
+    new_producer_id: int,
+    now_ms: int,
+) -> Decision:
+    if (
+        current is not None
+        and current.row.producer_id == producer_id
+        and current.row.producer_epoch >= 0
+        and not current.row.state.is_prepared
+    ):
+        producer_epoch = current.row.producer_epoch
+    decision: Decision = original(
+        current,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        committed=committed,
+        run_id=run_id,
+        new_producer_id=new_producer_id,
+        now_ms=now_ms,
+    )
+    return decision
+
+
+def _either_end_is_confirmed(
+    original: Any,
+    current: StoredRow | None,
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    committed: bool,
+    run_id: str | None,
+    new_producer_id: int,
+    now_ms: int,
+) -> Decision:
+    over = (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
+    if current is not None and current.row.state in over and current.row.producer_epoch != producer_epoch:
+        current = _in_state(current, over[0] if committed else over[1])
+    decision: Decision = original(
+        current,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        committed=committed,
+        run_id=run_id,
+        new_producer_id=new_producer_id,
+        now_ms=now_ms,
+    )
+    return decision
+
+
+def _a_decision_turned_round(
+    original: Any,
+    current: StoredRow | None,
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    committed: bool,
+    run_id: str | None,
+    new_producer_id: int,
+    now_ms: int,
+) -> Decision:
+    if (
+        current is not None
+        and current.row.producer_id == producer_id
+        and current.row.state.is_prepared
+        and not committed
+    ):
+        row = replace(current.row, state=TransactionState.PREPARE_ABORT, update_ms=now_ms)
+        return Decision(row, ProducerIdAndEpoch(row.producer_id, row.producer_epoch))
+    decision: Decision = original(
+        current,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        committed=committed,
+        run_id=run_id,
+        new_producer_id=new_producer_id,
+        now_ms=now_ms,
+    )
+    return decision
+
+
+def _init_beside_an_open_transaction(
+    original: Any,
+    current: StoredRow | None,
+    *,
+    transactional_id: str,
+    transaction_timeout_ms: int,
+    expected: ProducerIdAndEpoch | None,
+    new_producer_id: int,
+    now_ms: int,
+) -> Decision:
+    if current is not None and current.row.state is TransactionState.ONGOING:
+        current = _in_state(current, TransactionState.EMPTY)
+    decision: Decision = original(
+        current,
+        transactional_id=transactional_id,
+        transaction_timeout_ms=transaction_timeout_ms,
+        expected=expected,
+        new_producer_id=new_producer_id,
+        now_ms=now_ms,
+    )
+    return decision
+
+
+def _init_beside_a_decision(
+    original: Any,
+    current: StoredRow | None,
+    *,
+    transactional_id: str,
+    transaction_timeout_ms: int,
+    expected: ProducerIdAndEpoch | None,
+    new_producer_id: int,
+    now_ms: int,
+) -> Decision:
+    if current is not None and current.row.state.is_prepared:
+        current = _in_state(current, TransactionState.EMPTY)
+    decision: Decision = original(
+        current,
+        transactional_id=transactional_id,
+        transaction_timeout_ms=transaction_timeout_ms,
+        expected=expected,
+        new_producer_id=new_producer_id,
+        now_ms=now_ms,
+    )
+    return decision
+
+
+def _fence_at_the_same_epoch(original: Any, row: TransactionRow, now_ms: int) -> TransactionRow:
+    return replace(original(row, now_ms), producer_epoch=row.producer_epoch)
+
+
+def _abort_without_run_ids(original: Any, row: TransactionRow, now_ms: int) -> TransactionRow:
+    return replace(original(row, now_ms), committed_run_ids=())
+
+
+def _add_at_any_epoch(
+    original: Any,
+    current: StoredRow | None,
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    partitions: Sequence[TransactionPartition],
+    now_ms: int,
+    begins: bool = False,
+) -> TransactionRow | None:
+    row: TransactionRow | None = original(
+        current,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch if current is None else current.row.producer_epoch,
+        partitions=partitions,
+        now_ms=now_ms,
+        begins=begins,
+    )
+    return row
+
+
+def _add_beside_a_decision(
+    original: Any,
+    current: StoredRow | None,
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    partitions: Sequence[TransactionPartition],
+    now_ms: int,
+    begins: bool = False,
+) -> TransactionRow | None:
+    if current is not None and current.row.state.is_prepared:
+        current = _in_state(current, TransactionState.COMPLETE_COMMIT)
+    row: TransactionRow | None = original(
+        current,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        partitions=partitions,
+        now_ms=now_ms,
+        begins=begins,
+    )
+    return row
+
+
+def _complete_any_decision(
+    original: Any, current: StoredRow | None, *, decision_offset: int, now_ms: int
+) -> TransactionRow | None:
+    at = decision_offset if current is None else current.offset
+    row: TransactionRow | None = original(current, decision_offset=at, now_ms=now_ms)
+    return None if row is None else replace(row, decision_offset=decision_offset)
+
+
+def _expire_without_run_ids(
+    original: Any, current: StoredRow | None, *, now_ms: int, expiration_ms: int
+) -> TransactionRow | None:
+    row: TransactionRow | None = original(current, now_ms=now_ms, expiration_ms=expiration_ms)
+    return None if row is None else replace(row, committed_run_ids=())
+
+
+def _time_out_as_seen(
+    current: StoredRow | None, *, producer_id: int, producer_epoch: int, now_ms: int
+) -> TransactionRow | None:
+    if current is None:
+        return None
+    return fence_and_abort(replace(current.row, state=TransactionState.ONGOING), now_ms)
+
+
+def _open_ids_expire(original: Any, stored: StoredRow, now_ms: int, expiration_ms: int) -> bool:
+    if stored.row.state is TransactionState.DEAD:
+        return False
+    return bool(original(_in_state(stored, TransactionState.EMPTY), now_ms, expiration_ms))
+
+
+def _expire_as_seen(
+    original: Any, current: StoredRow | None, *, now_ms: int, expiration_ms: int
+) -> TransactionRow | None:
+    seen = None if current is None else _in_state(current, TransactionState.EMPTY)
+    row: TransactionRow | None = original(seen, now_ms=now_ms, expiration_ms=-(1 << 62))
+    return row
+
+
+def _first_partitions(decisions: Sequence[StoredRow]) -> dict[TransactionPartition, list[StoredRow]]:
+    found: dict[TransactionPartition, list[StoredRow]] = defaultdict(list)
+    for decision in decisions:
+        for partition in decision.row.partitions[:1]:
+            found[partition].append(decision)
+    return found
+
+
+def _mark_where_data_is(
+    original: Any, self: MarkerWriter, partition: TransactionPartition, decisions: Sequence[StoredRow]
+) -> Any:
+    try:
+        if self._exists(partition):
+            opened = self._logs.of(partition).refresh().open_transactions
+            decisions = [decision for decision in decisions if decision.row.producer_id in opened]
+    except TxnEngineError:
+        pass  # the code below meets it too, and says so
+    return original(self, partition, decisions)
+
+
+def _mark_whatever_is_refused(
+    original: Any, self: MarkerWriter, partition: TransactionPartition, decisions: Sequence[StoredRow]
+) -> Any:
+    return replace(original(self, partition, decisions), failed={})
+
+
+def _deleted_topics_block(
+    original: Any, self: MarkerWriter, partition: TransactionPartition, decisions: Sequence[StoredRow]
+) -> Any:
+    outcome = original(self, partition, decisions)
+    if outcome.failed or self._exists(partition):
+        return outcome
+    return replace(outcome, failed=dict.fromkeys(decisions, "gone"))
+
+
+def _no_coordinator_epoch(original: Any, decision: StoredRow) -> MarkerProposal:
+    return replace(original(decision), coordinator_epoch=0)
+
+
+def _claims_always(original: Any, self: ProducerIds, block: int) -> bool:
+    original(self, block)
+    return True
+
+
+def _masked(name: str, partitions: int) -> int:
+    return (java_hash(name) & 0x7FFFFFFF) % partitions
+
+
+def _abort_whatever_is_open(
+    original: Any,
+    entry: ProducerEntry | None,
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    coordinator_epoch: int,
+    start_offset: int,
+) -> None:
+    if entry is not None and entry.is_open:
+        start_offset = entry.open_first_offset
+        producer_epoch = max(producer_epoch, entry.producer_epoch)
+    original(
+        entry,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        coordinator_epoch=coordinator_epoch,
+        start_offset=start_offset,
+    )
+
+
 MUTANTS = (
     Mutant(
         "no-bump-at-the-end",
         "the end of a transaction leaves the epoch as it is (transactions V1): a delayed EndTxn decides the next one (KAFKA-17754)",
-        (
-            Edit(
-                _TRANSACTIONS,
-                "        producer_epoch=row.producer_epoch + 1 if row.producer_epoch < MAX_EPOCH else MAX_EPOCH,",
-                "        producer_epoch=row.producer_epoch,",
-            ),
-        ),
+        (Replace("txn_engine.protocol.transactions._decide", _without_a_bump),),
         ("late_end_txn", "bank"),
     ),
     Mutant(
         "end-ignores-the-epoch",
         "EndTxn is answered whatever epoch it carries",
-        (
-            Edit(
-                _TRANSACTIONS,
-                "    is_current = producer_epoch == row.producer_epoch and not over",
-                "    is_current = not over",
-            ),
-        ),
+        (Replace(_END, _end_at_any_epoch),),
         ("late_end_txn", "two_owners", "bank"),
     ),
     Mutant(
         "a-commit-after-an-abort-is-confirmed",
         "a commit that is sent again after the transaction was aborted is answered as done",
-        (
-            Edit(
-                _TRANSACTIONS,
-                "            if committed == (row.state is TransactionState.COMPLETE_COMMIT):\n",
-                "            if True:\n",
-            ),
-        ),
+        (Replace(_END, _either_end_is_confirmed),),
         ("late_end_txn", "two_owners", "requests"),
     ),
     Mutant(
         "a-decision-may-change",
         "an abort turns a decided commit round",
-        (
-            Edit(
-                _TRANSACTIONS,
-                "    if row.state.is_prepared and is_retry:\n",
-                "    if row.state.is_prepared and not committed:\n"
-                "        return Decision(replace(row, state=TransactionState.PREPARE_ABORT, update_ms=now_ms),"
-                " ProducerIdAndEpoch(row.producer_id, row.producer_epoch))\n"
-                "    if row.state.is_prepared and is_retry:\n",
-            ),
-        ),
+        (Replace(_END, _a_decision_turned_round),),
         ("late_end_txn", "two_owners", "requests", "bank"),
     ),
     Mutant(
         "init-does-not-fence",
         "InitProducerId gives out the next epoch while a transaction is open, without aborting it",
-        (
-            Edit(
-                _TRANSACTIONS,
-                "    if row.state is TransactionState.ONGOING:\n        return Decision(fence_and_abort(row, now_ms),"
-                " ProducerIdAndEpoch(-1, -1), concurrent=True)\n",
-                "",
-            ),
-        ),
+        (Replace(_INIT, _init_beside_an_open_transaction),),
         ("two_owners", "bank"),
     ),
     Mutant(
         "init-does-not-wait",
         "InitProducerId does not wait until what was decided is complete",
-        (
-            Edit(
-                _TRANSACTIONS,
-                '    if row.state.is_prepared:\n        raise _concurrent(row, "InitProducerId")\n',
-                "",
-            ),
-        ),
+        (Replace(_INIT, _init_beside_a_decision),),
         ("two_owners", "bank", "sweeps"),
     ),
     Mutant(
         "fence-without-a-bump",
         "a fenced transaction is aborted under its own epoch",
-        (
-            Edit(
-                _TRANSACTIONS,
-                "        producer_epoch=min(row.producer_epoch + 1, MAX_EPOCH),\n",
-                "",
-            ),
-        ),
+        (Replace(_FENCE, _fence_at_the_same_epoch),),
         ("two_owners", "bank", "sweeps"),
     ),
     Mutant(
         "add-partitions-ignores-the-epoch",
         "AddPartitionsToTxn is taken from a fenced producer",
-        (
-            Edit(
-                _TRANSACTIONS,
-                "    if row.producer_epoch != producer_epoch:\n        raise _fenced(row, producer_id, producer_epoch)\n"
-                "    ongoing =",
-                "    ongoing =",
-            ),
-        ),
+        (Replace(_ADD, _add_at_any_epoch),),
         ("two_owners", "bank", "late_end_txn"),
     ),
     Mutant(
         "add-partitions-does-not-wait",
         "AddPartitionsToTxn is taken while the transaction before is not complete",
-        (
-            Edit(
-                _TRANSACTIONS,
-                '    if row.state.is_prepared:\n        raise _concurrent(row, "AddPartitionsToTxn")\n',
-                "",
-            ),
-        ),
+        (Replace(_ADD, _add_beside_a_decision),),
         ("requests", "bank", "two_owners", "late_end_txn"),
     ),
     Mutant(
         "complete-without-its-decision",
         "a Complete row is written whatever the id's latest row is",
-        (
-            Edit(
-                _TRANSACTIONS,
-                "    if current.offset != decision_offset:\n        return None\n",
-                "",
-            ),
-        ),
+        (Replace("txn_engine.protocol.transactions.complete_transaction", _complete_any_decision),),
         ("sweeps", "bank", "two_owners"),
         marked="complete-rows",
     ),
     Mutant(
         "run-ids-dropped-by-an-abort",
         "an abort forgets which runs were committed",
-        (
-            Edit(
-                _TRANSACTIONS,
-                "        state=TransactionState.PREPARE_ABORT,\n        producer_epoch=min(",
-                "        state=TransactionState.PREPARE_ABORT,\n        committed_run_ids=(),\n        producer_epoch=min(",
-            ),
-        ),
+        (Replace(_FENCE, _abort_without_run_ids),),
         ("reload",),
         marked="run-ids",
     ),
     Mutant(
         "run-ids-dropped-by-an-expiry",
         "an id's tombstone forgets which runs were committed",
-        (
-            Edit(
-                _TRANSACTIONS,
-                "        transaction_timeout_ms=row.transaction_timeout_ms,\n"
-                "        committed_run_ids=row.committed_run_ids,",
-                "        transaction_timeout_ms=row.transaction_timeout_ms,\n        committed_run_ids=(),",
-            ),
-        ),
+        (Replace(_EXPIRE, _expire_without_run_ids),),
         ("reload",),
         marked="run-ids",
     ),
     Mutant(
         "time-out-without-a-second-look",
         "the time-out sweep aborts what it saw, whatever has become of it since",
-        (
-            Edit(
-                _TRANSACTIONS,
-                "    return fence_and_abort(current.row, now_ms) if has_timed_out(current, now_ms) else None",
-                "    return fence_and_abort(replace(current.row, state=TransactionState.ONGOING), now_ms)",
-            ),
-            Edit(
-                _TRANSACTIONS,
-                "    if current is None or (current.row.producer_id, current.row.producer_epoch) != (\n"
-                "        producer_id,\n        producer_epoch,\n    ):\n        return None\n",
-                "    if current is None:\n        return None\n",
-            ),
-        ),
+        (Replace("txn_engine.protocol.transactions.time_out", _time_out_as_seen),),
         ("deadlines",),
     ),
     Mutant(
         "open-transactions-expire",
         "an id with an open transaction expires",
-        (
-            Edit(
-                _TRANSACTIONS,
-                "    return stored.row.state.is_expirable and _idle_ms(stored, now_ms) >= expiration_ms",
-                "    return stored.row.state is not TransactionState.DEAD and _idle_ms(stored, now_ms) >= expiration_ms",
-            ),
-        ),
+        (Replace("txn_engine.protocol.transactions.has_expired", _open_ids_expire),),
         ("sweeps", "reload"),
     ),
     Mutant(
         "expiry-without-a-second-look",
         "the expiry sweep puts its tombstone on what it saw, whatever has become of the id since",
-        (
-            Edit(
-                _TRANSACTIONS,
-                "    if current is None or not has_expired(current, now_ms, expiration_ms):\n        return None\n"
-                "    row = current.row",
-                "    if current is None:\n        return None\n    row = current.row",
-            ),
-        ),
+        (Replace(_EXPIRE, _expire_as_seen),),
         ("deadlines",),
     ),
     Mutant(
         "markers-for-the-first-partition",
         "only the first of a transaction's partitions gets a marker",
-        (
-            Edit(
-                _MARKERS,
-                "            for partition in decision.row.partitions:",
-                "            for partition in decision.row.partitions[:1]:",
-            ),
-        ),
+        (Replace("txn_engine.coordinator.markers.decisions_by_partition", _first_partitions),),
         ("bank", "lists"),
     ),
     Mutant(
         "markers-where-data-is",
         "a partition gets a marker only where the transaction has written data",
-        (
-            Edit(
-                _MARKERS,
-                "            verdicts = log.append([_marker(decision) for decision in decisions])\n",
-                "            opened = log.refresh().open_transactions\n"
-                "            decisions = [d for d in decisions if d.row.producer_id in opened]\n"
-                "            verdicts = log.append([_marker(decision) for decision in decisions])\n",
-            ),
-        ),
+        (Replace(_MARK, _mark_where_data_is),),
         ("two_owners", "bank", "sweeps", "lists"),
         marked="markers-everywhere",
     ),
@@ -263,45 +481,21 @@ MUTANTS = (
     Mutant(
         "a-refused-marker-is-done",
         "a partition that refused the marker counts as done, whatever the reason",
-        (
-            Edit(
-                _MARKERS,
-                "            if isinstance(verdict, Refused) and not _is_marked(",
-                "            if False and not _is_marked(",
-            ),
-            Edit(
-                _MARKERS,
-                "            return _PartitionOutcome(dict.fromkeys(decisions, str(error)), 0, 0)",
-                "            return _PartitionOutcome({}, 0, 0)",
-            ),
-        ),
+        (Replace(_MARK, _mark_whatever_is_refused),),
         ("bank", "sweeps"),
         marked="repeated-markers",
     ),
     Mutant(
         "a-deleted-topic-blocks",
         "a marker for a deleted topic's incarnation never counts as done",
-        (
-            Edit(
-                _MARKERS,
-                "            if not self._exists(partition):\n                return _PartitionOutcome({}, 0, 0)\n",
-                "            if not self._exists(partition):\n"
-                '                return _PartitionOutcome(dict.fromkeys(decisions, "gone"), 0, 0)\n',
-            ),
-        ),
+        (Replace(_MARK, _deleted_topics_block),),
         ("remade",),
         marked="deleted-topics",
     ),
     Mutant(
         "marker-token-of-yesterday",
         "a marker's coordinator epoch is not the offset of its decision, but always 0",
-        (
-            Edit(
-                _MARKERS,
-                "committed, coordinator_epoch=decision.offset)",
-                "committed, coordinator_epoch=0)",
-            ),
-        ),
+        (Replace("txn_engine.coordinator.markers._marker", _no_coordinator_epoch),),
         ("bank", "sweeps"),
     ),
     Mutant(
@@ -324,14 +518,7 @@ MUTANTS = (
     Mutant(
         "producer-ids-without-a-claim",
         "a block of producer ids is used whoever claimed it",
-        (
-            Edit(
-                _IDS,
-                "            return self._objects.create(_key(block), data, max_bytes=JSON_BYTES_MAX).won\n",
-                "            self._objects.create(_key(block), data, max_bytes=JSON_BYTES_MAX)\n"
-                "            return True\n",
-            ),
-        ),
+        (Replace("txn_engine.coordinator.producer_ids.ProducerIds._claims", _claims_always),),
         ("bank", "idempotent", "lists"),
     ),
     Mutant(
@@ -350,13 +537,7 @@ MUTANTS = (
     Mutant(
         "a-negative-hash-is-masked",
         "an id with a negative hash loses its sign as keys do, not as Kafka's ids: its log is another partition's",
-        (
-            Edit(
-                "txn_engine/protocol/hashing.py",
-                "    return (0 if value == -(1 << 31) else abs(value)) % partitions\n",
-                "    return (value & 0x7FFFFFFF) % partitions\n",
-            ),
-        ),
+        (Replace("txn_engine.protocol.hashing.partition_for_id", _masked),),
         ("bank", "two_owners", "lists"),
     ),
     Mutant(
@@ -375,18 +556,7 @@ MUTANTS = (
     Mutant(
         "hanging-abort-of-whatever-is-open",
         "the operator's abort ends the producer's transaction, whether or not it is the one that was looked at",
-        (
-            Edit(
-                "txn_engine/protocol/producers.py",
-                "    if entry is None or entry.open_first_offset != start_offset:",
-                "    if entry is None or not entry.is_open:",
-            ),
-            Edit(
-                "txn_engine/protocol/producers.py",
-                "    if producer_epoch != entry.producer_epoch:\n        raise InvalidProducerEpochError(",
-                "    if producer_epoch > entry.producer_epoch:\n        raise InvalidProducerEpochError(",
-            ),
-        ),
+        (Replace("txn_engine.protocol.producers.check_operator_abort", _abort_whatever_is_open),),
         ("controls",),
         marked="hanging",
     ),

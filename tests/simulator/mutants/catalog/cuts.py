@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tests.simulator.mutants.mutation import Edit, Mutant
+from collections.abc import Mapping
+from typing import Any
+
+from tests.simulator.mutants.mutation import Edit, Mutant, Replace
 
 _RULE = "txn_engine/protocol/cuts.py"
 _MAKING = "txn_engine/cuts/making.py"
@@ -10,17 +13,20 @@ _LOOKING = "txn_engine/cuts/looking.py"
 _DELETING = "txn_engine/maintain/deleting.py"
 _WORKLOADS = ("cuts",)
 
+
+def _not_lowered(stable: Mapping[Any, int], spans: Any, boundaries: Any, positions: Any) -> dict[Any, int]:
+    return dict(stable)
+
+
+def _no_positions(looks: Any) -> dict[Any, Any]:
+    return {}
+
+
 MUTANTS = (
     Mutant(
         "a-cut-at-the-stable-offsets",
         "a cut is the vector of last stable offsets at the first look",
-        (
-            Edit(
-                _MAKING,
-                "        vector = lowered(\n            {",
-                "        vector = (lambda stable, *_: stable)(\n            {",
-            ),
-        ),
+        (Replace("txn_engine.protocol.cuts.lowered", _not_lowered),),
         _WORKLOADS,
         marked="cuts-by-offsets",
     ),
@@ -34,7 +40,7 @@ MUTANTS = (
     Mutant(
         "a-cut-before-what-its-readers-read",
         "a group's position inside a cut may be ahead of the cut",
-        (Edit(_MAKING, "            _positions(looks),\n", "            {},\n"),),
+        (Replace("txn_engine.cuts.making._positions", _no_positions),),
         _WORKLOADS,
         marked="read-inside",
     ),

@@ -2,112 +2,143 @@
 
 from __future__ import annotations
 
-from tests.simulator.mutants.mutation import Edit, Mutant
+from dataclasses import replace
+from typing import Any
 
-_OFFSETS = "txn_engine/protocol/offset_commits.py"
-_GROUPS = "txn_engine/coordinator/groups.py"
+from immutables import Map
+
+from tests.simulator.mutants.mutation import Edit, Mutant, Replace
+from txn_engine.protocol.offset_commits import (
+    FETCHED_NOTHING,
+    NO_ROW,
+    GroupOffsets,
+    OffsetCommit,
+    StoredCommit,
+)
+from txn_engine.protocol.transaction_rows import TransactionPartition
+from txn_engine.types import ConsumerGroupMetadata, TopicPartition
+
 _INTAKE = "txn_engine/producer/intake.py"
+
+_CHECK = "txn_engine.protocol.offset_commits.GroupOffsets.check"
+_WITH_MARKER = "txn_engine.protocol.offset_commits.GroupOffsets.with_marker"
+
+
+def _commit_at_once(
+    original: Any, self: GroupOffsets, stored: StoredCommit, producer_id: int, *, is_transactional: bool
+) -> GroupOffsets:
+    after: GroupOffsets = original(self, stored, producer_id, is_transactional=False)
+    return after
+
+
+def _marker_commits(original: Any, self: GroupOffsets, producer_id: int, *, committed: bool) -> GroupOffsets:
+    after: GroupOffsets = original(self, producer_id, committed=True)
+    return after
+
+
+def _marker_commits_one(
+    original: Any, self: GroupOffsets, producer_id: int, *, committed: bool
+) -> GroupOffsets:
+    mine = self.pending.get(producer_id)
+    if committed and mine:
+        self = replace(self, pending=self.pending.set(producer_id, Map([max(mine.items())])))
+    after: GroupOffsets = original(self, producer_id, committed=committed)
+    return after
+
+
+def _everything_is_news(state: Any, at: TransactionPartition) -> bool:
+    return True
+
+
+def _pending_of_others_ignored(
+    original: Any, self: GroupOffsets, commit: OffsetCommit, producer_id: int
+) -> None:
+    mine = {producer: held for producer, held in self.pending.items() if producer == producer_id}
+    original(replace(self, pending=Map(mine)), commit, producer_id)
+
+
+def _commit_names_nothing(original: Any, self: GroupOffsets, commit: OffsetCommit, producer_id: int) -> None:
+    original(self, replace(commit, fetched_row=FETCHED_NOTHING), producer_id)
+
+
+def _commit_names_the_value(
+    original: Any, self: GroupOffsets, commit: OffsetCommit, producer_id: int
+) -> None:
+    latest = self.committed.get(commit.key)
+    if commit.fetched_row >= 0 and latest is not None and latest.commit.offset <= commit.offset:
+        commit = replace(commit, fetched_row=latest.offset)
+    original(self, commit, producer_id)
+
+
+def _none_for_ever(original: Any, self: GroupOffsets, commit: OffsetCommit, producer_id: int) -> None:
+    if commit.fetched_row == NO_ROW:
+        commit = replace(commit, fetched_row=FETCHED_NOTHING)
+    original(self, commit, producer_id)
+
+
+def _fetched_unstable(
+    original: Any, state: Any, group_id: str, partitions: Any, *, require_stable: bool
+) -> Any:
+    return original(state, group_id, partitions, require_stable=False)
+
+
+def _target_by_name(
+    original: Any, self: Any, group: ConsumerGroupMetadata, partition: TopicPartition
+) -> TransactionPartition:
+    target: TransactionPartition = original(self, replace(group, incarnations={}), partition)
+    return target
+
 
 MUTANTS = (
     Mutant(
         "pending-offsets-applied-at-once",
         "a transaction's offsets count as committed before its marker",
-        (
-            Edit(
-                _OFFSETS,
-                "        if not is_transactional:\n            return replace(self, committed=",
-                "        if True:\n            return replace(self, committed=",
-            ),
-        ),
+        (Replace("txn_engine.protocol.offset_commits.GroupOffsets.with_commit", _commit_at_once),),
         ("pipeline",),
     ),
     Mutant(
         "aborted-offsets-applied",
         "an abort marker commits the pending offsets too",
-        (
-            Edit(
-                _OFFSETS,
-                "        applied = self.committed.update(mine) if committed else self.committed",
-                "        applied = self.committed.update(mine)",
-            ),
-        ),
+        (Replace(_WITH_MARKER, _marker_commits),),
         ("pipeline",),
     ),
     Mutant(
         "a-commit-applies-one-offset",
         "a commit marker applies the pending offset of one of the group's partitions and drops the others",
-        (
-            Edit(
-                _OFFSETS,
-                "        applied = self.committed.update(mine) if committed else self.committed",
-                "        applied = self.committed.update(dict([max(mine.items())])) if committed else self.committed",
-            ),
-        ),
+        (Replace(_WITH_MARKER, _marker_commits_one),),
         ("pipeline",),
     ),
     Mutant(
         "asking-for-an-offset-renews-what-is-named",
         "a commit names the row that the group's offset stood in when it was last asked for, not where it read from",
-        (
-            Edit(
-                "txn_engine/consumer/group_position.py",
-                "[at for at in event.partitions if _is_news(state, at)]",
-                "event.partitions",
-            ),
-        ),
+        (Replace("txn_engine.consumer.group_position._is_news", _everything_is_news),),
         ("pipeline",),
     ),
     Mutant(
         "pending-offsets-of-others-ignored",
         "a commit is taken while another producer's for the same partition is pending",
-        (
-            Edit(
-                _OFFSETS,
-                "        if other is not None:\n            raise OffsetsPendingError(",
-                "        if other is not None and other < -1:\n            raise OffsetsPendingError(",
-            ),
-        ),
+        (Replace(_CHECK, _pending_of_others_ignored),),
         ("pipeline", "upkeep"),
         marked="group-commits",
     ),
     Mutant(
         "commits-name-nothing",
         "a commit does not name the row that its reader fetched: two overlapping owners both commit",
-        (
-            Edit(
-                _OFFSETS,
-                "        if not unmoved and not self._is_own_pending(commit, producer_id):",
-                "        if not unmoved and commit.fetched_row < -2:",
-            ),
-        ),
+        (Replace(_CHECK, _commit_names_nothing),),
         ("pipeline",),
         marked="group-commits",
     ),
     Mutant(
         "commits-name-the-value",
         "a commit names the offset that its reader fetched, not the row: a reset can bring the value back",
-        (
-            Edit(
-                _OFFSETS,
-                "            unmoved = latest is not None and latest.offset == commit.fetched_row",
-                "            unmoved = latest is not None and latest.commit.offset <= commit.offset",
-            ),
-        ),
+        (Replace(_CHECK, _commit_names_the_value),),
         ("pipeline",),
         marked="group-commits",
     ),
     Mutant(
         "none-is-none-for-ever",
         "a commit of a reader that found nothing is taken although somebody has committed since",
-        (
-            Edit(
-                _OFFSETS,
-                "            unmoved = latest is None or (\n"
-                "                latest.commit.offset == TOMBSTONE_OFFSET and latest.offset < commit.fetched_end\n"
-                "            )",
-                "            unmoved = True",
-            ),
-        ),
+        (Replace(_CHECK, _none_for_ever),),
         ("pipeline",),
         marked="group-commits",
     ),
@@ -115,16 +146,8 @@ MUTANTS = (
         "unstable-offsets-are-told",
         "a read_committed consumer is told an offset while a transaction's commit for it is pending",
         (
-            Edit(
-                _GROUPS,
-                "        if require_stable and pending is not None:",
-                "        if require_stable and pending is not None and pending < -1:",
-            ),
-            Edit(
-                _OFFSETS,
-                "        if other is not None:\n            raise OffsetsPendingError(",
-                "        if other is not None and other < -1:\n            raise OffsetsPendingError(",
-            ),
+            Replace("txn_engine.coordinator.groups.fetched_from", _fetched_unstable),
+            Replace(_CHECK, _pending_of_others_ignored),
         ),
         ("pipeline",),
     ),
@@ -143,13 +166,7 @@ MUTANTS = (
     Mutant(
         "a-position-goes-by-name",
         "a position is committed in whatever topic has the name now",
-        (
-            Edit(
-                _GROUPS,
-                "        read = group.incarnations.get(TopicPartition(*partition))\n",
-                "        read = None\n",
-            ),
-        ),
+        (Replace("txn_engine.coordinator.groups.GroupCoordinator.target", _target_by_name),),
         ("remade",),
     ),
     Mutant(

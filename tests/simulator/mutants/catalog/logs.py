@@ -2,13 +2,49 @@
 
 from __future__ import annotations
 
-from tests.simulator.mutants.mutation import Edit, Mutant
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from tests.simulator.kernel import current_task
+from tests.simulator.mutants.mutation import Edit, Mutant, Replace
+from txn_engine.log.logs import Logs
+from txn_engine.log.store_config import TRANSACTION_STATE_TOPIC
+from txn_engine.protocol.appends import EntryPlan, FirstWriteCheck, allow_first_write
+from txn_engine.protocol.hashing import partition_for_id
+from txn_engine.protocol.partition import PartitionState
+from txn_engine.protocol.proposals import Proposal, Refused
 
 _LOG = "txn_engine/log/entry_log.py"
 _OPENERS = "txn_engine/log/openers_snapshot.py"
 _SETTLE = "storage/settle.py"
 _SNAPSHOT = "txn_engine/log/snapshot_format.py"
-_APPENDS = "txn_engine/protocol/appends.py"
+
+
+def _write_id_of_nobody(self: Any) -> str:
+    return "0" * 32
+
+
+def _one_refusal_refuses_all(
+    original: Any,
+    state: PartitionState,
+    proposals: Sequence[Proposal],
+    now_ms: int,
+    check_first_write: FirstWriteCheck = allow_first_write,
+) -> EntryPlan:
+    plan: EntryPlan = original(state, proposals, now_ms, check_first_write)
+    refusal = next((verdict for verdict in plan.verdicts if isinstance(verdict, Refused)), None)
+    if refusal is None:
+        return plan
+    return EntryPlan(state.log_end_offset, (), (refusal,) * len(proposals), state)
+
+
+def _one_partition_less_in_every_second_process(self: Logs, transactional_id: str) -> int:
+    count = self.config.internal_partitions[TRANSACTION_STATE_TOPIC]
+    task = current_task()
+    pid = os.getpid() if task is None else task.process.pid
+    return partition_for_id(transactional_id, max(count - pid % 2, 1))
+
 
 MUTANTS = (
     Mutant(
@@ -113,13 +149,7 @@ MUTANTS = (
     Mutant(
         "no-write-id-of-its-own",
         "an entry's bytes carry no write id of their own: two writers of equal bytes are both told that they won",
-        (
-            Edit(
-                _LOG,
-                "data = encode_entry(self.kind, plan.batches, self._tools.new_entry_id())",
-                'data = encode_entry(self.kind, plan.batches, "0" * 32)',
-            ),
-        ),
+        (Replace("txn_engine.log.entry_log.LogTools.new_entry_id", _write_id_of_nobody),),
         ("two_owners",),
         marked="write-ids",
     ),
@@ -187,13 +217,7 @@ MUTANTS = (
     Mutant(
         "one-refusal-blocks-the-entry",
         "an illegal descriptor makes the whole entry illegal, instead of being left out",
-        (
-            Edit(
-                _APPENDS,
-                "            verdicts.append(Refused(error))\n            continue",
-                "            return EntryPlan(state.log_end_offset, (), (Refused(error),) * len(proposals), state)",
-            ),
-        ),
+        (Replace("txn_engine.protocol.appends.plan_entry", _one_refusal_refuses_all),),
         ("controls",),
         marked="judged-alone",
     ),
@@ -267,13 +291,9 @@ MUTANTS = (
         "two-counts-of-internal-partitions",
         "every second process knows one internal partition less than the store: writers disagree where an id's log is",
         (
-            Edit(
-                "txn_engine/log/logs.py",
-                "return partition_for_id(transactional_id, self.config.internal_partitions[TRANSACTION_STATE_TOPIC])",
-                "count = self.config.internal_partitions[TRANSACTION_STATE_TOPIC]\n"
-                "        return partition_for_id(transactional_id, max(count - os.getpid() % 2, 1))",
+            Replace(
+                "txn_engine.log.logs.Logs.coordinator_partition", _one_partition_less_in_every_second_process
             ),
-            Edit("txn_engine/log/logs.py", "import threading\n", "import os\nimport threading\n"),
         ),
         ("bank", "two_owners"),
         marked="settings",

@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
-from tests.simulator.mutants.mutation import Edit, Mutant
+from typing import Any
+
+from tests.simulator.mutants.mutation import Edit, Mutant, Replace
+from txn_engine.log.topics import Topic
 
 _STORE = "txn_engine/log/store_settings.py"
 _TOPICS = "txn_engine/log/topics.py"
 _COORDINATOR = "txn_engine/coordinator/coordinator.py"
 _MAINTENANCE = "txn_engine/maintain/maintenance.py"
 _WHERE = ("settings",)
+
+
+def _a_week_by_default(self: Any) -> int | None:
+    return int(self.offsets_retention_minutes) % 10_081 * 60_000
+
+
+def _retention_is_not_said(proposal: Any) -> int | None:
+    return None
+
+
+def _trims_whatever_the_policy(self: Topic) -> int | None:
+    return None if self.retention_ms < 0 else self.retention_ms
+
+
+def _compacted_once(self: Topic) -> bool:
+    return self.key is not None
+
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -50,13 +70,13 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "settings-are-read-once",
         "a process looks at the store's settings once",
-        (Edit(_STORE, "_CACHED_MS: Final = 5_000\n", "_CACHED_MS: Final = 10**15\n"),),
+        (Replace("txn_engine.log.store_settings._CACHED_MS", 10**15),),
         _WHERE,
     ),
     Mutant(
         "a-topics-settings-are-read-once",
         "a process looks at a topic once",
-        (Edit(_TOPICS, "_CACHED_MS = 5_000\n", "_CACHED_MS = 10**15\n"),),
+        (Replace("txn_engine.log.topics._CACHED_MS", 10**15),),
         _WHERE,
     ),
     Mutant(
@@ -110,49 +130,25 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "offsets-are-kept-for-a-week",
         "groups' offsets are forgotten after seven days where nobody has set that they are",
-        (
-            Edit(
-                "txn_engine/log/store_config.py",
-                "        return None if self.offsets_retention_minutes < 0 else self.offsets_retention_minutes * 60_000\n",
-                "        return (self.offsets_retention_minutes % 10_081) * 60_000\n",
-            ),
-        ),
+        (Replace("txn_engine.log.store_config.StoreLimits.offsets_retention_ms", _a_week_by_default),),
         _WHERE,
     ),
     Mutant(
         "a-row-does-not-say-by-which-retention",
         "a row by key does not say by which delete.retention.ms it was judged: it is judged anew by what the topic began with",
-        (
-            Edit(
-                "txn_engine/protocol/control_rules.py",
-                "    return proposal.delete_retention_ms if proposal.says_retention else None\n",
-                "    return None\n",
-            ),
-        ),
+        (Replace("txn_engine.protocol.control_rules._said", _retention_is_not_said),),
         _WHERE,
     ),
     Mutant(
         "records-go-whatever-the-policy",
         "retention drops old records of a topic that is compacted only",
-        (
-            Edit(
-                _TOPICS,
-                '        if self.retention_ms < 0 or "delete" not in self.cleanup_policy:\n',
-                "        if self.retention_ms < 0:\n",
-            ),
-        ),
+        (Replace("txn_engine.log.topics.Topic.trims_after_ms", _trims_whatever_the_policy),),
         _WHERE,
     ),
     Mutant(
         "compacted-for-ever",
         "a topic that was compacted once is compacted by key whatever its policy is now",
-        (
-            Edit(
-                _TOPICS,
-                '        return "compact" in self.cleanup_policy\n',
-                "        return self.key is not None\n",
-            ),
-        ),
+        (Replace("txn_engine.log.topics.Topic.is_compacted", _compacted_once),),
         _WHERE,
     ),
 )

@@ -1,9 +1,12 @@
-"""A load and a consumer that never stop, two provers at once, and SIGKILL for each of them at random.
+"""A load, a consumer and two provers at once, and SIGKILL for each of them at random.
 
-    python -m tests.quality.kills --minutes 10 --seed 1
+    python -m tests.quality.kills --rounds 50 --seed 1
 
-At the end the chain of proofs has to be whole, every proof in it a success, a proof of everything has to agree with
-it, and `verify` has to find nothing. Then one link is removed, and the next proof has to say so. Exit code 1 where not.
+A round is a few kills at random moments, after which nobody is killed until the chain has another proof: so each round
+ends, however slow the machine is. The load stops growing after a number of transactions, so that a proof's work is
+bounded too. At the end the chain of proofs has to be whole, every proof in it has to be a success, a proof of
+everything has to agree with it, and `verify` has to find nothing. Then one link is removed, and the next proof has to
+say so. The exit code is 1 if any of this does not hold.
 """
 
 from __future__ import annotations
@@ -39,8 +42,11 @@ CHECK = Declaration(
 )
 BATCH = 200
 ROLES = ("load", "copy", "prove", "prove")
-PROOFS_MIN = 3
-CALM_S, RAGE_S = 0.2, 6.0
+KILLS_A_ROUND_MAX = 4
+TRANSACTIONS_MAX = 200
+CALM_S, RAGE_S = 0.2, 4.0
+PROOF_LIMIT_S = 200.0
+"""A prover that nobody kills has this long for one proof; on a quiet machine it needs seconds."""
 
 
 def set_up(engine: Engine) -> None:
@@ -50,12 +56,14 @@ def set_up(engine: Engine) -> None:
 
 
 def load(engine: Engine, _: Path) -> None:
-    """Transactions of 200 ids each, every fifth aborted first; goes on behind the last that was committed."""
+    """Transactions of 200 ids each, every fifth aborted first; goes on after the last one that was committed."""
     with engine.producer(transactional_id="loader") as producer:
         producer.init_transactions()
         last = producer.last_committed_run_id
         number = 0 if last is None else int(last) + 1
-        while True:
+        while number >= TRANSACTIONS_MAX:
+            time.sleep(CALM_S)  # to be killed
+        while number < TRANSACTIONS_MAX:
             ids = pa.array(range(number * BATCH, (number + 1) * BATCH), pa.int64())
             table = pa.table([ids, pa.array([n % 7 for n in range(BATCH)], pa.int64())], schema=SCHEMA)
             if number % 5 == 0:
@@ -66,6 +74,8 @@ def load(engine: Engine, _: Path) -> None:
             with producer.transaction(str(number)):
                 producer.produce("payments", table)
             number += 1
+            time.sleep(CALM_S)
+        while True:
             time.sleep(CALM_S)
 
 
@@ -105,22 +115,37 @@ class Siege:
     running: list[subprocess.Popen[bytes]] = field(default_factory=list)
     kills: Counter[str] = field(default_factory=Counter)
 
-    def run(self, seconds: float) -> None:
-        """Kill one of them after another until the time is over, and there are some proofs; then all."""
-        end = time.monotonic() + seconds
+    def run(self, rounds: int) -> None:
+        """Kill some of them, wait for a proof, and again; in the end kill all."""
         self.running = [self._started(place) for place in range(len(ROLES))]
         try:
-            while time.monotonic() < end or self._proofs() < PROOFS_MIN:
-                time.sleep(self.rng.uniform(CALM_S, RAGE_S))
-                place = self.rng.randrange(len(ROLES))
-                if self.running[place].poll() is not None:
-                    raise RuntimeError(f"{ROLES[place]} ended by itself: {self._said(place)}")
-                self._kill(place)
-                self.kills[ROLES[place]] += 1
-                self.running[place] = self._started(place)
+            for _ in range(rounds):
+                for _ in range(self.rng.randint(1, KILLS_A_ROUND_MAX)):
+                    time.sleep(self.rng.uniform(CALM_S, RAGE_S))
+                    self._kill_and_restart(self.rng.randrange(len(ROLES)))
+                self._await_another_proof()
         finally:
             for place in range(len(self.running)):
                 self._kill(place)
+
+    def _kill_and_restart(self, place: int) -> None:
+        self._expect_running(place)
+        self._kill(place)
+        self.kills[ROLES[place]] += 1
+        self.running[place] = self._started(place)
+
+    def _await_another_proof(self) -> None:
+        proofs, until = self._proofs(), time.monotonic() + PROOF_LIMIT_S
+        while self._proofs() == proofs:
+            for place in range(len(ROLES)):
+                self._expect_running(place)
+            if time.monotonic() > until:
+                raise RuntimeError(f"no proof in {PROOF_LIMIT_S:.0f} s: {self._said(ROLES.index('prove'))}")
+            time.sleep(CALM_S)
+
+    def _expect_running(self, place: int) -> None:
+        if self.running[place].poll() is not None:
+            raise RuntimeError(f"{ROLES[place]} ended by itself: {self._said(place)}")
 
     def _proofs(self) -> int:
         return len(list((self.folder / "store" / "proofs").glob("*/*/*.json")))
@@ -144,13 +169,13 @@ class Siege:
         return (self.folder / f"{place}.log").read_text(errors="replace")[-2_000:]
 
 
-def besiege(folder: Path, seconds: float, seed: int) -> dict[str, object]:
-    """All of it; what was seen, by name. Raises `AssertionError` where the chain did not hold."""
+def besiege(folder: Path, rounds: int, seed: int) -> dict[str, object]:
+    """Run everything and return what was seen, by name. Raises `AssertionError` if the chain did not hold."""
     store = folder / "store"
     with txn_engine.connect(store.as_uri()) as engine:
         set_up(engine)
     siege = Siege(store.as_uri(), folder, random.Random(seed))
-    siege.run(seconds)
+    siege.run(rounds)
     with txn_engine.connect(store.as_uri()) as engine:
         _succeed_the_copier(engine)
         shelf = ProofShelf(Objects(engine.store), "payments", 0)
@@ -202,7 +227,7 @@ def _check_chain(shelf: ProofShelf, numbers: list[int]) -> int:
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.quality.kills", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=1.0)
+    parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
     parser.add_argument("--role", choices=sorted(set(ROLES)), help=argparse.SUPPRESS)
     parser.add_argument("--url", help=argparse.SUPPRESS)
@@ -215,7 +240,7 @@ def main() -> int:
     console.print(f"seed {options.seed}")
     with tempfile.TemporaryDirectory(prefix="txn-engine-kills-") as folder:
         try:
-            seen = besiege(Path(folder), options.minutes * 60, options.seed)
+            seen = besiege(Path(folder), options.rounds, options.seed)
         except AssertionError as error:
             console.print(f"[red]the chain did not hold:[/red] {error}")
             return 1

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.quality.anomalous import DECLARATION, INJECTED, Books, sound
+from tests.suite.tiers import in_shard
 from txn_engine.engine import Engine
 from txn_engine.quality import QualityResult, check_exactly_once
 from txn_engine.quality.anomalies import MEANINGS
@@ -29,7 +30,9 @@ def test_a_sound_store_shows_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "anomaly", "check"), INJECTED, ids=lambda each: getattr(each, "__name__", "")
+    ("make", "anomaly", "check"),
+    in_shard("damage", INJECTED, keep=4),
+    ids=lambda each: getattr(each, "__name__", ""),
 )
 def test_an_anomaly_is_found_by_its_name(
     make: Callable[[], Books], anomaly: str, check: str, tmp_path: Path

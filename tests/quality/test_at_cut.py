@@ -23,6 +23,7 @@ from tests.quality.test_gather import (
     more_payments,
     produce_output,
 )
+from tests.suite.tiers import in_shard
 from txn_engine import Cut, Engine, OffsetAndMetadata
 from txn_engine.errors import InvalidRequestError, UnknownTopicOrPartitionError
 from txn_engine.log.as_of import AsOfCut
@@ -158,7 +159,9 @@ def test_a_consumer_that_lags_is_found_and_one_that_is_judged_by_its_position_is
 # --- the same later -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("check", [CHECK, CONSUMED], ids=["everything", "consumed"])
+@pytest.mark.parametrize(
+    "check", in_shard("damage", [CHECK, CONSUMED], keep=[CONSUMED]), ids=["everything", "consumed"]
+)
 def test_verdict_and_digests_stay_the_same(
     tmp_path: Path, engine: Engine, clock: ManualClock, check: Any
 ) -> None:
@@ -327,7 +330,7 @@ def test_positions_are_those_of_commits_that_were_pending_when_the_cut_looked(en
     assert [(each.partition, each.committed_offset) for each in stands] == [(0, offset)]
 
 
-@pytest.mark.parametrize("damage", ["changed", "gone"])
+@pytest.mark.parametrize("damage", in_shard("damage", ["changed", "gone"], keep=1))
 def test_a_file_that_only_the_cut_has_is_held_against_its_checksum(
     engine: Engine, clock: ManualClock, tmp_path: Path, damage: str
 ) -> None:

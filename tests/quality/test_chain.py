@@ -17,6 +17,7 @@ import txn_engine
 from storage.memory import MemoryStore
 from tests.faults import DyingStore, ProcessDiedError
 from tests.quality.kills import besiege
+from tests.suite.tiers import in_shard
 from txn_engine import Engine, OffsetAndMetadata
 from txn_engine.errors import OutcomeUnknownError, TxnEngineError
 from txn_engine.log.objects import Objects
@@ -195,7 +196,7 @@ BREAKS = {
 }
 
 
-@pytest.mark.parametrize("broken", BREAKS)
+@pytest.mark.parametrize("broken", in_shard("damage", BREAKS, keep=2))
 def test_what_breaks_behind_a_proof_is_found_as_from_the_start(
     engine: Engine, tmp_path: Path, broken: str
 ) -> None:
@@ -333,7 +334,7 @@ def test_a_link_that_was_removed(on_disk: Path, tmp_path: Path, number: int, why
     assert (following.number, following.since, following.first) == (4, 3, 3)
 
 
-@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize("number", in_shard("damage", [0, 1, 2], keep=[1]))
 @pytest.mark.parametrize("part", ["json", "parquet"])
 def test_a_link_that_was_changed(on_disk: Path, tmp_path: Path, number: int, part: str) -> None:
     """One byte of it: what leans on it is looked at again, or it is not needed; never is it believed."""
@@ -401,7 +402,7 @@ def test_a_prover_that_never_gets_a_number(
         prove(engine, tmp_path)
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("after", in_shard("damage", [False, True], keep=[True]), ids=["before", "after"])
 def test_dying_at_any_write(tmp_path: Path, after: bool) -> None:
     """Before or after any put of a proof: the next run proves the same, and the chain holds."""
     begun = tmp_path / "begun"
@@ -431,11 +432,9 @@ def test_dying_at_any_write(tmp_path: Path, after: bool) -> None:
     assert died >= 2
 
 
-@pytest.mark.parametrize(
-    ("rounds", "seed"),
-    [(2, 8), pytest.param(10, time.time_ns(), marks=pytest.mark.shard("kills"), id="fresh")],
-)
+@pytest.mark.shard("kills")
 @pytest.mark.timeout(900)  # a busy machine is slow, and every wait has a limit of its own
+@pytest.mark.parametrize(("rounds", "seed"), [(2, 8), pytest.param(5, time.time_ns(), id="fresh")])
 def test_processes_that_are_killed(tmp_path: Path, rounds: int, seed: int) -> None:
     """Killing a load, a consumer and two provers leaves one chain of proofs; a removed link is reported."""
     print(f"seed {seed}")

@@ -15,6 +15,7 @@ import pytest
 import txn_engine
 from storage import decode_parquet
 from tests.quality.test_chain import began, failed, looked_at, prove, shelf_of, write
+from tests.suite.tiers import in_shard
 from txn_engine import (
     AddColumn,
     DropColumn,
@@ -137,7 +138,7 @@ def versions(proof: Proof, topic: str = "payments") -> list[tuple[int, int]]:
     return [(each.schema_version, each.digest.rows) for each in proof.ranges if each.topic == topic]
 
 
-@pytest.mark.parametrize("kind", CHANGES)
+@pytest.mark.parametrize("kind", in_shard("damage", CHANGES, keep=2))
 def test_a_proof_goes_on_in_the_new_columns(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 import txn_engine
 from tests.quality.ledger import CHECK
+from tests.suite.tiers import in_shard
 from txn_engine import Engine, OffsetAndMetadata, TopicPartition
 from txn_engine.errors import InvalidRecordError, InvalidRequestError
 from txn_engine.files import BadRow
@@ -245,16 +246,20 @@ def _first_letter(engine: Engine) -> tuple[int, int]:
     return row["_partition"], row["_offset"]
 
 
-@pytest.mark.parametrize("after_a_proof", [False, True])
+@pytest.mark.parametrize("after_a_proof", in_shard("damage", [False, True], keep=[True]))
 @pytest.mark.parametrize(
     ("wrong", "numbers", "also"),
-    [
-        ({"lost": {5}}, (50, 41, 8), {"identity_in_copies"}),
-        ({"lost": {7}}, (50, 42, 7), {"identity_in_copies"}),
-        ({"both": {7}}, (50, 43, 8), {"identity_in_copies"}),
-        ({"twice": {7}}, (50, 42, 9), set()),
-        ({"lost": {5}, "twice": {7}}, (50, 41, 9), {"identity_in_copies"}),
-    ],
+    in_shard(
+        "damage",
+        [
+            ({"lost": {5}}, (50, 41, 8), {"identity_in_copies"}),
+            ({"lost": {7}}, (50, 42, 7), {"identity_in_copies"}),
+            ({"both": {7}}, (50, 43, 8), {"identity_in_copies"}),
+            ({"twice": {7}}, (50, 42, 9), set()),
+            ({"lost": {5}, "twice": {7}}, (50, 41, 9), {"identity_in_copies"}),
+        ],
+        keep=2,
+    ),
 )
 def test_of_a_consumer_what_is_wrong(
     engine: Engine,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 import random
 from decimal import Decimal
 from pathlib import Path
@@ -13,7 +14,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from txn_engine.errors import InvalidRequestError
@@ -62,11 +63,14 @@ ROW = st.fixed_dictionaries(
     }
 )
 
+EXAMPLES = 1_000 if os.environ.get("HYPOTHESIS_PROFILE") == "nightly" else 20
+
 
 def table_of(rows: list[dict[str, Any]]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=SCHEMA)
 
 
+@settings(max_examples=EXAMPLES)
 @given(st.lists(ROW, max_size=12), st.randoms(use_true_random=False), st.integers(1, 12))
 def test_order_and_chunks_do_not_count(rows: list[dict[str, Any]], chance: random.Random, cut: int) -> None:
     """Shuffled, cut in two, its columns in another order: the same digest; the parts' add up to it."""
@@ -81,6 +85,7 @@ def test_order_and_chunks_do_not_count(rows: list[dict[str, Any]], chance: rando
     assert whole.rows == len(rows)
 
 
+@settings(max_examples=EXAMPLES)
 @given(ROW, ROW, st.sampled_from(SCHEMA.names))
 def test_another_value_is_another_digest(one: dict[str, Any], other: dict[str, Any], name: str) -> None:
     """One cell changed, and values swapped between two rows, are seen."""
@@ -124,6 +129,7 @@ def test_values_do_not_move_between_columns_and_members() -> None:
 PLAIN = ["id", "small", "natural", "amount", "day", "at", "name", "blob", "good", "part", "less", "tags"]
 
 
+@settings(max_examples=EXAMPLES)
 @given(st.lists(ROW, min_size=1, max_size=8))
 def test_who_reads_the_file_does_not_count(
     tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]]

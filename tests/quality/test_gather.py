@@ -25,6 +25,7 @@ from tests.quality.ledger import (
     payments_table,
     write_input,
 )
+from tests.suite.tiers import in_shard
 from txn_engine import Engine, OffsetAndMetadata, TopicPartition
 from txn_engine.admin import Admin
 from txn_engine.errors import (
@@ -433,11 +434,15 @@ def test_what_was_consumed_is_proved_while_loads_go_on(engine: Engine, tmp_path:
 
 @pytest.mark.parametrize(
     ("rows", "failed"),
-    [
-        ([*TURNOVERS, (2, "3.00", 1)], {"totals_in_balances"}),
-        (TURNOVERS[:-1], {"totals_in_balances"}),
-        ([*TURNOVERS, (1, "0.00", 1)], {"totals_in_balances"}),
-    ],
+    in_shard(
+        "damage",
+        [
+            ([*TURNOVERS, (2, "3.00", 1)], {"totals_in_balances"}),
+            (TURNOVERS[:-1], {"totals_in_balances"}),
+            ([*TURNOVERS, (1, "0.00", 1)], {"totals_in_balances"}),
+        ],
+        keep=1,
+    ),
 )
 def test_a_record_taken_twice_or_not_at_all_is_found_while_loads_go_on(
     engine: Engine, tmp_path: Path, rows: list[tuple[int, str, int]], failed: set[str]
@@ -529,8 +534,10 @@ def test_a_group_that_never_committed_has_consumed_nothing(engine: Engine, tmp_p
 # --- after maintenance -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("check", [CHECK, CONSUMED], ids=["everything", "consumed"])
-@pytest.mark.parametrize("gone", ["payments", "balances"])
+@pytest.mark.parametrize(
+    "check", in_shard("damage", [CHECK, CONSUMED], keep=1), ids=["everything", "consumed"]
+)
+@pytest.mark.parametrize("gone", in_shard("damage", ["payments", "balances"], keep=1))
 def test_after_retention_the_rest_is_still_proven(tmp_path: Path, check: Declaration, gone: str) -> None:
     """Sums over what is gone do not apply; everything else is judged, and nothing is red."""
     clock = ManualClock(1_700_000_000_000)

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import txn_engine
+from tests.suite.tiers import in_shard
 from txn_engine import Engine
 from txn_engine.errors import InvalidRequestError
 from txn_engine.quality import (
@@ -166,13 +167,17 @@ def test_a_set_with_another_member(engine: Engine, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("wrong", "observed"),
-    [
-        ([("a", "8.11", 3), *RIGHT_SUMS[1:]], "1 of 4 keys"),
-        ([("a", "8.10", 2), *RIGHT_SUMS[1:]], "1 of 4 keys"),
-        (RIGHT_SUMS[1:], "1 of 4 keys"),
-        ([*RIGHT_SUMS, ("c", "0.01", 0)], "1 of 5 keys"),
-        ([*RIGHT_SUMS, ("a", "0.00", 1), (None, "-3.30", -1)], "2 of 4 keys"),
-    ],
+    in_shard(
+        "damage",
+        [
+            ([("a", "8.11", 3), *RIGHT_SUMS[1:]], "1 of 4 keys"),
+            ([("a", "8.10", 2), *RIGHT_SUMS[1:]], "1 of 4 keys"),
+            (RIGHT_SUMS[1:], "1 of 4 keys"),
+            ([*RIGHT_SUMS, ("c", "0.01", 0)], "1 of 5 keys"),
+            ([*RIGHT_SUMS, ("a", "0.00", 1), (None, "-3.30", -1)], "2 of 4 keys"),
+        ],
+        keep=2,
+    ),
 )
 def test_totals_that_do_not_agree(
     engine: Engine, tmp_path: Path, wrong: list[tuple[Any, ...]], observed: str
@@ -211,14 +216,18 @@ def test_the_latest_of_a_key_in_two_partitions(engine: Engine, tmp_path: Path) -
 
 @pytest.mark.parametrize(
     ("query", "said"),
-    [
-        ("SELECT nothing FROM topic", "BinderException"),
-        ("SELECT 1/0, error('hunter2') FROM topic", "InvalidInputException"),
-        ("SELECT first(id) AS account, 0 AS total FROM topic", "in another order"),
-        ("SELECT id::DOUBLE AS account, 0 AS total FROM topic", "float"),
-        ("SELECT id FROM topic", "same columns"),
-        ("SELECT * FROM output", "CatalogException"),
-    ],
+    in_shard(
+        "damage",
+        [
+            ("SELECT nothing FROM topic", "BinderException"),
+            ("SELECT 1/0, error('hunter2') FROM topic", "InvalidInputException"),
+            ("SELECT first(id) AS account, 0 AS total FROM topic", "in another order"),
+            ("SELECT id::DOUBLE AS account, 0 AS total FROM topic", "float"),
+            ("SELECT id FROM topic", "same columns"),
+            ("SELECT * FROM output", "CatalogException"),
+        ],
+        keep=2,
+    ),
 )
 def test_a_query_that_cannot_be_judged_is_errored(
     engine: Engine, tmp_path: Path, query: str, said: str

@@ -1,4 +1,4 @@
-"""`txn-engine bench --backup`: that it copies what it says; how fast is for the command to say."""
+"""`txn-engine bench --backup` copies the files that it reports. Speed is not tested."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from txn_engine.bench.backups import BackupSizes, Places, backup_numbers
 
 
 def test_each_number_is_of_the_same_files_on_both_sides(tmp_path: Path) -> None:
-    """And what was copied is gone afterwards."""
+    """Both sides copy the same files, and the copies are removed afterwards."""
     told: list[str] = []
     with connect(f"file://{tmp_path}/ledger") as engine:
         numbers = list(

@@ -29,7 +29,7 @@ from txn_engine.cli.main import cli
 def test_each_is_handed_on(
     function: str, arguments: list[str], wanted: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With what was asked for; its exit code is the process's."""
+    """Each kind of bench gets its options, and its exit code becomes the exit code of the process."""
     seen: dict[str, Any] = {}
 
     def called(**options: Any) -> int:
@@ -57,14 +57,14 @@ def test_each_is_handed_on(
     ],
 )
 def test_what_does_not_go_together(arguments: list[str], says: str) -> None:
-    """Is a usage error in one line."""
+    """Options that exclude each other are a usage error in one line."""
     answer = CliRunner().invoke(cli, ["bench", *arguments])
     assert answer.exit_code == 2
     assert says in answer.stderr
 
 
 def test_the_help_teaches_each_run() -> None:
-    """What it measures, beside what, and an example."""
+    """The help says what each run measures and compares it with, and gives an example."""
     text = " ".join(CliRunner().invoke(cli, ["bench", "--help"]).stdout.split())
     for option in ("--rounds", "--kafka", "--growth", "--cuts", "--backup", "--tables", "--load", "--spark"):
         assert f"txn-engine bench {option}" in text

@@ -1,4 +1,4 @@
-"""`txn-engine bench --cuts`: that both sides do what the page says; how fast is for the command to say."""
+"""`txn-engine bench --cuts` does the same work on both sides. Speed is not tested."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from txn_engine.bench.cuts import CutSizes, cut_numbers
 
 
 def test_each_cut_is_held_against_its_own_objects(tmp_path: Path) -> None:
-    """And nothing is left: neither cuts nor open transactions."""
+    """Neither cuts nor open transactions are left afterwards."""
     told: list[str] = []
     url = f"file://{tmp_path}/ledger"
     with connect(url) as engine:

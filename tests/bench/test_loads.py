@@ -1,4 +1,4 @@
-"""`txn-engine bench --load`: that it loads what it says; how fast is for the command to say."""
+"""`txn-engine bench --load` loads the rows that it reports. Speed is not tested."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from txn_engine.bench.loads import LoadSizes, load_numbers
 
 
 def test_one_row_in_a_hundred_is_a_dead_letter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the file with bad rows and of the large one; all others are records."""
+    """Bad rows of the file with bad rows and of the large file become dead letters. All other rows become records."""
     monkeypatch.chdir(tmp_path)
     with connect(f"file://{tmp_path}/ledger") as engine:
         sizes = LoadSizes(rows=1_000, rounds=1, large_rows=2_000)

@@ -1,4 +1,4 @@
-"""`txn-engine bench --tables`: that it publishes what it says; how fast is for the command to say."""
+"""`txn-engine bench --tables` publishes the versions that it reports. Speed is not tested."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from txn_engine.tables import FORMATS
 def test_a_few_versions(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without other engines: their rows say why there is nothing (tests/readers has them)."""
+    """Engines that are not installed have a row that says so. tests/readers runs them."""
     monkeypatch.setenv("TXN_ENGINE_CACHE", str(tmp_path / "cache"))
     url = f"file://{tmp_path}/ledger"
     report = json.loads(json.dumps(tables_report(url, "bench-t", (6, 12), lambda *_: None)))

@@ -114,7 +114,7 @@ def test_whatever_went_otherwise_is_named(change: Change, missed: str) -> None:
 
 
 def test_the_table_shows_what_the_issue_asks_for() -> None:
-    """Rows in, committed, aborted, refused, duplicates, transactions by end state, checks, seconds; on 80 columns."""
+    """The table shows rows, refusals, duplicates, end states, checks and seconds on 80 columns."""
     console = Console(width=80, record=True, file=io.StringIO())
     console.print(closing().table())
     shown = console.export_text()

@@ -1,4 +1,4 @@
-"""The loaders: real processes, real signals, a small input; without Spark and Airflow."""
+"""The demo's loaders with real processes and signals and a small input, without Spark and Airflow."""
 
 from __future__ import annotations
 
@@ -82,7 +82,9 @@ def order(day: Day, **more: object) -> dict[str, object]:
 
 @pytest.mark.shard("machine")
 def test_the_whole_load_with_its_accidents(scene: Scene) -> None:
-    """One loader killed, one fenced, one batch sent twice, one abort: in the end every row is there once."""
+    """One loader is killed, one fenced, one batch is sent twice, one transaction aborted. Every row ends up there
+    once.
+    """
     load = scene.load()
     load.run()
     a_day = small_input.ROWS_A_DAY
@@ -141,7 +143,7 @@ def test_a_loader_asks_whether_its_day_was_committed_before(scene: Scene) -> Non
 
 @pytest.mark.shard("machine")
 def test_a_killed_loader_holds_readers_until_the_sweep(scene: Scene) -> None:
-    """Its transaction stays open until it times out; then it is aborted, and its id can load the day."""
+    """A killed loader's transaction stays open until it times out. The sweep aborts it, and the day can be loaded."""
     dead = scene.loader("one", timeout_ms=1)
     dead.tell("load", **order(scene.days[0], ending="wait"))
     dead.hear("written")
@@ -156,7 +158,7 @@ def test_a_killed_loader_holds_readers_until_the_sweep(scene: Scene) -> None:
 
 
 def test_a_child_that_fails_names_its_log(scene: Scene) -> None:
-    """One line: who, what, and where to read more."""
+    """The error is one line with the process, the failure and the log."""
     child = scene.children.start(
         "lost", MODULE, "--url", scene.engine.url, "--topic", "no-such-topic",
         "--payments", str(scene.arrow_file), "--transactional-id", "lost", "--timeout-ms", "60000",
@@ -182,7 +184,7 @@ def test_a_child_that_dies_says_how(scene: Scene) -> None:
 
 
 def test_a_failure_in_the_load_ends_every_loader(scene: Scene) -> None:
-    """The first failure is the one that is told, and no process is left."""
+    """The first failure is reported, and no process is left."""
     load = scene.load()
     victim = load._loaders["load-0"]
     victim.hear("ready")
@@ -207,7 +209,7 @@ def test_no_child_outlives_the_demo(scene: Scene) -> None:
 
 
 def test_every_accident_finds_a_day() -> None:
-    """However fast others deal, the kept days are left; and no day is dealt twice."""
+    """However fast the other loaders are, the reserved days stay free, and no day is dealt twice."""
     days = [Day(str(number), number, 1) for number in range(DAYS_MIN)]
     queue = DayQueue(days, kept=KEPT_DAYS)
     dealt = [*queue.deal(0.2), *queue.deal(1.0)]

@@ -31,7 +31,7 @@ def records(sample: Path) -> list[dict[str, str]]:
 
 
 def test_the_sample_is_the_same_bytes_every_time(sample: Path, tmp_path: Path) -> None:
-    """Its checksum is pinned: no clock, locale, machine or version of anything has a part in it."""
+    """The checksum is pinned: the sample does not depend on clock, locale, machine or versions."""
     again = tmp_path / "again.csv"
     write_sample(again)
     assert again.read_bytes() == sample.read_bytes()
@@ -47,7 +47,7 @@ def test_the_sample_has_the_size_that_the_demo_names(records: list[dict[str, str
 
 
 def test_balances_follow_from_the_amounts(records: list[dict[str, str]]) -> None:
-    """Each balance is the one before plus a credit or less a debit; every amount is above 0 with two decimals."""
+    """Each balance is the previous one plus a credit or less a debit. Every amount is above 0 with two decimals."""
     balances: dict[str, Decimal] = defaultdict(Decimal)
     for record in records:
         amount = Decimal(record["amount"])

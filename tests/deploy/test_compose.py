@@ -54,7 +54,7 @@ def test_airflow_runs_the_commands_of_the_real_runs(compose: dict[str, Any]) -> 
 
 @pytest.mark.parametrize("service", [*native.COMMANDS, "airflow-migrate"])
 def test_airflow_has_the_settings_of_the_real_runs(compose: dict[str, Any], service: str) -> None:
-    """The same names; the same values but for addresses, secrets and the folder."""
+    """Compose has the same settings with the same values, except addresses, secrets and the folder."""
     environment: dict[str, str] = compose["services"][service]["environment"]
     home = Home(INSIDE / "home")
     places = native.places(home, INSIDE, environment["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"])
@@ -103,7 +103,7 @@ def gigabytes(size: str) -> float:
 
 
 def test_no_container_takes_all_of_the_machine(compose: dict[str, Any]) -> None:
-    """Memory, in which what is written to /tmp counts, without swap, and processes with their threads."""
+    """Memory, including what is written to /tmp, is limited without swap, and so are processes with their threads."""
     for name, service in compose["services"].items():
         assert service["memswap_limit"] == service["mem_limit"], name
         assert gigabytes(service["mem_limit"]) <= 6, name
@@ -113,7 +113,7 @@ def test_no_container_takes_all_of_the_machine(compose: dict[str, Any]) -> None:
 
 
 def test_who_talks_to_whom(compose: dict[str, Any]) -> None:
-    """Postgres only with Airflow, the store only with who reads it; no way out of the database's network."""
+    """Only Airflow reaches Postgres, only its readers reach the store, and the database's network has no way out."""
     services = compose["services"]
     on = {
         network: {name for name, service in services.items() if network in service["networks"]}
@@ -152,7 +152,7 @@ def test_every_image_is_named_by_its_digest_or_built_here(compose: dict[str, Any
     "path", ["deploy/Dockerfile", ".ci/setup-python", ".ci/setup-java", ".ci/setup-minio", ".ci/setup-uv"]
 )
 def test_nothing_is_installed_or_built_without_a_hash(path: str) -> None:
-    """Each command that installs names hashes for what it installs and, where it builds, for what builds it."""
+    """Each command that installs names hashes for the packages and, if it builds, for the build's packages."""
     text = re.sub(r"\\\n\s*", " ", (REPOSITORY / path).read_text())
     commands = [
         command
@@ -172,7 +172,9 @@ def test_nothing_is_installed_or_built_without_a_hash(path: str) -> None:
 
 
 def test_only_where_spark_runs_a_file_in_memory_can_be_mapped_and_run(compose: dict[str, Any]) -> None:
-    """Docker mounts a tmpfs noexec unless told otherwise, and then zstd's library cannot be loaded from it."""
+    """Docker mounts a tmpfs noexec by default. zstd's library cannot be loaded from such a mount, so Spark needs
+    exec.
+    """
     for name, service in compose["services"].items():
         for mount in service["tmpfs"]:
             folder, _, options = mount.partition(":")
@@ -210,7 +212,7 @@ def test_data_lie_in_named_volumes(compose: dict[str, Any]) -> None:
 
 
 def test_secrets_come_from_env_and_have_no_default(compose: dict[str, Any]) -> None:
-    """Each variable must be set, stands in .env.example, and is empty there if it is a secret."""
+    """Each variable has to be set, is in .env.example, and is empty there if it is a secret."""
     text = "\n".join(line for line in FILE.read_text().splitlines() if not line.lstrip().startswith("#"))
     variables = re.findall(r"\$\{(\w+)([^}]*)\}", text)
     assert variables
@@ -262,7 +264,7 @@ def test_cache_of_the_image_is_made_where_it_is_used(compose: dict[str, Any]) ->
 @pytest.mark.shard("machine")
 @pytest.mark.skipif(sys.platform != "linux", reason="the image's cp is GNU's")
 def test_spark_starts_from_the_image_s_cache_and_writes_beside_it_only(tmp_path: Path) -> None:
-    """By the image's own entrypoint: no file of the cache changes, none is fetched, and HOME stays empty."""
+    """Spark starts by the image's entrypoint, changes no file of the cache, fetches none and leaves HOME empty."""
     jars = REPOSITORY / ".cache" / "jars"
     if not jars.is_dir():
         missing_server("no S3A jars: run `make setup`")
@@ -299,6 +301,6 @@ def test_spark_starts_from_the_image_s_cache_and_writes_beside_it_only(tmp_path:
 
 
 def files_of(folder: Path) -> dict[Path, bytes]:
-    """What is in every file."""
+    """The bytes of every file in the folder."""
     files = (path for path in folder.rglob("*") if path.is_file())
     return {path: path.read_bytes() for path in files}

@@ -1,4 +1,4 @@
-"""The policy files of deploy/policies, on a real MinIO, with users who have nothing else."""
+"""The policy files of deploy/policies on a real MinIO, with users who have no other rights."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def run_every_job(engine: Engine) -> None:
 
 
 def test_maintainer_does_every_job(as_role: As, maintained: Engine, tmp_path: Path) -> None:
-    """Sweeps, snapshots and maintenance; what the coordinator lives by no role deletes."""
+    """The maintainer runs sweeps, snapshots and maintenance. No role deletes what the coordinator needs."""
     for number in range(3):
         produce(maintained, f"loader-{number}")
     run_every_job(maintained)

@@ -47,7 +47,7 @@ def page() -> str:
 
 
 def arguments(described: object) -> dict[str, inspect.Parameter]:
-    """Its own arguments and, of a class, those of its parents in the package, by name."""
+    """The arguments of a function, or of a class and its parents in the package, by name."""
     found: dict[str, inspect.Parameter] = {}
     for owner in inspect.getmro(described) if inspect.isclass(described) else (described,):
         if not owner.__module__.startswith("txn_engine_airflow"):
@@ -75,7 +75,7 @@ def _section(described: object) -> str:
 
 
 def main(words: list[str]) -> int:
-    """Write the page, or say whether it is what the code says."""
+    """Write the page, or return whether it is out of date."""
     text = page()
     if words == ["--write"]:
         PAGE.write_text(text, encoding="utf-8")

@@ -55,7 +55,7 @@ def blocks(page: str, language: str) -> list[str]:
 
 
 def run_block(code: str, url: str, names: dict[str, Any]) -> dict[str, Any]:
-    """Run a block on that store; what it defines is added to `names`."""
+    """Run a block on that store and add what it defines to `names`."""
     exec(compile(code.replace(_SHOWN_URL, url), "a block of the documentation", "exec"), names)
     return names
 

@@ -22,7 +22,7 @@ FOLDER = Path(__file__).parent / "deaths"
 
 
 def mortal(owner: type, method: str) -> None:
-    """Let who calls the method die before it, and after it."""
+    """Let the process that calls the method die before the call, and after it."""
     work = getattr(owner, method)
 
     @functools.wraps(work)

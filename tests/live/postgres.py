@@ -1,4 +1,4 @@
-"""A Postgres of the tests' own, on 127.0.0.1; to try things with, as a command: `make postgres`."""
+"""A Postgres for the tests on 127.0.0.1, which `make postgres` starts to try things with."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _READY_S = 30.0
 
 
 def postgres_binaries() -> Path | None:
-    """The folder of `initdb` and `postgres`, as set-up found or fetched them; None where there is none."""
+    """The folder of `initdb` and `postgres` that set-up found or fetched, or None."""
     return FOUND if os.access(FOUND / "initdb", os.X_OK) else None
 
 
@@ -45,12 +45,12 @@ class PostgresServer:
 
     @property
     def url(self) -> str:
-        """As SQLAlchemy takes it."""
+        """The address as SQLAlchemy takes it."""
         return f"postgresql+psycopg2://airflow:{self._password}@127.0.0.1:{self._port}/postgres"
 
     @property
     def dsn(self) -> str:
-        """As libpq takes it."""
+        """The address as libpq takes it."""
         return self.url.replace("+psycopg2", "")
 
     def __enter__(self) -> Self:
@@ -94,7 +94,7 @@ class PostgresServer:
 
     @property
     def pid(self) -> int:
-        """Of its first process: SIGQUIT ends all of them at once, with nothing written down but the log (WAL)."""
+        """The id of the first process. SIGQUIT to it ends all of them at once, with only the log (WAL) written down."""
         assert self._process is not None
         return self._process.pid
 
@@ -104,7 +104,7 @@ class PostgresServer:
         return self._process is not None and self._process.poll() is not None
 
     def wait_until_down(self) -> None:
-        """Where somebody is killing it: it lets nobody in some moments before it has ended."""
+        """Wait until a server that is being killed has ended. It refuses connections a little earlier."""
         if self._process is not None:
             self._process.wait(60)
 
@@ -136,7 +136,7 @@ class PostgresServer:
 
     @staticmethod
     def _identity() -> dict[str, Any]:
-        """Who runs it: this user, unless that is root."""
+        """The user who runs the server: this user, unless that is root."""
         if os.geteuid() != 0:
             return {}
         known = {entry.pw_name: entry for entry in pwd.getpwall()}
@@ -160,7 +160,7 @@ def environment_file(dsn: str) -> str:
 
 
 def main() -> int:
-    """A server until a person or a signal asks for the end; then it is gone, and its data."""
+    """Run a server until a person or a signal ends it. Its data is removed with it."""
     parser = argparse.ArgumentParser(
         prog="postgres", description="A Postgres on 127.0.0.1, to try things with."
     )

@@ -29,11 +29,11 @@ class Rest:
         return answer.json()
 
     def trigger(self, dag_id: str, **params: Any) -> str:
-        """Start a run by hand; its id."""
+        """Start a run by hand and return its id."""
         return str(self.post(f"/dags/{dag_id}/dagRuns", {"logical_date": None, "conf": params})["dag_run_id"])
 
     def runs(self, dag_id: str) -> list[dict[str, Any]]:
-        """The runs of a DAG, oldest first; none where the DAG has not been parsed yet."""
+        """The runs of a DAG, oldest first. Empty if the DAG has not been parsed yet."""
         query = {"order_by": "start_date", "limit": 100}
         answer = self._client.get(f"/api/v2/dags/{dag_id}/dagRuns", params=query)
         if answer.status_code == httpx.codes.NOT_FOUND:
@@ -56,7 +56,7 @@ class Rest:
 
 
 def overhead_s(task: dict[str, Any]) -> float | None:
-    """From the moment that a task could be started to the moment that it was; None where it has not run."""
+    """Seconds from when a task could be started until it was. None if it has not run."""
     if not task.get("scheduled_when") or not task.get("start_date"):
         return None
     began, ready = (datetime.fromisoformat(task[name]) for name in ("start_date", "scheduled_when"))

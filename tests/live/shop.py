@@ -1,4 +1,4 @@
-"""The shop of `example_txn_postgres`: its payments, its outbox, its balances; and workers of the pipeline that die."""
+"""The shop of `example_txn_postgres` with its payments, outbox and balances, and workers of the pipeline that die."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ _RETRIES = ('"retries": 2, "retry_delay": timedelta(seconds=10)', '"retries": 9,
 
 
 def make_bundle(folder: Path) -> None:
-    """The example's DAG as it is, but tried more often and at once, and its workers mortal; nobody dies yet."""
+    """Copy the example's DAG with more and immediate retries and with workers that can die. None of them is doomed
+    yet.
+    """
     (folder / "deaths").mkdir(parents=True)
     example = REPOSITORY / "plugins" / "txn_engine_airflow" / "example_dags" / f"{DAG_ID}.py"
     code = example.read_text(encoding="utf-8")
@@ -60,7 +62,7 @@ def doom(folder: Path) -> None:
 
 
 def connection(dsn: str) -> dict[str, Any]:
-    """As Airflow's API takes it."""
+    """The connection as Airflow's API takes it."""
     return {"connection_id": CONN_ID.lower(), **json.loads(connection_text(dsn))}
 
 
@@ -105,7 +107,7 @@ def dead(engine: Engine) -> list[dict[str, Any]]:
 
 
 def mend_and_replay(engine: Engine, file: Path) -> int:
-    """Round to cents what has more; how many records that made."""
+    """Round the amounts of the letters to cents, replay them, and return how many records that made."""
     lines = [json.loads(repair_line(letter)) for letter in dead(engine)]
     for line in lines:
         line["amount"] = f"{Decimal(line['amount']):.2f}"

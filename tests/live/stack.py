@@ -36,7 +36,7 @@ _Found = TypeVar("_Found")
 
 
 class Stack:
-    """Airflow, the store and who writes to it."""
+    """Airflow, the store, and the producers that write to it."""
 
     def __init__(
         self, airflow: Airflow, rest: Rest, engine: Engine, open_store: Callable[..., Engine], *, whole: bool
@@ -59,9 +59,8 @@ class Stack:
         return self.airflow.home.path / "shop"
 
     def audit_log(self, event: str) -> list[tuple[str, str]]:
-        """Who did it, and to what, for each entry of Airflow's audit log.
-
-        Airflow's API lists entries only of DAGs that it knows. An api-server alone knows none, so its database is read.
+        """The user and the details of each entry of Airflow's audit log. Airflow's API lists only entries of DAGs
+        that it knows. An api-server alone knows none, so its database is read.
         """
         if self.whole:
             entries = self.rest.get("/eventLogs", event=event)["event_logs"]
@@ -88,7 +87,7 @@ class Stack:
         return found
 
     def told(self) -> str:
-        """Where things stand, for a message."""
+        """Open transactions and tasks that are not green, for a message."""
         tasks = [
             f"{task['dag_id']}.{task['task_id']} {task['state']}"
             for task in self.rest.tasks()
@@ -97,7 +96,7 @@ class Stack:
         return f"transactions {self.traffic.states()}, tasks not green: {tasks[-20:]}"
 
     def print_overhead(self, run: Run, database: str) -> None:
-        """What the scheduler costs a task, from ready to started, and what memory each service takes; recorded too."""
+        """Print and record how long tasks wait for the scheduler, and how much memory each service takes."""
         memory = {name: memory_mb(service.pid) for name, service in self.airflow.services.items()}
         print(f"\nmemory in MB: {', '.join(f'{name} {size}' for name, size in memory.items())}")
         overheads = sorted(cost for task in self.rest.tasks() if (cost := overhead_s(task)) is not None)
@@ -109,8 +108,8 @@ class Stack:
 
 
 def memory_mb(pid: int) -> int:
-    """What a process and all that it has started take: what they share counts once (their proportional set size);
-    where the kernel does not tell that, what is each one's own.
+    """The memory of a process and its children in MB. Shared memory counts once (the proportional set size), if the
+    kernel reports it.
     """
     found = 0
     for process in [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]:

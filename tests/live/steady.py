@@ -66,7 +66,7 @@ def flow(stack: Stack, seconds: float) -> None:
 
 
 def after(seconds: float) -> Callable[[], bool]:
-    """A look that is true so many seconds from now."""
+    """A condition that becomes true after this many seconds."""
     until = time.monotonic() + seconds
     return lambda: time.monotonic() >= until
 
@@ -79,7 +79,7 @@ def proofs(stack: Stack) -> list[Proof]:
 
 
 def judge(stack: Stack) -> list[str]:
-    """Print the figures; what is not as it must be."""
+    """Print the figures, and return what is wrong."""
     made = proofs(stack)
     consumed, verified = (
         [run for run in stack.rest.runs(dag) if run["state"] == "success"] for dag in (CONSUME, VERIFY)

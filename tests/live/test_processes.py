@@ -1,4 +1,4 @@
-"""What is started ends with whoever started it, whatever way that went."""
+"""Started processes end with the process that started them, however that one ends."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def stubborn(folder: Path, guard: Guard) -> Service:
 
 
 def both(service: Service) -> list[psutil.Process]:
-    """The first process and its child, once both have said that they are up."""
+    """The first process and its child, once both have printed that they are up."""
     while service.log.read_text().count("up") < 2:
         assert service.exit_code is None
     first = psutil.Process(service.pid)
@@ -45,7 +45,7 @@ def still_running(family: list[psutil.Process]) -> list[psutil.Process]:
 
 
 def test_what_does_not_end_is_killed(tmp_path: Path) -> None:
-    """Asked first; then the guard, which knows the whole session and not the process group alone."""
+    """A service is asked first. Then the guard kills its whole session, not only the process group."""
     with Guard() as guard:
         service = stubborn(tmp_path, guard)
         service.start()
@@ -71,7 +71,7 @@ def test_a_failure_inside_ends_everything_too(tmp_path: Path) -> None:
 
 
 def test_orphans_of_a_killed_service_are_ended_with_the_rest(tmp_path: Path) -> None:
-    """A service that dies alone and is started again leaves its children behind; they end with the block."""
+    """A service that dies and is started again leaves children running. They end with the block."""
     with Guard() as guard:
         service = stubborn(tmp_path, guard)
         service.start()

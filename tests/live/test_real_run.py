@@ -36,7 +36,9 @@ def payments_flow(stack: Stack, name: str) -> None:
 
 
 def wait_until_all_is_well(stack: Stack, *, patience_s: float) -> None:
-    """All transactions final as they must be, every payment summed up by Spark, and verified by a run of its own."""
+    """Wait until all transactions are final, Spark has summed up every payment, and a later run has verified the
+    sums.
+    """
     traffic = stack.traffic
     stack.wait_for("every transaction final", lambda: not traffic.unfinished(), patience_s=patience_s)
     states = traffic.states()
@@ -69,8 +71,8 @@ def test_transactions_become_final_and_payments_are_summed_up(stack: Stack) -> N
 
 
 def test_an_outbox_becomes_balances_though_workers_are_killed(stack: Stack, dsn: str, tmp_path: Path) -> None:
-    """A worker dies in each place of each task. The balances are the source's sums less the dead letters; once these
-    are mended and replayed, they are the source's sums.
+    """A worker dies in each place of each task. The balances are the source's sums less the dead letters. Once these
+    are repaired and replayed, the balances are the source's sums.
     """
     shop.make_tables(dsn)
     stack.rest.post("/connections", shop.connection(dsn))
@@ -92,7 +94,7 @@ def test_an_outbox_becomes_balances_though_workers_are_killed(stack: Stack, dsn:
 
 
 def run_shop(stack: Stack) -> dict[str, int]:
-    """Run the pipeline to its good end; how often each of its tasks was tried."""
+    """Run the pipeline until it succeeds, and return how often each of its tasks was tried."""
     stack.wait_for("the pipeline parsed", lambda: is_parsed(stack, shop.DAG_ID), patience_s=300)
     run_id = stack.rest.trigger(shop.DAG_ID)
 
@@ -111,7 +113,9 @@ def is_parsed(stack: Stack, dag_id: str) -> bool:
 
 
 def test_killed_scheduler(minio_server: MinioServer) -> None:
-    """SIGKILL of the scheduler while tasks run; its workers live on as orphans. Started again, the end is the same."""
+    """SIGKILL of the scheduler while tasks run leaves its workers as orphans. After a restart the result is the
+    same.
+    """
     run = Run("scheduler", [])
     with running_stack(minio_server) as stack:
         ask_as_the_deployment_does(stack)
@@ -131,8 +135,9 @@ def test_postgres_as_metadata_database(minio_server: MinioServer) -> None:
 
 
 def kill_scheduler_in_the_middle(stack: Stack) -> None:
-    """While Spark reads: the task goes on as an orphan. The next scheduler starts it once more beside it, if it takes
-    longer than that one needs to see that its owner is dead."""
+    """Kill the scheduler while Spark reads. The task goes on as an orphan. If it takes longer than the next
+    scheduler needs to see that its owner is dead, that scheduler starts it a second time.
+    """
     stack.traffic.make_topics()
     payments_flow(stack, "before")
     scheduler = stack.service("scheduler")

@@ -78,8 +78,8 @@ def gone(family: list[psutil.Process], patience_s: float = END_S) -> list[psutil
 
 
 def test_starts_shows_moving_transactions_and_stops_with_ctrl_c(running: Running) -> None:
-    """A password that lets one in, and stands in no log; a line for the command line; payments that go on; a killed
-    scheduler that comes back; then Ctrl-C.
+    """The password works and is in no log, the line for the command line works, payments continue, a killed
+    scheduler comes back, and Ctrl-C ends everything.
     """
     running.wait_for("the welcome", lambda: "password" in running.said, START_S)
     pasted = re.search(r"^  command line +(.+)$", running.said, re.MULTILINE)
@@ -116,7 +116,7 @@ def test_starts_shows_moving_transactions_and_stops_with_ctrl_c(running: Running
 
 
 def test_leaves_nothing_behind_when_it_is_killed_itself(running: Running) -> None:
-    """SIGKILL asks nobody; the guard ends what is left, tasks in groups of their own too."""
+    """After SIGKILL the guard ends what still runs, including tasks in process groups of their own."""
     running.wait_for("the services", lambda: len(running.family()) >= 8, START_S)
     family = running.family()
     os.kill(running.process.pid, signal.SIGKILL)

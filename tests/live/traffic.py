@@ -1,4 +1,4 @@
-"""What producers outside of Airflow do to a store while it runs; the expected outcome is counted as they go."""
+"""Producers outside of Airflow that write to a store while it runs. They count the expected outcome."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NOBODY = 999_999
 
 @dataclass
 class Traffic:
-    """Producers and the payments that they committed; those of a transaction left open never count."""
+    """Producers and their committed payments. Payments of a transaction that is left open do not count."""
 
     engine: Engine
     open_store: Callable[..., Engine]
@@ -63,7 +63,7 @@ class Traffic:
         self.left_open.append(transactional_id)
 
     def leave_hanging(self, topic: str) -> None:
-        """Data in a topic of its own that no coordinator row knows, two hours old: nothing but a tool ends that."""
+        """Leave data, two hours old and in its own topic, that no coordinator row knows. Only a tool can end it."""
         two_hours_ago_ms = system_clock() - 7_200_000
         with self.open_store(clock=lambda: two_hours_ago_ms) as past:
             past.admin.create_topic(topic, partitions=1, schema=PAYMENTS_SCHEMA, key=KEY)
@@ -80,7 +80,7 @@ class Traffic:
         return {listing.transactional_id: listing.state for listing in self.engine.admin.list_transactions()}
 
     def unfinished(self) -> dict[str, str]:
-        """What is open or waits for markers."""
+        """The transactions that are open or wait for markers, with their states."""
         final = ("CompleteCommit", "CompleteAbort", "Empty")
         return {name: state for name, state in self.states().items() if state not in final}
 

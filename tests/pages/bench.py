@@ -77,7 +77,7 @@ def build(engine: Engine, transactions: int, partitions: int) -> None:
 
 @contextlib.contextmanager
 def server() -> Iterator[tuple[int, str]]:
-    """Airflow's api-server with the pages in it, in this process; its port and a session's token."""
+    """Run Airflow's api-server with the pages in this process. Yields its port and a session's token."""
     os.environ["TXN_ENGINE_URL"] = URL
     os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"
     os.environ["AIRFLOW__LOGGING__LOGGING_LEVEL"] = "ERROR"  # a line for each request would drown the numbers
@@ -128,7 +128,7 @@ def measure(port: int, token: str, path: str, requests: int) -> list[float]:
 
 
 def told(name: str, took: list[float]) -> dict[str, float]:
-    """Print a line; milliseconds of half of them, of all but a hundredth, of the slowest."""
+    """Print the median, the 99th percentile and the maximum, and return them in milliseconds."""
     found = {
         "p50 ms": round(statistics.median(took), 1),
         "p99 ms": round(statistics.quantiles(took, n=100)[98], 1),
@@ -139,7 +139,7 @@ def told(name: str, took: list[float]) -> dict[str, float]:
 
 
 def main() -> int:
-    """Build, serve, measure, say."""
+    """Build a store, serve it, measure, and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     for name, default in (("transactions", 1_000), ("partitions", 50), ("requests", 1_000)):
         parser.add_argument(f"--{name}", type=int, default=default)

@@ -32,7 +32,9 @@ def records(first: int, count: int) -> pa.Table:
 
 
 def build(url: str) -> None:
-    """Committed, aborted, open, overdue, undecided, hanging transactions; groups with and without a pending commit."""
+    """Write committed, aborted, open, overdue, undecided and hanging transactions, and groups with and without a
+    pending commit.
+    """
     now_ms = system_clock()
     with connect(url, clock=lambda: now_ms - 2 * HOUR_MS) as past:
         past.admin.create_topic("payments", partitions=3, schema=SCHEMA, key="account_id")
@@ -94,7 +96,7 @@ def letter(**values: Any) -> dict[str, Any]:
 
 
 def letters(*rows: dict[str, Any]) -> pa.Table:
-    """As a topic takes them."""
+    """Rows as a topic of dead letters takes them."""
     return pa.Table.from_pylist(list(rows), schema=DEAD_LETTERS)
 
 
@@ -104,7 +106,7 @@ def put_letters(engine: Engine, *rows: dict[str, Any]) -> None:
 
 
 def _fail(engine: Engine) -> None:
-    """Rows of a file, one of a topic, and one that somebody made up."""
+    """Write dead letters: rows of a file, a row of a topic, and a letter that somebody made up."""
     run = "load_payments/load@manual__2026-11-20T04:00:00+00:00"
     rows = [letter(source_file="landing/2026-11-20.csv", source_line=line, run_id=run) for line in (3, 17)]
     short = {"columns": None, "raw": f"8,{SECRET_NOTE} 8\n".encode(), "reason": "2 fields; expected 3"}
@@ -133,7 +135,9 @@ def _undecided(engine: Engine) -> None:
 
 
 def _consume(engine: Engine) -> None:
-    """`audit` commits plainly; `balances` has committed once and has a second commit pending in an open transaction."""
+    """`audit` commits without a transaction. `balances` has committed once and has a commit pending in an open
+    transaction.
+    """
     with engine.consumer(group_id="audit") as consumer:
         consumer.assign([TopicPartition("payments", 0)])
         consumer.poll(max_records=50)

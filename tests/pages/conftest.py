@@ -1,4 +1,4 @@
-"""Airflow's own app with the plugin in it, over a real store; a client for each role of the simple auth manager."""
+"""Airflow's own app with the plugin, over a real store, and a client for each role of the simple auth manager."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def server(airflow_app: Any) -> Iterator[Any]:
 
 @pytest.fixture
 def client(server: Any) -> Callable[..., Any]:
-    """A browser of `client("vera")`, which follows no redirects; `client()` is not logged in."""
+    """A browser that follows no redirects: `client("vera")` is logged in, `client()` is not."""
     from airflow.api_fastapi.app import get_auth_manager
     from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
     from fastapi.testclient import TestClient

@@ -26,7 +26,7 @@ OWN_PAGE = {"X-Txn-Engine-Request": "1", "Origin": "http://testserver", "Sec-Fet
 
 
 def audit(event: str) -> list[tuple[str, str, dict[str, Any]]]:
-    """Who, on which DAG, and what, oldest first."""
+    """User, DAG and details of the audit log's entries, oldest first."""
     from airflow.models import Log
     from airflow.utils.session import create_session
     from sqlalchemy import select
@@ -43,7 +43,9 @@ def seen(browser: Any, transactional_id: str) -> dict[str, Any]:
 
 
 def test_a_user_aborts_an_open_transaction(client: Callable[..., Any], store_url: str) -> None:
-    """It is aborted everywhere, its producer cannot commit it, the page shows it at once, the audit log says who."""
+    """The transaction is aborted, its producer cannot commit it, the page shows it at once, and the audit log has
+    the user.
+    """
     with connect(store_url) as engine:
         producer = engine.producer(transactional_id="to-abort")
         producer.init_transactions()
@@ -143,7 +145,9 @@ def test_the_audit_log_says_refused_only_of_what_was_refused(
     status: int,
     outcome: str,
 ) -> None:
-    """After any other failure the decision may stand; and each leaves a row."""
+    """The log says "refused" only if the engine refused. After another failure the decision may be stored. Both
+    leave a row.
+    """
 
     def fail(*_: Any, **__: Any) -> None:
         raise error
@@ -194,7 +198,7 @@ def test_nothing_is_aborted_that_cannot_be_audited(
 
 
 def test_a_body_is_read_up_to_the_limit_alone() -> None:
-    """Whoever sends without end holds no memory: the second part is too much, and no third is asked for."""
+    """A request without end takes no memory: its second part exceeds the limit, and a third part is never read."""
     import asyncio
 
     from fastapi import HTTPException

@@ -1,4 +1,4 @@
-"""Who is let in: nobody without Airflow's session, everybody as far as Airflow's auth manager says, no other site."""
+"""Access to the pages: nobody without Airflow's session, users as Airflow's auth manager decides, and no other site."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def requests_of(pages_app: Any) -> Iterator[tuple[str, str, str]]:
 def test_a_request_without_a_session_is_refused_on_every_route(
     pages_app: Any, client: Callable[..., Any]
 ) -> None:
-    """Pages, data, static files, actions, and paths that are none: 401, and nothing of what they would have shown."""
+    """Pages, data, static files, actions and unknown paths answer 401 and show nothing of the store."""
     asked = list(requests_of(pages_app))
     assert len(asked) > 25
     browser = client()
@@ -55,7 +55,7 @@ def test_a_request_without_a_session_is_refused_on_every_route(
 
 @pytest.mark.parametrize("method", ["OPTIONS", "TRACE", "PROPFIND", "HEAD", "DELETE"])
 def test_no_method_gets_around_the_guard(pages_app: Any, client: Callable[..., Any], method: str) -> None:
-    """Who is not logged in learns neither which paths there are nor what they take."""
+    """Without a log-in, no answer shows which paths exist or which methods they take."""
     stranger, viewer = client(), client("vera")
     for path in {path for _, _, path in requests_of(pages_app)}:
         answer = stranger.request(method, path)
@@ -81,7 +81,7 @@ def test_a_forged_session_is_refused(pages_app: Any, client: Callable[..., Any])
 
 
 def test_no_route_forgets_the_guard(pages_app: Any) -> None:
-    """A route that somebody adds is guarded by the app itself; one mounted beside its routes would not be."""
+    """The app guards each route, including new ones. A mounted sub-app would not be guarded, so there is none."""
     from fastapi.routing import APIRoute
 
     from txn_engine_airflow.pages.auth import may_view
@@ -152,7 +152,7 @@ def test_another_site_cannot_make_an_admin_s_browser_abort(
 
 
 def test_every_answer_carries_the_safety_headers(pages_app: Any, client: Callable[..., Any]) -> None:
-    """Also errors, and also to those who are not let in."""
+    """Errors carry the headers too, and so do answers to those who are not let in."""
     for browser in (client("vera"), client()):
         for method, _, path in requests_of(pages_app):
             headers = browser.request(method, path).headers
@@ -164,7 +164,7 @@ def test_every_answer_carries_the_safety_headers(pages_app: Any, client: Callabl
 
 
 def test_a_viewer_gets_no_record_in_any_answer(pages_app: Any, client: Callable[..., Any]) -> None:
-    """The values of records stand in no page, no list and no error that a viewer can ask for."""
+    """No page, list or error that a viewer can ask for shows the values of records."""
     browser = client("vera")
     for method, _, path in requests_of(pages_app):
         assert "salary" not in browser.request(method, path).text, path

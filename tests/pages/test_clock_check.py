@@ -1,4 +1,4 @@
-"""A clock that ages are told by, and what is said where it cannot be believed."""
+"""The pages' clock is checked, and the pages say so if it cannot be trusted."""
 
 from __future__ import annotations
 

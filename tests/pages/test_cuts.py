@@ -1,4 +1,4 @@
-"""The Cuts pages: which cuts there are, what is inside, and how far the store has gone on."""
+"""The Cuts pages: which cuts exist, what is inside them, and how far the store has moved on since."""
 
 from __future__ import annotations
 
@@ -104,7 +104,9 @@ def test_a_store_that_refuses_its_cuts_shows_all_else(engine: Engine) -> None:
 
 
 def test_a_topic_that_is_gone_or_has_grown_since(engine: Engine) -> None:
-    """What was added lies outside; what is gone counts no more, one that was made again is another."""
+    """Later partitions are outside the cut. A deleted topic counts no more, and a topic of the same name is another
+    one.
+    """
     load(engine, 4)
     load(engine, 4, topic="balances")
     engine.cut()
@@ -129,7 +131,7 @@ def test_a_topic_that_is_gone_or_has_grown_since(engine: Engine) -> None:
 
 
 def test_what_is_inside_is_counted_as_it_was(engine: Engine, clock: ManualClock) -> None:
-    """Compaction, retention and what came since change nothing; of an aborted transaction nothing is inside."""
+    """Compaction, retention and later records change nothing, and aborted records are not inside."""
     for _ in range(3):
         load(engine, 4)
     with engine.producer(transactional_id="wrong") as producer:
@@ -183,7 +185,7 @@ def test_a_partition_that_cannot_be_read_now_leaves_what_is_behind_unknown(engin
 
 
 def test_many_cuts_and_partitions_are_read_a_few_in_a_look(engine: Engine) -> None:
-    """At most a hundred cuts, each once; what is inside for who asked last, a bounded part in each look."""
+    """At most a hundred cuts are read, each once. A look reads a limited part of the cut that was asked for last."""
     first = engine.cut()
     for _ in range(CUTS_MAX + 2):
         engine._cuts.settle(replace(first, number=engine._cuts.claim()))

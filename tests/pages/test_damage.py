@@ -1,4 +1,4 @@
-"""The pages on a damaged store, by an app that was started on it: a red row for what is damaged, all else fresh."""
+"""The pages of an app that was started on a damaged store: a red row for the damage, and all other data up to date."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_the_overview_has_a_red_row_for_each_place_and_all_else(ask: Callable[..
 
 
 def test_each_page_names_its_own_damage(ask: Callable[..., Any]) -> None:
-    """What is asked for by name and cannot be read is an error that names the object; the pages around it are there."""
+    """A page about something unreadable is an error that names the object. The other pages work."""
     assert places(ask("topics")["damage"]) == {LOST, PARTITION}
     assert places(ask("topic", topic="payments")["damage"]) == {PARTITION}
     assert [line["partition"] for line in ask("topic", topic="payments")["partitions"]] == [1]
@@ -83,7 +83,7 @@ def test_each_page_names_its_own_damage(ask: Callable[..., Any]) -> None:
 
 
 def test_what_goes_on_is_seen_and_so_is_new_damage(ask: Callable[..., Any], store_url: str) -> None:
-    """The next look has what was written since, beside a partition that is damaged by then."""
+    """The next look shows later records, next to a partition that has been damaged since."""
     assert {line["group_id"] for line in ask("groups")["groups"]} == {SOUND_GROUP, HURT_GROUP}
     with connect(store_url) as engine:
         at = TopicPartition("balances", 1)

@@ -99,7 +99,7 @@ def test_health_says_how_old_the_data_is(get: Callable[..., Any]) -> None:
     ],
 )
 def test_transactions_are_filtered(get: Callable[..., Any], query: dict[str, Any], found: list[str]) -> None:
-    """Undecided and open ones first, the longest open on top; then by their latest change."""
+    """Undecided and open transactions come first, the longest open on top. The others follow by their latest change."""
     assert [line["transactional_id"] for line in get("transactions", **query)["lines"]] == found
 
 
@@ -165,7 +165,7 @@ def test_records_are_read_by_offset_and_keep_their_values(get: Callable[..., Any
 
 
 def test_only_so_many_samples_are_read_at_once(get: Callable[..., Any], client: Callable[..., Any]) -> None:
-    """Each may take a good deal of memory: the third is told to come again."""
+    """A sample may take much memory, so a third one at the same time is refused with 503."""
     from txn_engine_airflow.pages import routes_read
 
     for _ in range(routes_read.SAMPLES_AT_ONCE):
@@ -237,7 +237,9 @@ def test_what_is_not_there_is_said_as_json(client: Callable[..., Any], path: str
 
 @pytest.fixture
 def dag_runs(server: Any) -> Iterator[datetime]:
-    """Two runs of a DAG that loads: one by hand, without a logical date, that wrote the store's letters; one with."""
+    """Two runs of a DAG that loads: one by hand without a logical date, which wrote the store's letters, and one
+    with a date.
+    """
     from airflow.models.dagrun import DagRun
     from airflow.utils.session import create_session
     from sqlalchemy import delete
@@ -261,7 +263,9 @@ def dag_runs(server: Any) -> Iterator[datetime]:
 
 
 def test_a_letter_says_which_run_of_airflow_wrote_it(client: Callable[..., Any], dag_runs: datetime) -> None:
-    """By its id, or by its logical date, as the task's run id has it; nothing where Airflow does not know the run."""
+    """A letter names its run by id, or by logical date as a task's run id has it, or not at all if Airflow does not
+    know it.
+    """
     by_hand = ("load_payments", "manual__2026-11-20T04:00:00+00:00")
     by_date = ("load_payments", "scheduled__2026-11-20T05:30:00+00:00")
     shown = client("otto").get(f"{PREFIX}/api/letters?topic={DEAD}&partition=0").json()["letters"]

@@ -1,4 +1,4 @@
-"""Errors are for people: a page that says what is wrong, or one line of JSON; never a trace."""
+"""Errors are written for people: a page or one line of JSON says what is wrong, without a traceback."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_only_the_pages_own_files_are_served(client: Callable[..., Any], name: s
 def test_a_viewer_learns_that_the_store_is_away_and_not_where_it_is(
     client: Callable[..., Any], pages_app: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither by health nor by an answer that failed. Who may view the connection may know."""
+    """Neither health nor a failed answer shows the place, except to users who may view the connection."""
     from txn_engine_airflow.pages.troubles import for_viewers
 
     error = StoreUnavailableError("no answer from http://10.1.2.3:9000", place="s3://ledger/prod")

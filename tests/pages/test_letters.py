@@ -1,4 +1,6 @@
-"""The Dead letters pages: how many by topic and reason for everybody, the rows for who may see records, as text."""
+"""The Dead letters pages show counts by topic and reason to everybody, and rows as text to users who may see
+records.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,7 @@ def detail(engine: Engine) -> LetterTopic:
 
 
 def letters(engine: Engine, offset: int = -1, count: int = 20) -> Letters:
-    """As the route gives them."""
+    """Letters as the route returns them."""
     moment = seen(engine)
     taker = find(moment, DEAD)
     assert taker is not None
@@ -83,7 +85,7 @@ def replay_to(engine: Engine, offset: int) -> None:
 
 
 def test_by_topic_and_reason_the_newest_first(engine: Engine, clock: ManualClock) -> None:
-    """With since when, where the newest stands, and how many were replayed; the command line says the same."""
+    """The page shows since when, where the newest is and how many were replayed, and the command line agrees."""
     put_letters(engine, *[letter(reason="old", failed_at=clock())] * 3)
     clock.advance(MINUTE_MS)
     new = letter(reason="new", source_topic="payments", failed_at=clock(), tries=2)
@@ -211,7 +213,7 @@ def test_letters_from_the_newest_back(engine: Engine) -> None:
 
 
 def test_nothing_in_a_letter_is_believed(engine: Engine) -> None:
-    """Markup is text, what is not printable stands in escapes, what is huge is cut, and that is said."""
+    """Markup is shown as text, unprintable characters as escapes, and long values are visibly cut."""
     huge = "ab" * VALUE_CHARS_MAX
     bad = letter(
         topic=EVIL, reason=EVIL, error_class=huge, columns=huge, raw=b"\xff\x00\x1b", run_id=EVIL, tries=-1,

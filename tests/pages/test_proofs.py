@@ -1,4 +1,4 @@
-"""The calendar of the Quality page: the proofs that the store keeps, read once, a damaged one told as such."""
+"""The calendar of the Quality page: the proofs in the store, each read once. A damaged proof is marked as damaged."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def prove(engine: Engine, reports: Path, *ids: int) -> None:
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Engine]:
-    """Three proofs of a topic, the third not proven: a record stands twice."""
+    """A topic with three proofs. The third failed because a record is there twice."""
     with connect(f"file://{tmp_path / 'ledger'}") as connected:
         connected.admin.create_topic("orders", partitions=1, schema=SCHEMA)
         connected.admin.create_topic("quiet", partitions=1, schema=SCHEMA)

@@ -29,7 +29,7 @@ def offsets_of(engine: Engine, offset: int, count: int, *, uncommitted: bool = F
 
 
 def test_a_sample_is_what_a_read_gives(engine: Engine) -> None:
-    """Across files, markers and aborts; and in a file that a merge made, which has gaps."""
+    """A sample equals a read across files, markers and aborts, and in a merged file with gaps."""
     with engine.producer(transactional_id="load") as producer:
         producer.init_transactions()
         for number in range(6):
@@ -76,7 +76,9 @@ def test_a_file_that_would_take_too_much_memory_is_refused_with_another_way(
 def test_only_the_row_groups_that_are_needed_are_counted_and_read(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, has_gaps: bool
 ) -> None:
-    """A merge writes several row groups; without gaps they go by rows, with gaps by statistics."""
+    """A merge writes several row groups. They are chosen by rows in a file without gaps, by statistics in a file
+    with gaps.
+    """
     log = engine.partition("payments", 1)
     for number in range(4):
         log.append(busy_store.records(0, 4_000))

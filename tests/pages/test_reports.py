@@ -1,4 +1,4 @@
-"""The Quality page: the suite's own reports, listed for viewers, shown whole to those who may see records."""
+"""The Quality page lists the suite's reports for viewers, and shows them whole to users who may see records."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_the_full_report_is_served_with_its_pictures_and_without_scripts(
 def test_a_report_is_open_to_those_who_may_view_its_own_connection(
     report: Path, client: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not the default one's viewers; and nobody gets one that names none."""
+    """Viewers of the default connection do not see it, and nobody sees a report without a connection."""
     from airflow.api_fastapi.app import get_auth_manager
 
     def may_view(name: str) -> None:
@@ -168,7 +168,7 @@ def test_nothing_outside_of_a_report_is_served(report: Path, client: Callable[..
 
 
 def test_a_run_that_left_no_report_is_listed_with_them(report: Path) -> None:
-    """A red run without a report, one with an earlier try's, and one that runs; not one that left its own."""
+    """The list has failed runs without a report or with an earlier try's, and running ones, but no run with its own."""
     from txn_engine_airflow.pages.dag_runs import Run
     from txn_engine_airflow.pages.quality_reports import ReportShelf, without_report
 
@@ -186,7 +186,7 @@ def test_a_run_that_left_no_report_is_listed_with_them(report: Path) -> None:
 
 
 def test_a_report_has_one_time(report: Path) -> None:
-    """The page's list, the report and Great Expectations' results say the same, whatever the file's time is."""
+    """The page's list, the report and Great Expectations' results have the same time, whatever the file's time is."""
     from txn_engine_airflow.pages.quality_reports import ReportShelf
 
     content = json.loads((report / "validation.json").read_text())
@@ -215,7 +215,7 @@ def test_a_report_that_cannot_be_read_is_left_out(report: Path) -> None:
 def test_a_report_that_cannot_be_read_is_warned_of_once(
     report: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Not at every look; again where it was written again, and not any more once it can be read."""
+    """The warning appears once, again if the report was rewritten, and no more once the report can be read."""
     from txn_engine_airflow.pages.quality_reports import ReportShelf
 
     broken = report.parent / "broken"

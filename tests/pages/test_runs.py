@@ -25,7 +25,7 @@ raise SystemExit(0 if str(run.state) == "success" else f"the run ended {{run.sta
 
 @pytest.fixture(scope="module")
 def swept(airflow_settings: None) -> None:
-    """One real run of the sweep, in a process of its own, before the api-server starts."""
+    """A real run of the sweep in its own process, before the api-server starts."""
     make_database()
     forget_runs()
     code = SWEEP.format(folder=str(DAGS / "txn_coordinator_sweep.py"))
@@ -49,7 +49,7 @@ def airflow_app(swept: None) -> Any:
 
 
 def test_the_last_sweep_is_shown_with_what_it_did(client: Callable[..., Any]) -> None:
-    """It aborted the transaction that was overdue; the page says so to whoever may see that DAG."""
+    """The page tells users who may see that DAG that the run aborted the overdue transaction."""
     browser = client("vera")
     deadline = time.monotonic() + 60
     while not (dags := browser.get(f"{PREFIX}/api/runs").json()["dags"]):
@@ -66,7 +66,7 @@ def test_the_last_sweep_is_shown_with_what_it_did(client: Callable[..., Any]) ->
 def test_runs_and_what_tasks_returned_are_asked_about_by_themselves(
     client: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who may see a DAG, but no runs, gets none here either; who may see runs, but no XCom, not what they did."""
+    """Users who may see a DAG but not its runs get no runs here. Without the right to see XComs they get no results."""
     from airflow.api_fastapi.app import get_auth_manager
     from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 

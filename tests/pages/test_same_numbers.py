@@ -1,4 +1,4 @@
-"""One store, three surfaces: the command line, the DAGs' tables and the pages say the same of it."""
+"""The command line, the DAGs' tables and the pages show the same numbers of one store."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WAITING = 1_256
 
 @pytest.fixture(scope="module")
 def busy() -> Iterator[Engine]:
-    """The pages' scene, and committed records behind a producer that died; its group has read all that it may."""
+    """The pages' store with committed records after a dead producer's, whose group has read everything readable."""
     busy_store.build(URL)
     with connect(URL) as engine:
         engine.admin.create_topic("till", partitions=1, schema=busy_store.SCHEMA)
@@ -68,7 +68,7 @@ def command(*arguments: str) -> Any:
 
 
 def test_a_lag_of_nothing_stands_beside_what_waits(busy: Engine, moment: Moment) -> None:
-    """Everything readable is read, and 1,256 committed records wait behind a dead producer."""
+    """The lag is 0 while 1,256 committed records wait for a dead producer's transaction to end."""
     detail = describe_group(moment, "readers", busy.logs.group_partition("readers").partition, None)
     assert detail is not None
     (page,) = detail.partitions

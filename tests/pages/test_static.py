@@ -39,7 +39,7 @@ def test_every_module_that_is_imported_is_there() -> None:
 
 
 def test_no_text_can_become_markup() -> None:
-    """The content security policy would stop it too; the pages do not even try."""
+    """The pages never build markup from text, although the content security policy would stop it too."""
     for name, text in texts().items():
         assert not re.search(
             r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", text
@@ -74,7 +74,7 @@ def tokens(mode: str) -> dict[str, str]:
 
 
 def luminance(colour: str) -> float:
-    """WCAG's relative luminance of `#fff` or `oklch(l c h)`; out of sRGB is clipped, as browsers show it."""
+    """WCAG's relative luminance of `#fff` or `oklch(l c h)`. Colours outside sRGB are clipped as browsers do it."""
     if colour == "#fff":
         return 1.0
     match = re.fullmatch(r"oklch\(([\d.]+) ([\d.]+) ([\d.]+)\)", colour)

@@ -1,4 +1,4 @@
-"""The last rows of a log: only so many, followed as the log grows, forgotten when nobody asks."""
+"""The last rows of a log: limited in number, followed as the log grows, forgotten when nobody asks."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_log_that_nobody_asks_for_is_let_go(engine: Engine) -> None:
 
 
 def test_a_damaged_entry_is_passed_over_and_named(engine: Engine) -> None:
-    """The state comes from a snapshot behind it: every other row is shown, of this log and of the others."""
+    """With a snapshot after a damaged entry, every other row of this log and of other logs is shown."""
     for number in range(10):
         write_transaction_state(engine, "hurt", state="Empty", producer_id=1, producer_epoch=number)
         write_transaction_state(engine, "sound", state="Empty", producer_id=2, producer_epoch=number)
@@ -99,7 +99,7 @@ def test_a_damaged_entry_is_passed_over_and_named(engine: Engine) -> None:
 
 
 def test_a_log_that_is_all_damaged_is_given_up_for_now(engine: Engine) -> None:
-    """At most so many entries are tried in one go."""
+    """One look tries a limited number of damaged entries."""
     for number in range(2 * DAMAGED_MAX):
         write_transaction_state(engine, "gone", state="Empty", producer_id=3, producer_epoch=number)
     log = engine.logs.coordinator("gone")

@@ -65,7 +65,7 @@ def test_an_empty_partition_has_no_strip(engine: Engine) -> None:
 
 
 def test_merged_neighbours_stay_committed_with_the_abort_between_them(engine: Engine) -> None:
-    """The rewritten file reaches around aborted records and markers; where commit markers stood is not known."""
+    """The merged file spans aborted records and markers. The places of the commit markers are unknown afterwards."""
     transaction(engine, 2, committed=True)  # 0-1, marker 2
     transaction(engine, 2, committed=False)  # 3-4, marker 5
     transaction(engine, 2, committed=True)  # 6-7, marker 8
@@ -146,7 +146,7 @@ def drawn(engine: Engine, topic: str = "payments") -> list[tuple[int, int, str]]
 
 
 def test_aborted_offsets_stay_so_once_their_files_are_gone(engine: Engine, clock: ManualClock) -> None:
-    """The index of aborted transactions knows them, beside the marker of another that stands among none of theirs."""
+    """The index of aborted transactions keeps them, next to another transaction's marker that is not among them."""
     transaction(engine, 2, committed=True)  # 0-1, marker 2
     transaction(engine, 50, committed=False)  # 3-52, marker 53
     transaction(engine, 1, committed=True)  # 54, marker 55
@@ -206,7 +206,7 @@ def test_what_compaction_by_key_dropped_is_compacted(engine: Engine, clock: Manu
 
 
 def test_records_are_those_that_readers_get(engine: Engine) -> None:
-    """Below the last stable offset: what is committed behind an open transaction is nobody's yet."""
+    """Records at or after the last stable offset do not count, even if they are committed."""
     engine.partition("payments", 0).append(busy_store.records(0, 3))
     producer = engine.producer(transactional_id="holder")
     producer.init_transactions()
@@ -224,7 +224,7 @@ def test_records_are_those_that_readers_get(engine: Engine) -> None:
 
 
 def test_the_overview_lists_the_topics_that_trail_most(engine: Engine) -> None:
-    """What matters is not cut off behind the names that come first."""
+    """The topics that trail most come first, so that names early in the alphabet do not hide them."""
     for number in range(3):
         engine.admin.create_topic(f"a{number}", partitions=1, schema=busy_store.SCHEMA)
     producer = engine.producer(transactional_id="holder")
@@ -246,7 +246,7 @@ def test_the_overview_lists_the_topics_that_trail_most(engine: Engine) -> None:
 
 
 def test_a_lag_that_nobody_knows_is_not_zero(engine: Engine) -> None:
-    """Of a pending commit alone, and of a topic that was deleted, also once another has its name."""
+    """The lag of a pending commit, and of a deleted topic even after another has its name, is unknown."""
     engine.partition("payments", 0).append(busy_store.records(0, 9))
     producer = engine.producer(transactional_id="load")
     producer.init_transactions()
@@ -282,7 +282,9 @@ def test_a_lag_that_nobody_knows_is_not_zero(engine: Engine) -> None:
 def test_a_transaction_began_when_it_did_however_few_rows_are_read(
     engine: Engine, clock: ManualClock
 ) -> None:
-    """Its first row is none of those read: the start is the log's own, and what came before is said to be unknown."""
+    """If its first row is not among the rows read, the start comes from the log, and earlier steps are shown as
+    unknown.
+    """
     engine.admin.create_topic("other", partitions=3, schema=busy_store.SCHEMA)
     producer = engine.producer(transactional_id="slow", transaction_timeout_ms=900_000)
     producer.init_transactions()

@@ -1,4 +1,4 @@
-"""What a run did, in words: never "nothing to do" of a run that did something, failed, or said nothing."""
+"""What a run did, in words. "Nothing to do" is never shown for a run that did something, failed or returned nothing."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_run_says_what_it_did(dag_id: str, returned: dict[str, list[Any]], tol
 
 
 def counted(returned: dict[str, list[Any]]) -> dict[str, int]:
-    """Every instance that succeeded said something."""
+    """One finished instance for each value that was returned."""
     return {task_id: len(values) for task_id, values in returned.items()}
 
 
@@ -73,12 +73,12 @@ def counted(returned: dict[str, list[Any]]) -> dict[str, int]:
 def test_what_a_task_did_and_did_not_say(
     returned: dict[str, list[Any]], ended: dict[str, int], told: str
 ) -> None:
-    """Its value is kept elsewhere, of another version, or gone: that is no run without work."""
+    """A result that is kept elsewhere, of another version or gone does not make it a run without work."""
     assert said("txn_maintain", returned, ended=ended, succeeded=True) == told
 
 
 def test_one_of_many_instances_said_nothing() -> None:
-    """What the others say is not all that was done."""
+    """If an instance returned nothing, the results of the others are not shown as everything."""
     returned = {"find_pending": [[{"partition": 1}]], "write_markers": [{"transactions": 5}]}
     ended = {"find_pending": 1, "write_markers": 2}
     told = said("txn_write_markers", returned, ended=ended, succeeded=True)
@@ -86,7 +86,7 @@ def test_one_of_many_instances_said_nothing() -> None:
 
 
 def test_a_run_that_failed_never_had_nothing_to_do() -> None:
-    """What it did before it failed is said."""
+    """A failed run shows what it did before it failed."""
     assert said("txn_maintain", {"compact": [NO_ROWS]}, ended={"compact": 1}, succeeded=False) == ""
     done = {"compact": [COMPACTED], "retain": [NO_ROWS]}
     assert said("txn_maintain", done, ended=counted(done), succeeded=False) == "merged 23 files into 2"

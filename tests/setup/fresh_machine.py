@@ -76,7 +76,7 @@ def copy_checkout(target: Path) -> None:
 
 
 def bare_path(folder: Path) -> Path:
-    """A folder with a link to each program of the PATH but the hidden ones; the first of a name wins."""
+    """A folder with a link to each program of the PATH except the hidden ones. The first of a name wins."""
     folder.mkdir()
     own = Path(sys.prefix, "bin").resolve()
     for place in os.environ["PATH"].split(os.pathsep):
@@ -119,7 +119,7 @@ def bare_packages(status: str) -> dict[str, str]:
 
 
 def bare_environment(folder: Path) -> dict[str, str]:
-    """The machine's, with another PATH and without a name that leads to what is hidden."""
+    """The machine's environment with another PATH, and without variables that lead to hidden programs."""
     inherited = {
         name: value
         for name, value in os.environ.items()
@@ -208,7 +208,7 @@ def prove(folder: Path) -> None:
 
 
 def main() -> None:
-    """In a folder of its own, which goes again; whoever runs Postgres must be able to enter it."""
+    """Run in a temporary folder, which the user who runs Postgres has to be able to enter."""
     if not DPKG_STATUS.exists():
         sys.exit("prove-setup: this is no Debian: nothing was proved")
     with tempfile.TemporaryDirectory(prefix="fresh-machine-") as folder:

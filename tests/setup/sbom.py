@@ -65,7 +65,7 @@ def _rows(path: str) -> Iterator[list[str]]:
 
 
 def components() -> Iterator[Component]:
-    """Each pin of each list; a package may be pinned in several."""
+    """Each pin of each list. A package may be pinned in several lists."""
     for name in WHEELS:
         path = f"requirements/{name}.txt"
         for wheel, version, rest in _WHEEL.findall((REPOSITORY / path).read_text()):

@@ -23,7 +23,7 @@ PINS = (
 
 
 def test_the_sbom_is_sound_and_names_every_pin(tmp_path: Path) -> None:
-    """Valid by the strict schema; of each list as many as it pins, with each SHA-256 that stands there."""
+    """The SBOM is valid by the strict schema, and has as many components as each list pins, with every SHA-256."""
     main(str(tmp_path / "dist" / "sbom.json"))
     text = (tmp_path / "dist" / "sbom.json").read_text()
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None

@@ -18,6 +18,8 @@ class Reason(StrEnum):
     # --- names and arguments of any call -------------------------------------------------------------------
     UNKNOWN_COLUMN = "unknown_column"
     """The topic, table or file does not have a column of this name."""
+    UNPRINTABLE_NAME = "unprintable_name"
+    """A new name has a character that nobody sees or that a terminal acts on, or a space at an end."""
     MISSING_PACKAGE = "missing_package"
     """An optional Python package that the call needs is not installed."""
 

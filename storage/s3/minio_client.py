@@ -26,9 +26,9 @@ from storage.errors import (
 )
 from storage.s3.config import S3Config
 
-_TIMEOUT: Final = urllib3.Timeout(connect=4, read=8)
+TIMEOUT: Final = urllib3.Timeout(connect=4, read=8)
 # A starting MinIO answers "Retry-After: 60", which urllib3 would sleep through.
-_RETRIES: Final = urllib3.Retry(
+RETRIES: Final = urllib3.Retry(
     total=1, backoff_factor=0.2, status_forcelist=[500, 502, 503, 504], respect_retry_after_header=False
 )
 _NO_BUCKET: Final = frozenset({"NoSuchBucket", "ResourceNotFound"})
@@ -40,7 +40,7 @@ DENIED_CODES: Final = frozenset(
 def minio_client(config: S3Config) -> Minio:
     """A client that answers within 20 seconds, or says that the store does not."""
     endpoint = urlsplit(config.endpoint or "https://s3.amazonaws.com")
-    pool = urllib3.PoolManager(timeout=_TIMEOUT, retries=_RETRIES)
+    pool = urllib3.PoolManager(timeout=TIMEOUT, retries=RETRIES)
     try:
         return Minio(
             endpoint.netloc,

@@ -30,6 +30,7 @@ from tests.damage import (
 )
 from tests.faults import FaultyStore
 from tests.fuzz.sealing import json_object
+from tests.suite.tiers import in_shard
 from txn_engine import Engine, TopicPartition, connect
 from txn_engine.errors import CorruptObjectError, StoreAccessError, TxnEngineError
 from txn_engine.maintain import MaintenancePolicy
@@ -38,7 +39,16 @@ from txn_engine.protocol.transaction_rows import TransactionPartition
 from txn_engine.testing import write_transaction_state
 from txn_engine.unreadable import Unreadable
 
-IDS = list(KINDS)
+ONE_OF_EACH_PLACE = (
+    "topic object, garbage",
+    "last entry, garbage",
+    "coordinator's last entry, garbage",
+    "groups' entry, garbage",
+    "a file for the folder of the snapshots",
+    "all stray keys at once",
+)
+"""`make test` does one kind of damage to each place that a surface tells apart. `verify` meets every kind there."""
+EACH = [pytest.param(kind, id=name) for name, kind in KINDS.items()]
 HOUR_MS = 3_600_000
 
 
@@ -49,7 +59,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.fixture(params=KINDS.values(), ids=IDS)
+@pytest.fixture(params=in_shard("damage", EACH, keep=ONE_OF_EACH_PLACE))
 def hurt(request: pytest.FixtureRequest, sound: Path, tmp_path: Path) -> tuple[Path, Damage]:
     """A copy of the sound ledger with one kind of damage."""
     root, kind = tmp_path / "ledger", request.param
@@ -254,6 +264,7 @@ def test_others_write_and_read(engine: Engine, named: frozenset[str]) -> None:
         assert damage.accounts(engine, "payments", 1) == [*range(7)]
 
 
+@pytest.mark.parametrize("hurt", EACH, indirect=True)
 def test_verify_names_it_and_nothing_else(engine: Engine, hurt: tuple[Path, Damage]) -> None:
     """A finding for damage, an error or a warning; and the audit reads on through all else."""
     report = engine.admin.verify()
@@ -265,9 +276,17 @@ def test_verify_names_it_and_nothing_else(engine: Engine, hurt: tuple[Path, Dama
         assert str(finding).isprintable()
 
 
-def test_every_stray_key_is_passed_over_and_named(sound: Path, tmp_path: Path) -> None:
-    """Each by itself: the engine sees what it saw without it, and `verify` calls nothing of ours damaged."""
-    for key in damage.STRAY_KEYS:
+@pytest.mark.parametrize(
+    "keys",
+    in_shard(
+        "damage",
+        [pytest.param(damage.STRAY_KEYS[::6], id="some"), pytest.param(damage.STRAY_KEYS, id="all")],
+        keep=1,
+    ),
+)
+def test_every_stray_key_is_passed_over_and_named(sound: Path, tmp_path: Path, keys: tuple[str, ...]) -> None:
+    """Each key by itself: the engine sees what it saw without the key, and `verify` finds no damage."""
+    for key in keys:
         root = tmp_path / "ledger"
         shutil.copytree(sound, root)
         damage.put(root, key)
@@ -304,7 +323,7 @@ def test_a_name_with_a_control_character_in_a_bucket(minio_bucket: S3Bucket) -> 
         ]
 
 
-@pytest.mark.parametrize("levels", [1_200, 2_100])
+@pytest.mark.parametrize("levels", in_shard("damage", [2_100, 1_200], keep=1))
 def test_folders_of_any_depth_stop_nothing(sound: Path, tmp_path: Path, levels: int) -> None:
     """Deeper than calls may be nested, and deeper than the system can open: foreign to all, and named once."""
     root = tmp_path / "ledger"

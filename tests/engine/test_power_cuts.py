@@ -20,6 +20,7 @@ from tests.storage.power import (
     survey,
     write_tree,
 )
+from tests.suite.tiers import in_shard
 from txn_engine import Engine
 from txn_engine.maintain import MaintenancePolicy
 from txn_engine.testing import ManualClock
@@ -99,10 +100,10 @@ def after_the_cut(store: ObjectStore, said: set[object], *, hours: int = 1) -> N
         assert report.ok, [str(finding) for finding in report.findings]
 
 
+SOME = 12
+"""`make test` starts every twelfth disk up again. The shard starts all of them, and after maintenance every second."""
 MAINTENANCE_EVERY = int(os.environ.get("POWER_CUTS_EVERY", "2"))
-"""Of the disks that a cut during maintenance leaves each so-many-th is started up again, all of them with
-POWER_CUTS_EVERY=1; of those that other cuts leave every one is.
-"""
+"""How many of the disks that a cut during maintenance leaves come to one that the shard starts up."""
 DISKS_RECOVERED = 8
 
 MINUTE_MS = 60_000
@@ -155,7 +156,13 @@ def upkeep_after_the_cut(root: Path) -> None:
             maintain(engine)
 
 
-def test_the_power_goes_during_maintenance(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "every",
+    in_shard("kills", [pytest.param(SOME, id="some"), pytest.param(MAINTENANCE_EVERY, id="most")], keep=1),
+)
+def test_the_power_goes_during_maintenance(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], every: int
+) -> None:
     """Compaction, trims, seals and clean-up cut off anywhere: no record is lost, shown twice or shown elsewhere, a file
     that a cut brings back hurts nobody, and the next run of the jobs goes on.
     """
@@ -167,14 +174,17 @@ def test_the_power_goes_during_maintenance(tmp_path: Path, capsys: pytest.Captur
             if Said("loaded") in promises.said:
                 upkeep_after_the_cut(write_tree(tree, folder / "cut"))
 
-        result = survey(recorder.tape, inspect, objects_only=True, every=MAINTENANCE_EVERY)
+        result = survey(recorder.tape, inspect, objects_only=True, every=every)
     assert result.broken == []
     assert result.cuts > 300
     with capsys.disabled():
         print(f" [power cuts survived: {result.cuts}, {result.disks} of them other disks]", end="")
 
 
-def test_the_power_goes_at_any_moment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "every", in_shard("kills", [pytest.param(SOME, id="some"), pytest.param(1, id="all")], keep=1)
+)
+def test_the_power_goes_at_any_moment(tmp_path: Path, capsys: pytest.CaptureFixture[str], every: int) -> None:
     """Every disk that any cut may leave: an acknowledged commit is there whole, one under way is there whole or not at
     all, the aborted one never; the jobs, run again, do what was left and nothing twice; the auditor finds nothing.
     """
@@ -186,15 +196,23 @@ def test_the_power_goes_at_any_moment(tmp_path: Path, capsys: pytest.CaptureFixt
             if "store" in tree:
                 after_the_cut(LocalStore(write_tree(tree, folder / "cut")), set(promises.said))
 
-        result = survey(recorder.tape, inspect, objects_only=True)
+        result = survey(recorder.tape, inspect, objects_only=True, every=every)
     assert result.broken == []
     assert result.cuts > 1_000
     with capsys.disabled():
         print(f" [power cuts survived: {result.cuts}, {result.disks} of them other disks]", end="")
 
 
+@pytest.mark.parametrize(
+    ("recovered", "every"),
+    in_shard(
+        "kills",
+        [pytest.param(2, 4 * SOME, id="some"), pytest.param(DISKS_RECOVERED, 1, id="all")],
+        keep=1,
+    ),
+)
 def test_the_power_goes_again_while_the_machine_comes_up(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], recovered: int, every: int
 ) -> None:
     """The same of a machine that is just coming up from a cut: its sweeps and jobs, cut off anywhere, are done by the
     next start; nothing that either life was told is lost.
@@ -208,7 +226,7 @@ def test_the_power_goes_again_while_the_machine_comes_up(
         objects_only=True,
     )
     started = [disk for disk in disks if "store" in disk[0]]
-    chosen = started[len(started) // 8 :: len(started) // DISKS_RECOVERED]
+    chosen = started[len(started) // 8 :: len(started) // recovered]
     cuts = looked_into = 0
     with disks_in_memory() as folder:
         for tree, said in chosen:
@@ -220,10 +238,10 @@ def test_the_power_goes_again_while_the_machine_comes_up(
             def inspect(again: Tree, _: Promises, said: set[object] = said) -> None:
                 after_the_cut(LocalStore(write_tree(again, folder / "second")), said, hours=2)
 
-            result = survey(second.tape, inspect, objects_only=True, start=tree)
+            result = survey(second.tape, inspect, objects_only=True, start=tree, every=every)
             assert result.broken == []
             cuts, looked_into = cuts + result.cuts, looked_into + result.disks
-    assert cuts > 1_000
-    assert looked_into > 50
+    assert cuts > 1_000 * recovered // DISKS_RECOVERED
+    assert looked_into > 50 * recovered // (DISKS_RECOVERED * every)
     with capsys.disabled():
         print(f" [second power cuts survived: {cuts}]", end="")

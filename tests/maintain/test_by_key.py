@@ -27,6 +27,7 @@ from tests.maintain.tables import (
     table_of,
 )
 from tests.maintain.test_deaths import FAULTS, attempt, faulty
+from tests.suite.tiers import in_shard
 from txn_engine import Engine
 from txn_engine.maintain import MaintenancePolicy
 from txn_engine.maintain.by_key import KeyCompactor
@@ -43,7 +44,7 @@ KEYS = "abcdef"
 # --- against a dictionary ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", in_shard("kills", range(4), keep=1))
 def test_a_table_built_from_it_is_the_same(seed: int) -> None:
     """Whatever is written, aborted, left open and compacted in whatever order, a reader from the start builds the table
     that all records ever committed make, of records that are as they were written.
@@ -303,9 +304,9 @@ def _writes(made: ObjectStore, now_ms: int, policy: MaintenancePolicy = POLICY) 
     return [at for at, (operation, _, _) in enumerate(counted.calls) if operation.startswith("put")]
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", in_shard("kills", FAULTS, keep=["dies after"]))
 def test_every_write(fault: str) -> None:
-    """Whichever write is the last, or fails once before or after it took effect."""
+    """Any write is the last, or fails once before or after it took effect."""
     made, clock = dirty()
     writes = _writes(made, clock())
     assert len(writes) >= 6
@@ -335,7 +336,7 @@ def _take_tombstones(engine: Engine) -> object:
     return engine.maintenance.compact(TABLE, policy=FILE_BY_FILE)
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", in_shard("kills", FAULTS, keep=["taken_after"]))
 def test_every_write_of_a_pass_over_tombstones(fault: str) -> None:
     """Nothing new is written afterwards: the next run finishes all the same, and says of the log only what is so."""
     made, clock = tombstones()
@@ -420,13 +421,24 @@ def test_one_clock_that_was_ahead_stops_nothing_unless_the_topic_has_a_lag() -> 
             assert doubled(found) == left
 
 
-@pytest.mark.parametrize("other_policy", [POLICY, ALWAYS], ids=["the same", "another"])
-def test_another_run_at_any_moment(other_policy: MaintenancePolicy) -> None:
-    """Another compactor does all its work between any two writes of this one: of the two no rewrite is lost on what the
-    other has replaced, and none says clean what is not.
+@pytest.mark.parametrize(
+    ("other_policy", "step"),
+    in_shard(
+        "kills",
+        [
+            pytest.param(POLICY, 3, id="some"),
+            pytest.param(POLICY, 1, id="the same"),
+            pytest.param(ALWAYS, 1, id="another"),
+        ],
+        keep=1,
+    ),
+)
+def test_another_run_at_any_moment(other_policy: MaintenancePolicy, step: int) -> None:
+    """Another compactor does all its work between any two writes of this one. No rewrite replaces what the other has
+    replaced, and neither calls a range clean that is not. `make test` tries every third write, the shard tries all.
     """
     made, clock = dirty()
-    for at in _writes(made, clock()):
+    for at in _writes(made, clock())[::step]:
         store, now = copy_of(made), ManualClock(clock())
         happened: list[int] = []
 
@@ -450,11 +462,12 @@ def test_another_run_at_any_moment(other_policy: MaintenancePolicy) -> None:
 # --- many files ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("files", in_shard("kills", [150, 1_000], keep=1))
 @pytest.mark.parametrize("by_key", [False, True], ids=["merged", "by key"])
-def test_many_small_files(by_key: bool) -> None:
-    """1,000 files read before, while they are compacted, and after: the same records, or by key the same table."""
-    report: Report = measure(f"memory://many-files-{by_key}", files=1_000, keys=100, by_key=by_key)
-    assert report.files_before == 1_000
+def test_many_small_files(by_key: bool, files: int) -> None:
+    """Many files read before, while they are compacted, and after: the same records, or by key the same table."""
+    report: Report = measure(f"memory://{files}-files-{by_key}", files=files, keys=100, by_key=by_key)
+    assert report.files_before == files
     assert report.files_after == 1
     assert report.same_during
     assert report.same_after

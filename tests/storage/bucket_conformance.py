@@ -1,4 +1,4 @@
-"""What every store in a bucket must do besides: subclass beside the raw access, and say what a neighbour is."""
+"""What every store in a bucket must do as well: a subclass gives the raw access and a neighbour."""
 
 from __future__ import annotations
 
@@ -19,18 +19,15 @@ from minio import Minio
 
 from storage import BucketStore, ObjectNotFoundError, ObjectStore, OversizedObjectError, settle_put_if_absent
 from tests.faults import keys_of
-from tests.storage.conformance import StoreConformance, run_race_in_processes
+from tests.storage.conformance import StoreConformance, StoreCore, run_race_in_processes
 
 
-class BucketConformance(StoreConformance):
+class BucketCore(StoreCore):
     """The fixture `store` is at the prefix `pre/fix` of an empty bucket."""
 
     def neighbour(self, prefix: str) -> ObjectStore:
         """A store at another prefix of the same bucket."""
         raise NotImplementedError
-
-    def run_race(self, store: ObjectStore) -> list[tuple[list[int], list[bytes]]]:
-        return run_race_in_processes(store)
 
     def test_a_prefix_is_a_wall(self, store: ObjectStore) -> None:
         """Two prefixes of one bucket are two stores, and a prefix that only begins alike is a third."""
@@ -58,6 +55,13 @@ class BucketConformance(StoreConformance):
         found = list(store.inspected())
         assert [each.name for each in found[:2]] == ["reachable", "bucket"]
         assert {each.status for each in found} <= {"ok", "warning"}
+
+
+class BucketConformance(BucketCore, StoreConformance):
+    """All that a store in a bucket must do."""
+
+    def run_race(self, store: ObjectStore) -> list[tuple[list[int], list[bytes]]]:
+        return run_race_in_processes(store)
 
     def test_a_large_object_is_not_held_in_memory(
         self, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
@@ -143,8 +147,8 @@ def in_forked_child(work: Callable[[], bytes], timeout_s: float = 30.0) -> bytes
         os.close(reader)
 
 
-class ConformanceByMinio(BucketConformance):
-    """Where minio-py reaches the objects beside the store. The fixture `store` sets both attributes.
+class CoreByMinio(BucketCore):
+    """minio-py reaches the objects next to the store. The fixture `store` sets both attributes.
 
     place: the bucket; raw: a client of minio-py.
     """
@@ -166,3 +170,7 @@ class ConformanceByMinio(BucketConformance):
     def raw_exists(self, _store: ObjectStore, key: str) -> bool:
         found = self.raw.list_objects(self.place.name, prefix=f"pre/fix/{key}")
         return any(each.object_name == f"pre/fix/{key}" for each in found)
+
+
+class ConformanceByMinio(CoreByMinio, BucketConformance):
+    """All that a store in a bucket must do, with minio-py next to it."""

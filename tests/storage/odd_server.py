@@ -11,8 +11,6 @@ import pytest
 
 from storage import ObjectStore, StorageError
 
-UNREACHABLE_S_MAX = 20.0
-
 
 class OddServer:
     """Answers every request by a script of (status, body), the last one for ever, and counts the requests."""

@@ -28,6 +28,7 @@ from txn_engine.protocol.transaction_rows import (
     TransactionState,
 )
 from txn_engine.protocol.transactions import Decision
+from txn_engine.reasons import Reason
 from txn_engine.types import MarkerMode, ProducerIdAndEpoch, SweepReport, TopicPartition
 from txn_engine.unreadable import Listing, one_place
 
@@ -435,4 +436,5 @@ def _check_new_id(transactional_id: str) -> None:
             f"transactional id {transactional_id!r}",
             expected=NEW_NAME,
             action="choose another id",
+            reason=Reason.UNPRINTABLE_NAME,
         )

@@ -30,6 +30,7 @@ from txn_engine.protocol.offset_commits import (
 from txn_engine.protocol.partition import PartitionState
 from txn_engine.protocol.proposals import Appended, OffsetCommitProposal, Refused
 from txn_engine.protocol.transaction_rows import TransactionPartition
+from txn_engine.reasons import Reason
 from txn_engine.types import (
     ConsumerGroupMetadata,
     FetchedRow,
@@ -233,7 +234,10 @@ class GroupCoordinator:
             stored.commit.key.group_id != group_id for stored in self.offsets(group_id).live()
         ):
             raise InvalidGroupIdError(
-                f"group id {group_id!r:.60}", expected=NEW_NAME, action="choose another id"
+                f"group id {group_id!r:.60}",
+                expected=NEW_NAME,
+                action="choose another id",
+                reason=Reason.UNPRINTABLE_NAME,
             )
 
     def offsets(self, group_id: str) -> GroupOffsets:

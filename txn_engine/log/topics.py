@@ -53,6 +53,7 @@ from txn_engine.log.topic_changes import TopicChange, change_key, decoded_change
 from txn_engine.names import NEW_NAME, is_new_name, is_storable
 from txn_engine.protocol.cleaning import DELETE_RETENTION_MS
 from txn_engine.protocol.log_time import bounded_time
+from txn_engine.reasons import Reason
 from txn_engine.schemas.changes import Change
 from txn_engine.schemas.evolving import ANOTHER_TOPIC, Rules, evolved
 from txn_engine.schemas.layout import Layout, Schemas, original
@@ -775,6 +776,7 @@ def _refuse_unreadable(name: str, schema: pa.Schema) -> None:
             f"column {unreadable[0]!r}",
             actor=f"topic {name!r}",
             expected=NEW_NAME,
+            reason=Reason.UNPRINTABLE_NAME,
         )
 
 

@@ -34,6 +34,7 @@ from txn_engine.producer.runs import ForgottenRuns, committed_before
 from txn_engine.producer.sender import Records, Sender
 from txn_engine.producer.states import UNDECIDED, Call, ProducerState
 from txn_engine.protocol.transaction_rows import TransactionRow
+from txn_engine.reasons import Reason
 from txn_engine.types import (
     ConsumerGroupMetadata,
     MarkerMode,
@@ -194,7 +195,10 @@ class Producer:
                 raise InvalidRequestError("an empty run id", actor=self._actor(), expected="a name, or None")
             if run_id is not None and not is_new_name(run_id):
                 raise InvalidRequestError(
-                    f"run id {run_id!r}", actor=self._actor(), expected=f"UTF-8, {NEW_NAME}"
+                    f"run id {run_id!r}",
+                    actor=self._actor(),
+                    expected=f"UTF-8, {NEW_NAME}",
+                    reason=Reason.UNPRINTABLE_NAME,
                 )
             self._cell.move(events.begun, run_id)
 

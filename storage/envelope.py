@@ -366,7 +366,12 @@ def _stored(view: memoryview, key: str) -> tuple[int, str]:
     position = _position(view, _mark_of(view, key))
     stored = bytes(view[position : position + CHECKSUM_CHARS]) if position >= 0 else b""
     if _DIGITS.fullmatch(stored) is None:
-        _damaged(key, f"{len(view)} bytes without a checksum", "a checksum in the object's metadata")
+        _damaged(
+            key,
+            f"{len(view)} bytes without a checksum",
+            "a checksum in the object's metadata",
+            StoreReason.NO_CHECKSUM,
+        )
     return position, stored.decode()
 
 
@@ -377,7 +382,7 @@ def verify_checksum(data: ObjectBytes, key: str) -> str:
 
 def _mark_of(view: memoryview, key: str) -> bytes:
     if len(view) == 0:
-        _damaged(key, "an empty object", "a self-checking Parquet or JSON object")
+        _damaged(key, "an empty object", "a self-checking Parquet or JSON object", StoreReason.EMPTY_OBJECT)
     if view[0] == ord("{"):
         return _JSON_MARK
     if len(view) < 3 * len(_MAGIC) or bytes(view[:4]) != _MAGIC or bytes(view[-4:]) != _MAGIC:
@@ -433,7 +438,7 @@ def _own_metadata(footer: Mapping[bytes, bytes] | None) -> dict[str, str]:
 
 def _expect(key: str, name: str, seen: object, expected: str) -> None:
     if seen != expected:
-        _damaged(key, f"{name} {seen!r}", f"{name} {expected!r}")
+        _damaged(key, f"{name} {seen!r}", f"{name} {expected!r}", StoreReason.OTHER_KIND)
 
 
 def _expect_format(key: str, found: object) -> None:

@@ -26,6 +26,7 @@ from storage.errors import (
 )
 from storage.keys import TEMPORARY_FOLDER, validate_key, validate_prefix
 from storage.ranges import check_size, short_range, validate_range
+from storage.reasons import StoreReason
 from storage.store import ObjectInfo
 from storage.temporary import Swept, sweep_strangers, sweep_temporary, temporary_name
 
@@ -616,6 +617,7 @@ class LocalStore:
             place=self.uri(key),
             expected="a plain file, or a plain folder",
             action="find out who put it there, and put back the file or folder that belongs there",
+            reason=StoreReason.NOT_A_FILE,
         )
 
     def _path(self, key: str) -> str:

@@ -48,6 +48,7 @@ from txn_engine.protocol.producers import ProducerEntry
 from txn_engine.protocol.proposals import MarkerProposal
 from txn_engine.protocol.transaction_rows import StoredRow, TransactionPartition, TransactionState
 from txn_engine.protocol.transactions import start_of
+from txn_engine.reasons import Reason
 from txn_engine.schemas.changes import Change
 from txn_engine.schemas.effects import TopicAlteration, effects
 from txn_engine.tables import check_publishable, check_schema, published_formats, refusal
@@ -407,7 +408,9 @@ class Admin:
         """
         if partition is not None and topic is None:
             raise InvalidRequestError(
-                "a partition without a topic", expected="both, or a topic alone, or neither"
+                "a partition without a topic",
+                expected="both, or a topic alone, or neither",
+                reason=Reason.PARTITION_WITHOUT_TOPIC,
             )
         states, damaged = self._look(*self._targets(topic, partition, [CONSUMER_OFFSETS_TOPIC]))
         now_ms = self._clock()
@@ -457,6 +460,7 @@ class Admin:
             raise InvalidTxnStateError(
                 f"the transaction of producer {entry.producer_id} on {topic}-{partition} has a coordinator",
                 action="let it end, or fence its transactional id, or run `coordinator sweep` once it timed out",
+                reason=Reason.HAS_COORDINATOR,
             )
         if not owners.knows(entry.producer_id):
             raise CorruptObjectError(
@@ -584,7 +588,9 @@ class Admin:
             raise InvalidRequestError(f"retention_ms={retention_ms}", expected="0 or more")
         if topic is None and partition is not None:
             raise InvalidRequestError(
-                "a partition without a topic", expected="both, or a topic alone, or neither"
+                "a partition without a topic",
+                expected="both, or a topic alone, or neither",
+                reason=Reason.PARTITION_WITHOUT_TOPIC,
             )
         return self._groups.expire(retention_ms, topic=topic, partition=partition, dry_run=dry_run)
 
@@ -641,7 +647,9 @@ class Admin:
         """
         if partition is not None and topic is None:
             raise InvalidRequestError(
-                "a partition without a topic", expected="both, or a topic alone, or neither"
+                "a partition without a topic",
+                expected="both, or a topic alone, or neither",
+                reason=Reason.PARTITION_WITHOUT_TOPIC,
             )
         internal = [TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC]
         targets, unreadable = self._targets(topic, partition, internal)

@@ -19,6 +19,7 @@ from txn_engine.protocol.batches import NO_FILE
 from txn_engine.protocol.log_time import EARLIEST_MS
 from txn_engine.protocol.partition import PartitionState
 from txn_engine.protocol.proposals import DataProposal, Duplicate, MarkerProposal, Refused, Verdict
+from txn_engine.reasons import Reason
 from txn_engine.scan import check_isolation
 from txn_engine.types import AbortedTransaction, AppendResult, IsolationLevel, ProducerState
 
@@ -75,6 +76,7 @@ class PartitionLog:
                 place=f"{self.topic}-{self.partition}",
                 expected="the topic that the transaction lists",
                 action="abort; then ask the engine for the partition again",
+                reason=Reason.TOPIC_MADE_AGAIN,
             )
         asked = self._logs.ask_whether_current(topic.name, topic.incarnation)
         records = conform(table, topic.schemas, topic=topic.name)

@@ -30,6 +30,7 @@ from txn_engine.log.reading import (
 )
 from txn_engine.log.topics import Topic, TopicRegistry
 from txn_engine.protocol.partition import PartitionState
+from txn_engine.reasons import Reason
 from txn_engine.schemas.widening import is_widening
 from txn_engine.types import IsolationLevel, ScanFile, TopicPartition
 
@@ -333,6 +334,7 @@ def _found(cut: Cut, topic: Topic) -> CutTopic:
     raise InvalidRequestError(
         f"topic {topic.name!r} {'was deleted and made again since' if is_older else 'is not in'} cut {cut.number}",
         expected="a topic that was there when the cut was made",
+        reason=Reason.TOPIC_MADE_AGAIN if is_older else Reason.TOPIC_NOT_IN_CUT,
     )
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from decimal import Decimal
+from enum import StrEnum
 from itertools import count
 
 import pyarrow as pa
 import pytest
 
-import txn_engine
+from storage import open_store
 from txn_engine import Engine, errors
+from txn_engine.clock import Waiting, monotonic_ms
 from txn_engine.producer import Producer
 from txn_engine.testing import ManualClock
 
@@ -29,11 +31,38 @@ def url() -> str:
     return f"memory://engine-test-{next(_STORES)}"
 
 
+class Later:
+    """The clock that an engine measures its waiting by. A test moves it on where an engine may look again later."""
+
+    def __init__(self) -> None:
+        self._ahead_ms = 0
+        self.waiting = Waiting(lambda: monotonic_ms() + self._ahead_ms)
+
+    def advance(self, ms: int) -> None:
+        """So much more time has passed for the engines that have this clock."""
+        self._ahead_ms += ms
+
+
 @pytest.fixture
-def engine(url: str, clock: ManualClock) -> Iterator[Engine]:
-    with txn_engine.connect(url, clock=clock) as connected:
+def later() -> Later:
+    return Later()
+
+
+@pytest.fixture
+def engine(url: str, clock: ManualClock, later: Later) -> Iterator[Engine]:
+    with Engine(open_store(url, create=True), clock=clock, waiting=later.waiting) as connected:
         connected.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account_id")
         yield connected
+
+
+def refused(kind: type[errors.TxnEngineError], reason: StrEnum) -> pytest.RaisesExc[errors.TxnEngineError]:
+    """The block raises an error of this class for this reason."""
+    return pytest.raises(kind, check=lambda error: error.reason is reason)
+
+
+def damaged_at(place: str) -> pytest.RaisesExc[errors.CorruptObjectError]:
+    """The block finds damage in an object whose key, or whose folder, has this text."""
+    return pytest.raises(errors.CorruptObjectError, check=lambda error: place in str(error.place))
 
 
 def payments(*accounts: int, amount: str = "1.00") -> pa.Table:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.engine.conftest import accounts_in, payments
+from tests.engine.conftest import accounts_in, payments, refused
 from txn_engine import Engine, TopicPartition
 from txn_engine.errors import (
     InvalidRegularExpressionError,
@@ -14,6 +14,7 @@ from txn_engine.errors import (
     TransactionCoordinatorFencedError,
 )
 from txn_engine.protocol.transaction_rows import TransactionState
+from txn_engine.reasons import Reason
 from txn_engine.testing import ManualClock, write_transaction_state
 
 P0 = TopicPartition("payments", 0)
@@ -52,7 +53,7 @@ def test_listing_by_state_and_producer(listed: Engine) -> None:
     assert names(listed, None, [101, 104, 999]) == ["CompleteCommit", "Ongoing"]
     assert names(listed, ["Empty"], [101]) == []
     assert names(listed, ["Dead"]) == names(listed, ["PrepareEpochFence"]) == []
-    with pytest.raises(InvalidRequestError, match="PrepareEpochFence"):
+    with pytest.raises(InvalidRequestError):
         names(listed, ["ongoing"])
 
 
@@ -164,7 +165,7 @@ def test_what_has_an_owner_is_not_the_operators(engine: Engine, clock: ManualClo
     write_transaction_state(engine, "owner", state=state, producer_id=900, producer_epoch=1, partitions=[P0])
     clock.advance(LIMIT_MS + 1)
     assert hanging(engine) == []
-    with pytest.raises(InvalidTxnStateError, match="has a coordinator"):
+    with refused(InvalidTxnStateError, Reason.HAS_COORDINATOR):
         engine.admin.abort_transaction("payments", 0, 0)
     write_transaction_state(
         engine, "owner", state=state, producer_id=900, producer_epoch=1,

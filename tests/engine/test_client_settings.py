@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from storage import MemoryStore, StoreUnreachableError
-from tests.engine.conftest import SCHEMA, accounts_in, payments
+from tests.engine.conftest import SCHEMA, accounts_in, payments, refused
 from tests.faults import Fault, FaultyStore, Operation, no_pause
 from txn_engine import Engine
 from txn_engine.clock import Waiting
@@ -44,6 +44,7 @@ from txn_engine.errors import (
 from txn_engine.producer import Producer
 from txn_engine.producer.states import ProducerState
 from txn_engine.protocol.log_time import LATEST_MS
+from txn_engine.reasons import Reason
 from txn_engine.testing import ManualClock
 from txn_engine.types import TopicPartition
 
@@ -145,7 +146,7 @@ def test_what_is_refused(engine: Engine, make: str, config: Any, said: str) -> N
 
 
 def test_twice_is_refused(engine: Engine) -> None:
-    with pytest.raises(InvalidConfigError, match=r"linger\.ms twice"):
+    with pytest.raises(InvalidConfigError):
         engine.producer({"linger.ms": 1}, linger_ms=1)
 
 
@@ -155,9 +156,9 @@ def test_what_kafkas_own_errors_refuse(engine: Engine) -> None:
         engine.consumer(isolation_level="serializable")  # type: ignore[arg-type]
     with pytest.raises(InvalidRequestError):
         engine.producer(transactional_id="")
-    with pytest.raises(InvalidRequestError, match="transactional id 5; expected a text"):
+    with pytest.raises(InvalidRequestError):
         engine.producer({"transactional.id": 5}).init_transactions()
-    with pytest.raises(InvalidGroupIdError, match="group id 5"):
+    with pytest.raises(InvalidGroupIdError):
         engine.consumer({"group.id": 5})
 
 
@@ -193,16 +194,24 @@ def test_the_tables_agree(table: dict[str, Setting], kind: Any, keywords: Any) -
 # --- batches ----------------------------------------------------------------------------------------------
 
 
-def test_linger_puts_calls_into_one_file(engine: Engine) -> None:
-    """Their records are one batch, each where its future says, with its own timestamp; without it each call is one."""
+@pytest.fixture
+def timeless(engine: Engine, clock: ManualClock) -> Iterator[Engine]:
+    """An engine on the same store for which no time passes: lingering never ends by itself."""
+    with Engine(engine.store, clock=clock, waiting=Waiting(lambda: 0)) as other:
+        yield other
+
+
+def test_linger_puts_calls_into_one_file(timeless: Engine) -> None:
+    """Their records are one batch, each where its future says, with its own timestamp. Without linger each call is a
+    batch.
+    """
+    engine = timeless
     with begun(engine, {"linger.ms": 60_000}) as producer:
-        began = time.monotonic()
         futures = [
             producer.produce("payments", payments(n, n), partition=0, timestamp_ms=1_000 + n)
             for n in range(20)
         ]
-        producer.commit_transaction()  # nobody waits for what lingers
-        assert time.monotonic() - began < 20
+        producer.commit_transaction()  # nobody waits for what lingers, else this call would never return
     assert files_of(engine) == [40]
     places = [future.result() for future in futures]
     assert [(place.base_offset, place.last_offset) for (place,) in places] == [
@@ -307,14 +316,14 @@ def test_a_record_that_is_too_large_is_refused(engine: Engine, limit: str) -> No
         engine.admin.alter_configs({"max.message.bytes": 100}, topic="payments")
     producer = begun(engine, max_request_size=1 << 30 if limit == "topic" else 100)
     sent = producer.produce("payments", payments(1), partition=0)
-    with pytest.raises(RecordTooLargeError, match="at most 100"):
+    with pytest.raises(RecordTooLargeError):
         sent.result(timeout=20)
     with pytest.raises(TransactionAbortableError):
         producer.commit_transaction()
     producer.abort_transaction()
     assert accounts_in(engine) == []
     if limit == "topic":
-        with pytest.raises(RecordTooLargeError, match="at most 100"):
+        with pytest.raises(RecordTooLargeError):
             engine.partition("payments", 0).append(payments(1))
         assert not list(engine.store.list("topics/payments/0/0/data"))
 
@@ -335,11 +344,11 @@ def test_records_with_times_of_their_own(engine: Engine) -> None:
             pa.array(times, pa.int32()),
             pa.array([None] * 300, pa.int64()),
         ):
-            with pytest.raises(InvalidRequestError, match="for each record of a table an int64"):
+            with refused(InvalidRequestError, Reason.BAD_TIMESTAMP):
                 producer.produce("stamped", table, timestamp_ms=wrong)
-        with pytest.raises(InvalidRequestError, match="for each record of a table an int64"):
+        with refused(InvalidRequestError, Reason.BAD_TIMESTAMP):
             producer.produce("stamped", table.to_reader(), timestamp_ms=pa.array(times, pa.int64()))
-        with pytest.raises(InvalidRequestError, match="milliseconds since the epoch"):
+        with refused(InvalidRequestError, Reason.BAD_TIMESTAMP):
             producer.produce("stamped", table, timestamp_ms=pa.array([-1] * 300, pa.int64()))
     found = engine.scan("stamped").to_table(["id", "_timestamp"]).sort_by("id")
     assert found.column("_timestamp").cast(pa.int64()).to_pylist() == times
@@ -358,14 +367,14 @@ def test_a_time_that_no_record_may_have(engine: Engine, wrong: Any) -> None:
     column = pa.array([1, wrong], pa.int64()) if is_long else wrong
     with engine.producer() as producer:
         for each in (wrong, column):
-            with pytest.raises(InvalidRequestError, match=r"timestamp .*; expected milliseconds"):
+            with refused(InvalidRequestError, Reason.BAD_TIMESTAMP):
                 producer.produce("payments", payments(1, 2), partition=0, timestamp_ms=each)
-        with pytest.raises(InvalidRequestError, match="records as list"):
+        with pytest.raises(InvalidRequestError):
             producer.produce("payments", [1], partition=0, timestamp_ms=pa.array([5], pa.int64()))  # type: ignore[arg-type]
         sent = producer.produce("payments", payments(1), partition=0, timestamp_ms=LATEST_MS).result()
     assert [each.timestamp_ms for each in sent] == [LATEST_MS]
     if wrong != -1:
-        with pytest.raises(InvalidRequestError, match=r"append to payments-0: timestamp .*; expected"):
+        with refused(InvalidRequestError, Reason.BAD_TIMESTAMP):
             engine.partition("payments", 0).append(payments(3), timestamp_ms=wrong)
     assert engine.scan("payments").to_table()["account_id"].to_pylist() == [1]
 
@@ -429,7 +438,7 @@ def test_buffer_memory_and_max_block(slow: tuple[SlowStore, Engine]) -> None:
     store.held = "/data/"
     with engine.producer(buffer_memory=payments(1).nbytes, max_block_ms=30) as producer:
         first = producer.produce("payments", payments(1), partition=0)
-        with pytest.raises(RequestTimedOutError, match=r"no room .* 30 ms"):
+        with refused(RequestTimedOutError, Reason.BUFFER_FULL):
             producer.produce("payments", payments(2), partition=0)
         store.let.set()
         first.result(timeout=20)
@@ -459,7 +468,7 @@ def test_delivery_timeout(clock: ManualClock) -> None:
         sent = producer.produce("payments", payments(1))
         hours.now_ms += 1_001
         store.let.set()
-        with pytest.raises(RequestTimedOutError, match=r"delivery\.timeout\.ms, 1000"):
+        with refused(RequestTimedOutError, Reason.DELIVERY_TIMEOUT):
             sent.result(timeout=20)
         assert producer.state is ProducerState.ABORTABLE_ERROR
         producer.abort_transaction()

@@ -9,7 +9,7 @@ import pytest
 
 import txn_engine
 from storage import MemoryStore, ObjectInfo, encode_json
-from tests.engine.conftest import SCHEMA, accounts_in, payments
+from tests.engine.conftest import SCHEMA, accounts_in, damaged_at, payments, refused
 from tests.faults import FaultyStore, no_pause
 from txn_engine import Engine, TopicPartition
 from txn_engine.errors import (
@@ -25,6 +25,7 @@ from txn_engine.maintain import MaintenancePolicy
 from txn_engine.maintain.policy import DAY_MS
 from txn_engine.producer import Producer
 from txn_engine.protocol.proposals import MarkerProposal
+from txn_engine.reasons import Reason
 from txn_engine.testing import ManualClock
 
 P0, P1 = TopicPartition("payments", 0), TopicPartition("payments", 1)
@@ -173,7 +174,7 @@ def test_partitions_and_topics_that_came_later_are_above_it(engine: Engine) -> N
     commit(engine, 2, partitions=(0, 2))
     engine.coordinator.write_pending_markers()
     assert accounts_at(engine, cut) == [1, 1]
-    with pytest.raises(InvalidRequestError, match="is not in cut 0"):
+    with refused(InvalidRequestError, Reason.TOPIC_NOT_IN_CUT):
         engine.scan("refunds", cut=cut)
     later = engine.cut()
     assert accounts_at(engine, later) == [1, 1, 2, 2]
@@ -303,7 +304,7 @@ def test_a_cut_behind_one_that_tells_nothing(engine: Engine, clock: ManualClock,
             return
         table = fresh.scan("payments", cut=cut, partitions=[0]).to_table(["account_id"])
         assert sorted(table.column("account_id").to_pylist()) == [1, 7]
-        with pytest.raises(CorruptObjectError, match=r"0/1/snapshots/0{19}2\.parquet"):
+        with damaged_at(f"0/1/snapshots/{2:020d}.parquet"):
             fresh.scan("payments", cut=cut)
 
 
@@ -404,7 +405,7 @@ def test_an_old_claim_is_given_up_and_its_maker_told(old: Engine, clock: ManualC
     old.maintenance.clean()
     assert not old._cuts.holds("payments", 0, 0).is_open
     late = Cut(number, old.config.store_id, 0, -1, True, (), old.cut().groups, ())
-    with pytest.raises(OutcomeUnknownError, match="was given up"):
+    with refused(OutcomeUnknownError, Reason.CLAIM_GIVEN_UP):
         old._cuts.settle(late)
     assert [cut.number for cut in old.cuts()] == [1]
 
@@ -413,15 +414,15 @@ def test_an_old_claim_is_given_up_and_its_maker_told(old: Engine, clock: ManualC
 
 
 def test_a_cut_that_is_not_there(engine: Engine) -> None:
-    with pytest.raises(InvalidRequestError, match="there is no cut 0"):
+    with refused(InvalidRequestError, Reason.CUT_NOT_FOUND):
         engine.scan("payments", cut=0)
     cut = engine.cut()
     engine.delete_cut(cut)
     for use in (lambda: engine.scan("payments", cut=cut), lambda: engine.delete_cut(0)):
-        with pytest.raises(InvalidRequestError, match="cut 0 was deleted"):
+        with refused(InvalidRequestError, Reason.CUT_DELETED):
             use()
     for number in (-1, True, "0"):
-        with pytest.raises(InvalidRequestError, match="the number of a cut"):
+        with pytest.raises(InvalidRequestError):
             engine.find_cut(number)  # type: ignore[arg-type]
 
 
@@ -430,7 +431,7 @@ def test_a_cut_of_another_store(engine: Engine, clock: ManualClock) -> None:
         another.admin.create_topic("payments", partitions=2, schema=SCHEMA)
         foreign = another.cut()
     engine.cut()
-    with pytest.raises(InvalidRequestError, match=f"cut 0 of store {foreign.store_id}"):
+    with refused(InvalidRequestError, Reason.CUT_OF_ANOTHER_STORE):
         engine.scan("payments", cut=foreign)
     engine.store.put(cut_key(1, Part.CLAIM), another.store.get(cut_key(0, Part.CLAIM)))
     engine.store.put(cut_key(1, Part.CUT), another.store.get(cut_key(0, Part.CUT)))
@@ -446,7 +447,7 @@ def test_a_topic_that_was_made_again(engine: Engine) -> None:
     with pytest.raises(UnknownTopicOrPartitionError):
         engine.scan("payments", cut=cut)
     engine.admin.create_topic("payments", partitions=2, schema=SCHEMA)
-    with pytest.raises(InvalidRequestError, match="was deleted and made again since cut 0"):
+    with refused(InvalidRequestError, Reason.TOPIC_MADE_AGAIN):
         engine.scan("payments", cut=cut)
     assert engine.cut_changes(cut, engine.cut()).gone == ("payments",)
 
@@ -461,14 +462,14 @@ def test_bounds_and_isolation_as_of_a_cut(engine: Engine) -> None:
     scan = engine.scan("payments", cut=cut, start={P0: 2}, partitions=[0])
     assert scan.to_table(["account_id"]).column("account_id").to_pylist() == [2]
     assert scan.offsets == {P0: cut.offsets[P0]}
-    with pytest.raises(InvalidRequestError, match="'read_committed'"):
+    with pytest.raises(InvalidRequestError):
         engine.scan("payments", cut=cut, isolation_level="read_uncommitted")
-    with pytest.raises(InvalidRequestError, match="a cut of no topic"):
+    with pytest.raises(InvalidRequestError):
         engine.cut([])
     with pytest.raises(UnknownTopicOrPartitionError):
         engine.cut(["nowhere"])
     for keep_ms in (0, 2**63, True):
-        with pytest.raises(InvalidRequestError, match="keep_ms"):
+        with pytest.raises(InvalidRequestError):
             engine.cut(keep_ms=keep_ms)
     assert [each.number for each in engine.cuts()] == [0]  # what failed has given its claim up
 
@@ -491,7 +492,7 @@ def test_a_damaged_cut_is_named_and_stops_clean_up(engine: Engine, damage: str) 
         assert named.place == f"cut {bad}"
         report = another.maintenance.clean()
         assert {type(failure.error) for failure in report.failures} <= {CorruptObjectError}
-        with pytest.raises(CorruptObjectError, match=r"cuts/0{19}[01]/cut\.json"):
+        with damaged_at(f"cuts/{bad:020d}/cut.json"):
             another._cuts.holds("payments", 0, 0)
         with pytest.raises(CorruptObjectError):
             another.find_cut(bad)
@@ -542,7 +543,7 @@ def test_changes_between_two(engine: Engine) -> None:
     )
     (position,) = changes.positions
     assert (position.group_id, position.partition, position.before, position.after) == ("sums", 0, -1, 2)
-    with pytest.raises(InvalidRequestError, match="the earlier one first"):
+    with pytest.raises(InvalidRequestError):
         engine.cut_changes(1, 0)
 
 
@@ -561,5 +562,5 @@ def test_a_consumer_goes_on_behind_a_cut(engine: Engine) -> None:
     table = consumer.poll()
     assert table is not None
     assert sorted(table.column("account_id").to_pylist()) == [2, 2, 3]
-    with pytest.raises(InvalidRequestError, match="there is no cut 9"):
+    with refused(InvalidRequestError, Reason.CUT_NOT_FOUND):
         consumer.seek_to_cut(9)

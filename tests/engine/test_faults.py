@@ -15,7 +15,13 @@ from tests.engine.conftest import SCHEMA, accounts_in, payments
 from tests.faults import Fault, FaultyStore, Operation, no_pause
 from tests.suite.tiers import in_shard
 from txn_engine import Engine, TopicPartition
-from txn_engine.errors import TxnEngineError
+from txn_engine.errors import (
+    OffsetsMovedError,
+    OutcomeUnknownError,
+    ProducerFencedError,
+    TransactionAbortableError,
+    TxnEngineError,
+)
 from txn_engine.testing import ManualClock, write_transaction_state
 
 INPUT = list(range(12))
@@ -178,7 +184,7 @@ def test_two_overlapping_runs_of_a_group() -> None:
                 producer.send_offsets_to_transaction(offsets, group)
                 producer.commit_transaction()
                 continue
-            with pytest.raises(TxnEngineError, match="OFFSETS_MOVED"):
+            with pytest.raises(OffsetsMovedError):
                 producer.send_offsets_to_transaction(offsets, group)
             producer.abort_transaction()
         assert accounts_in(first, "out") == INPUT
@@ -204,14 +210,14 @@ def test_a_commit_whose_answer_was_lost_is_answered_by_the_log() -> None:
             return "before" if deaf["on"] else None
 
         store.decide = decide
-        with pytest.raises(TxnEngineError, match="OUTCOME_UNKNOWN"):
+        with pytest.raises(OutcomeUnknownError):
             producer.commit_transaction()
         store.decide = None
         successor = other.producer(transactional_id="copy-job")
         successor.init_transactions()
         producer.commit_transaction()
         assert accounts_in(other, "out") == [1, 2]
-        with pytest.raises(TxnEngineError, match="PRODUCER_FENCED"):
+        with pytest.raises(ProducerFencedError):
             producer.begin_transaction()
 
 
@@ -232,6 +238,6 @@ def test_a_stalled_first_write_asks_the_coordinator_again() -> None:
             engine, "copy-job", state="Ongoing", producer_id=producer.producer_id,
             producer_epoch=producer.producer_epoch, partitions=[TopicPartition("out", 1)],
         )  # fmt: skip
-        with pytest.raises(TxnEngineError, match="TRANSACTION_ABORTABLE"):
+        with pytest.raises(TransactionAbortableError):
             producer.produce("out", payments(1), partition=0).result()
         assert engine.partition("out", 0).high_watermark == 0

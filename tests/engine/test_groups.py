@@ -6,7 +6,7 @@ import pytest
 
 import txn_engine
 from storage import StoreUnreachableError
-from tests.engine.conftest import SCHEMA, payments
+from tests.engine.conftest import SCHEMA, payments, refused
 from tests.faults import Fault, FaultyStore, Operation, no_pause, raising
 from txn_engine import Engine, OffsetAndMetadata, TopicPartition
 from txn_engine.consumer import Consumer
@@ -23,6 +23,7 @@ from txn_engine.errors import (
     UnstableOffsetCommitError,
 )
 from txn_engine.producer import Producer
+from txn_engine.reasons import Reason
 from txn_engine.testing import ManualClock
 from txn_engine.types import ConsumerGroupMetadata, ForgottenOffset
 
@@ -274,13 +275,13 @@ def test_a_position_is_not_committed_in_a_later_topic_of_the_name(engine: Engine
     if way == "transaction":
         producer.begin_transaction()
         producer.produce("payments", payments(99), partition=1).result()
-        with pytest.raises(UnknownTopicOrPartitionError, match="made again"):
+        with refused(UnknownTopicOrPartitionError, Reason.TOPIC_MADE_AGAIN):
             producer.send_offsets_to_transaction(consumer.positions(), consumer.group_metadata())
         with pytest.raises(TransactionAbortableError):
             producer.commit_transaction()
         producer.abort_transaction()
     else:
-        with pytest.raises(UnknownTopicOrPartitionError, match="made again"):
+        with refused(UnknownTopicOrPartitionError, Reason.TOPIC_MADE_AGAIN):
             consumer.commit({P0: 3} if way == "explicit" else None)
     batch = consumer.poll()
     assert batch is not None
@@ -389,7 +390,7 @@ def test_where_a_consumer_begins(engine: Engine) -> None:
         assert consumer.position(P0) == expected
     strict = engine.consumer(group_id="g", auto_offset_reset="none")
     strict.assign([P0])
-    with pytest.raises(OffsetOutOfRangeError, match="no committed offset"):
+    with refused(OffsetOutOfRangeError, Reason.NO_COMMITTED_OFFSET):
         strict.poll()
     strict.seek(P0, 1)
     assert strict.position(P0) == 1
@@ -417,7 +418,7 @@ def test_bad_calls(engine: Engine) -> None:
         engine.consumer(group_id="")
     with pytest.raises(InvalidGroupIdError):
         engine.consumer().commit({P0: 0})
-    with pytest.raises(InvalidRequestError, match="isolation"):
+    with pytest.raises(InvalidRequestError):
         engine.consumer(isolation_level="serializable")  # type: ignore[arg-type]
     with pytest.raises(InvalidRequestError):
         engine.consumer().subscribe("payments")
@@ -527,7 +528,7 @@ def test_offsets_are_forgotten_only_in_the_topic_and_partition_that_are_named(en
     assert engine.admin.expire_group_offsets(retention_ms=0, topic="payments") == [
         ForgottenOffset("g", "payments", 0, 4)
     ]
-    with pytest.raises(InvalidRequestError, match="a partition without a topic"):
+    with refused(InvalidRequestError, Reason.PARTITION_WITHOUT_TOPIC):
         engine.admin.expire_group_offsets(retention_ms=0, partition=1)
 
 
@@ -796,20 +797,20 @@ def test_what_is_no_utf8_is_refused_before_anything_is_written(engine: Engine) -
     """Bytes of a command line that are no UTF-8 come as lone surrogates: no id, run or commit may hold them."""
     bad = b"\xff".decode(errors="surrogateescape")
     load(engine, 1, partition=0)
-    with pytest.raises(InvalidGroupIdError, match="UTF-8"):
+    with refused(InvalidGroupIdError, Reason.NOT_UTF8):
         engine.consumer(group_id=bad)
-    with pytest.raises(InvalidGroupIdError, match="UTF-8"):
+    with refused(InvalidGroupIdError, Reason.NOT_UTF8):
         engine.admin.reset_offsets(bad, {P0: "earliest"}, execute=True)
-    with pytest.raises(InvalidRequestError, match=r"transactional id '\\udcff'"):
+    with refused(InvalidRequestError, Reason.NOT_UTF8):
         engine.producer(transactional_id=bad).init_transactions()
     producer = engine.producer(transactional_id="job")
     producer.init_transactions()
-    with pytest.raises(InvalidRequestError, match=r"run id '\\udcff'"):
+    with refused(InvalidRequestError, Reason.UNPRINTABLE_NAME):
         producer.begin_transaction(bad)
     assert engine.admin.describe_transaction("job").state == "Empty"
     consumer = engine.consumer(group_id="g")
     consumer.assign([P0])
     consumer.poll()
-    with pytest.raises(InvalidRequestError, match="offset metadata"):
+    with refused(InvalidRequestError, Reason.NOT_UTF8):
         consumer.commit({P0: OffsetAndMetadata(1, bad)})
     assert engine.admin.list_groups() == []

@@ -277,7 +277,7 @@ def test_where_all_claims_are_refused_nobody_looks_for_ever(readers: ThreadPoolE
     store.error = raising(AccessDeniedError)
     cuts = cut_store(store, readers, ManualClock())
     for ask in (cuts.claim, lambda: cuts.holds("t", 0, 0)):
-        with pytest.raises(StoreAccessError, match="refused: head"):
+        with pytest.raises(StoreAccessError):
             ask()
 
 

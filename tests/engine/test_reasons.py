@@ -5,9 +5,11 @@ from __future__ import annotations
 import pickle
 import re
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+from storage import reasons as store_reasons
 from storage.reasons import StoreReason
 from txn_engine import errors, reasons
 from txn_engine.reasons import Reason
@@ -37,15 +39,29 @@ def test_a_reason_is_written_like_its_name() -> None:
 
 def test_every_reason_is_explained_and_raised() -> None:
     """Each member is followed by its sentence, and some code outside of its module uses it."""
-    source = Path(reasons.__file__).read_text(encoding="utf-8")
-    explained = re.findall(r'^    ([A-Z0-9_]+) = "[a-z0-9_]+"\n    """[A-Z].*\."""$', source, re.MULTILINE)
-    assert explained == [reason.name for reason in Reason]
+    assert explained(reasons) == [reason.name for reason in Reason]
+    assert used("Reason", "txn_engine", "plugins") == {reason.name for reason in Reason}
+
+
+def test_every_reason_of_a_store_is_explained_and_raised() -> None:
+    """The same holds for the reasons of the package below."""
+    assert explained(store_reasons) == [reason.name for reason in StoreReason]
+    assert used("StoreReason", "storage") == {reason.name for reason in StoreReason}
+
+
+def explained(module: ModuleType) -> list[str]:
+    """The members of a module's enumeration that are followed by a sentence."""
+    source = Path(str(module.__file__)).read_text(encoding="utf-8")
+    return re.findall(r'^    ([A-Z0-9_]+) = "[a-z0-9_]+"\n    """[A-Z].*\."""$', source, re.MULTILINE)
+
+
+def used(name: str, *folders: str) -> set[str]:
+    """The members of an enumeration of this name that the code in these folders of the repository uses."""
     root = Path(reasons.__file__).parents[1]
     code = "".join(
         path.read_text(encoding="utf-8")
-        for folder in ("txn_engine", "plugins")
+        for folder in folders
         for path in (root / folder).rglob("*.py")
         if path.name != "reasons.py"
     )
-    used = set(re.findall(r"\bReason\.([A-Z0-9_]+)", code))
-    assert used == {reason.name for reason in Reason}
+    return set(re.findall(rf"\b{name}\.([A-Z0-9_]+)", code))

@@ -8,11 +8,12 @@ import pyarrow as pa
 import pytest
 
 import txn_engine
-from tests.engine.conftest import SCHEMA, accounts_in, at_rest, payments
+from tests.engine.conftest import SCHEMA, accounts_in, at_rest, payments, refused
 from txn_engine import Engine, TopicPartition
 from txn_engine.errors import (
     ConcurrentTransactionsError,
     IllegalStateError,
+    InvalidProducerEpochError,
     InvalidProducerIdMappingError,
     InvalidRecordError,
     InvalidTxnStateError,
@@ -22,6 +23,7 @@ from txn_engine.errors import (
     TransactionalIdNotFoundError,
     UnknownTopicOrPartitionError,
 )
+from txn_engine.reasons import Reason
 from txn_engine.testing import ManualClock, write_transaction_state
 
 DAY_MS = 86_400_000
@@ -99,7 +101,7 @@ def test_a_zombies_late_write_is_refused(engine: Engine, url: str, clock: Manual
     zombie.produce("payments", payments(1), partition=0).result()
     with txn_engine.connect(url, clock=clock) as other, other.producer(transactional_id="load") as successor:
         successor.init_transactions()
-    with pytest.raises(Exception, match="INVALID_PRODUCER_EPOCH"):
+    with pytest.raises(InvalidProducerEpochError):
         zombie.produce("payments", payments(2), partition=0).result()
     with pytest.raises(TransactionAbortableError):
         zombie.commit_transaction()
@@ -253,11 +255,11 @@ def test_bad_records_leave_nothing(engine: Engine) -> None:
             payments(1).set_column(0, "account_id", pa.array(["1"])),
             payments(1).append_column("_mine", pa.array([1])),
         ):
-            with pytest.raises(InvalidRecordError, match="payments"):
+            with pytest.raises(InvalidRecordError):
                 producer.produce("payments", bad)
-        with pytest.raises(UnknownTopicOrPartitionError, match="0 to 1"):
+        with pytest.raises(UnknownTopicOrPartitionError):
             producer.produce("payments", payments(1), partition=2)
-        with pytest.raises(UnknownTopicOrPartitionError, match="nowhere"):
+        with pytest.raises(UnknownTopicOrPartitionError):
             producer.produce("nowhere", payments(1))
     assert (
         engine.partition("payments", 0).high_watermark == engine.partition("payments", 1).high_watermark == 0
@@ -313,7 +315,7 @@ def test_operators_abort_of_a_hanging_transaction(engine: Engine, clock: ManualC
     clock.advance(900_001)
     (hanging,) = engine.admin.find_hanging_transactions()
     assert (hanging.producer_id, hanging.start_offset, hanging.partition) == (900, 0, 0)
-    with pytest.raises(InvalidTxnStateError, match="has a coordinator"):
+    with refused(InvalidTxnStateError, Reason.HAS_COORDINATOR):
         engine.admin.abort_transaction("payments", 0, 1)
     with pytest.raises(InvalidTxnStateError):
         engine.admin.abort_transaction("payments", 0, 7)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from storage import InvalidKeyError, LogKeys, MemoryStore
-from tests.engine.conftest import SCHEMA, payments
+from tests.engine.conftest import SCHEMA, payments, refused
 from tests.faults import Fault, FaultyStore, Operation
 from tests.maintain.ledgers import (
     EAGER,
@@ -28,11 +28,13 @@ from tests.maintain.ledgers import (
     upload,
 )
 from txn_engine import Engine
+from txn_engine.errors import InvalidRequestError
 from txn_engine.log.data_files import EncodedFile
 from txn_engine.log.snapshot_format import decode_snapshot, encode_snapshot
 from txn_engine.maintain import Cleaned, MaintenancePolicy
 from txn_engine.maintain.policy import DAY_MS
 from txn_engine.protocol.proposals import DataProposal
+from txn_engine.reasons import Reason
 from txn_engine.testing import ManualClock
 
 
@@ -144,7 +146,7 @@ def test_strictly_below_the_floor() -> None:
         assert below.file.data_path.removeprefix("data/") not in keys(store, "data")
         name_it(engine, at_floor)
         assert accounts(engine) == [1, 9]
-        with pytest.raises(Exception, match="at least the floor 2"):
+        with refused(InvalidRequestError, Reason.FILE_BELOW_FLOOR):
             name_it(engine, below)
         assert_sound(engine)
 

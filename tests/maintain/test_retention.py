@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from storage import LogKeys
-from tests.engine.conftest import SCHEMA, payments
+from tests.engine.conftest import SCHEMA, payments, refused
 from tests.faults import FaultyStore
 from tests.maintain.ledgers import (
     EAGER,
@@ -26,11 +26,12 @@ from tests.maintain.ledgers import (
     open_engine,
 )
 from txn_engine import Engine
-from txn_engine.errors import InvalidRequestError, OffsetOutOfRangeError
+from txn_engine.errors import InvalidRequestError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from txn_engine.log.snapshot_format import decode_snapshot, encode_snapshot
 from txn_engine.maintain import MaintenancePolicy
 from txn_engine.maintain.policy import DAY_MS
 from txn_engine.maintain.reports import Trimmed
+from txn_engine.reasons import Reason
 from txn_engine.testing import ManualClock
 
 KEYS = LogKeys(PREFIX)
@@ -306,9 +307,9 @@ def test_targets() -> None:
     """All topics and the internal ones without a name; a partition needs its topic."""
     store, clock = ledger()
     with open_engine(store, clock) as engine:
-        with pytest.raises(InvalidRequestError, match="partition without a topic"):
+        with refused(InvalidRequestError, Reason.PARTITION_WITHOUT_TOPIC):
             engine.maintenance.retain(partition=0)
-        with pytest.raises(Exception, match="UNKNOWN_TOPIC_OR_PARTITION"):
+        with pytest.raises(UnknownTopicOrPartitionError):
             engine.maintenance.retain(TOPIC, 7)
         told: list[tuple[str, int, int]] = []
         report = engine.maintenance.retain(policy=EAGER, progress=lambda *state: told.append(state))
@@ -322,5 +323,5 @@ def test_targets() -> None:
 )  # fmt: skip
 def test_impossible_policies(wrong: dict[str, int]) -> None:
     """A policy that cannot be meant is refused where it is made."""
-    with pytest.raises(InvalidRequestError, match="maintenance policy"):
+    with pytest.raises(InvalidRequestError):
         MaintenancePolicy(**wrong)

@@ -103,8 +103,9 @@ class StoreCore:
         self.raw_put(store, "a/b", b"12345")
         assert store.get("a/b", max_bytes=5) == store.get("a/b", max_bytes=1 << 40) == b"12345"
         for most in (4, 0):
-            with pytest.raises(OversizedObjectError, match=rf"a/b: 5 bytes; expected at most {most},"):
+            with pytest.raises(OversizedObjectError) as caught:
                 store.get("a/b", max_bytes=most)
+            assert caught.value.place.endswith("a/b")
         with pytest.raises(ObjectNotFoundError):
             store.get("a/c", max_bytes=0)
         self.raw_put(store, "empty", b"")
@@ -113,7 +114,7 @@ class StoreCore:
     def test_what_is_too_large_to_be_ours_is_raised_and_not_read_back(self, store: ObjectStore) -> None:
         """A put that met a giant knows that it lost; one of its own size is compared whole, whatever the limit."""
         self.raw_put(store, "a/b", b"x" * 1_000)
-        with pytest.raises(OversizedObjectError, match="1000 bytes"):
+        with pytest.raises(OversizedObjectError):
             settle_put_if_absent(store, "a/b", b"ours", max_bytes=999, pause=lambda _: None)
         assert not settle_put_if_absent(store, "a/b", b"y" * 1_000, max_bytes=4).won
 
@@ -183,7 +184,7 @@ class StoreCore:
             ):
                 with pytest.raises(ObjectNotFoundError) as caught:
                     read(key)
-                assert key in str(caught.value)
+                assert key in caught.value.place
                 assert "\n" not in str(caught.value)
 
     def test_ranges_are_exact(self, store: ObjectStore) -> None:

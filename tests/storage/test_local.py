@@ -31,6 +31,7 @@ from storage import (
     StoreNotWritableError,
     settle_put_if_absent,
 )
+from storage.reasons import StoreReason
 from storage.temporary import Swept, sweep_temporary, temporary_name
 from tests.damage import nested
 from tests.faults import keys_of, no_pause
@@ -336,7 +337,7 @@ def test_a_folder_where_an_object_should_be(store: LocalStore) -> None:
     store.put("file", b"x")
     for key in ("a", "file/below"):
         for put in (store.put, store.put_if_absent):
-            with pytest.raises(InTheWayError, match=r"a folder stands where|a file stands where"):
+            with pytest.raises(InTheWayError):
                 put(key, b"x")
         store.delete(key)
     assert keys_of(store.list("")) == ["a/b", "file"]
@@ -478,6 +479,11 @@ def plant_socket(path: Path, _outside: Path) -> None:
         listener.bind(path.name)
 
 
+def not_a_file() -> pytest.RaisesExc[StorageError]:
+    """The block refuses a link, a FIFO or a device."""
+    return pytest.raises(StorageError, check=lambda error: error.reason is StoreReason.NOT_A_FILE)
+
+
 @pytest.mark.parametrize("plant", [plant_link, plant_fifo, plant_socket])
 def test_no_link_and_no_fifo_is_an_object(
     store: LocalStore, tmp_path: Path, plant: Callable[[Path, Path], None]
@@ -487,7 +493,7 @@ def test_no_link_and_no_fifo_is_an_object(
     store.put("a/1", b"x")
     plant(path_of(store, "a/2"), tmp_path / "outside")
     for call in (store.get, store.head, store.map, lambda key: store.get_range(key, 0, 1)):
-        with pytest.raises(DamagedObjectError, match="a symbolic link, a FIFO or a device stands there"):
+        with not_a_file():
             call("a/2")
     assert not store.put_if_absent("a/2", b"y")
     assert keys_of(store.list("")) == ["a/1", "a/2"]
@@ -522,7 +528,7 @@ def test_no_linked_folder_is_followed(store: LocalStore, tmp_path: Path) -> None
         lambda: store.list_folders("link/"),
     ]
     for call in refused:
-        with pytest.raises(StorageError, match="a symbolic link"):
+        with not_a_file():
             call()
     assert keys_of(store.list("")) == ["a/1", "link"]
     assert store.list_folders("") == ["a", "link"]
@@ -540,8 +546,9 @@ def test_what_may_have_been_a_folder_does_not_vanish(
     plant(path_of(store, "topics/t"), tmp_path / "outside")
     assert store.list_folders("topics") == ["a", "t", "z"]
     for call in (lambda: store.list_folders("topics/t"), lambda: [*store.list("topics/t")]):
-        with pytest.raises(DamagedObjectError, match="/topics/t: "):
+        with pytest.raises(DamagedObjectError) as caught:
             call()
+        assert caught.value.place.endswith("/topics/t")
 
 
 @pytest.mark.parametrize("leads_to", ["a folder", "nothing"])
@@ -801,10 +808,11 @@ def test_a_file_where_a_folder_should_be_is_damage(tmp_path: Path) -> None:
         lambda: store.list_folders("p/log"),
         lambda: store.list_folders("p/log/deeper"),
     ):
-        with pytest.raises(DamagedObjectError, match=r"/p/log: a file stands there"):
+        with pytest.raises(DamagedObjectError) as caught:
             call()
+        assert caught.value.place.endswith("/p/log")
     for read in (store.get, store.head, store.map):
-        with pytest.raises(NotAFolderError, match="p/log/1"):
+        with pytest.raises(NotAFolderError):
             read("p/log/1")
     assert [info.key for info in store.list("p")] == ["p/log"]
 

@@ -370,12 +370,14 @@ def test_nobody_asks_arrow_for_a_column_of_a_row_group() -> None:
     assert asked == {"storage/parquet_limits.py"}
 
 
+@pytest.mark.shard("damage")
 def test_a_name_of_dots_takes_no_time() -> None:
+    """Reading takes less than a second of processor time. It took 4 s where each dot was looked at for each column."""
     table = pa.table({"a" + "." * 200_000: [1], "b": [2]})
     data = encode_parquet(table, kind="data")
     began = process_time_ns()
     assert decode_parquet(data, key="k", columns=["b"])[0].num_rows == 1
-    assert process_time_ns() - began < 1_000_000_000  # 4 s before
+    assert process_time_ns() - began < 1_000_000_000
 
 
 def test_nulls_count_by_their_width() -> None:

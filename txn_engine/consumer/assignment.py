@@ -8,6 +8,7 @@ from txn_engine.consumer.cursors import Cursor
 from txn_engine.errors import UnknownTopicOrPartitionError
 from txn_engine.log.logs import Logs
 from txn_engine.log.topics import Topic
+from txn_engine.reasons import Reason
 from txn_engine.types import TopicPartition
 
 
@@ -103,6 +104,7 @@ class Assignment:
                     place=str(tp),
                     expected="the partition that was assigned",
                     action="assign() partitions that the topic has now",
+                    reason=Reason.TOPIC_MADE_AGAIN,
                 )
             changed.append(tp)
         return tuple(changed)

@@ -11,6 +11,7 @@ from txn_engine.log.reading import end_of
 from txn_engine.log.topics import Topic
 from txn_engine.protocol.partition import PartitionState
 from txn_engine.protocol.transaction_rows import TransactionPartition
+from txn_engine.reasons import Reason
 from txn_engine.types import IsolationLevel
 
 
@@ -58,6 +59,7 @@ class StartPolicy:
                 actor="consumer" if self.group_id is None else f"group {self.group_id!r}",
                 expected=f"an offset from {state.log_start_offset} to {state.high_watermark}",
                 action="seek, reset the group's offsets, or choose auto_offset_reset earliest or latest",
+                reason=Reason.NO_COMMITTED_OFFSET if position is None else None,
             )
         from_start = self.reset == "earliest" or cursor.is_late
         return state.log_start_offset if from_start else end_of(state, self.isolation_level)

@@ -426,7 +426,9 @@ def _check_id(transactional_id: str) -> None:
             f"a transactional id of {len(transactional_id)} characters", expected="at most 1000"
         )
     if not is_storable(transactional_id):
-        raise InvalidRequestError(f"transactional id {transactional_id!r}", expected="UTF-8")
+        raise InvalidRequestError(
+            f"transactional id {transactional_id!r}", expected="UTF-8", reason=Reason.NOT_UTF8
+        )
 
 
 def _check_new_id(transactional_id: str) -> None:

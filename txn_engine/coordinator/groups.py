@@ -196,6 +196,7 @@ class GroupCoordinator:
                 place=str(partition),
                 expected="a position in the topic as it is now",
                 action="read again: a poll begins at the new topic's start; nothing was committed",
+                reason=Reason.TOPIC_MADE_AGAIN,
             )
         return TransactionPartition(topic.name, topic.incarnation, partition.partition)
 
@@ -215,7 +216,7 @@ class GroupCoordinator:
             )
         for what, text in (("offset metadata", position.metadata), ("a member id", group.member_id)):
             if not is_storable(text):
-                raise InvalidRequestError(f"{what} {text!r:.60}", expected="UTF-8")
+                raise InvalidRequestError(f"{what} {text!r:.60}", expected="UTF-8", reason=Reason.NOT_UTF8)
         fetched = group.fetched.get(TopicPartition(partition.topic, partition.partition))
         return OffsetCommit(
             offset_key(group.group_id, partition),
@@ -296,7 +297,10 @@ def offset_key(group_id: str, partition: TransactionPartition) -> OffsetKey:
 
 def check_group_id(group_id: str | None) -> str:
     """The group id; raises `InvalidGroupIdError` for none, an empty or an overlong one, and one that is no UTF-8."""
-    is_text = isinstance(group_id, str)
-    if not group_id or not is_text or len(group_id) > 1_000 or not is_storable(group_id):
+    if not group_id or not isinstance(group_id, str) or len(group_id) > 1_000:
         raise InvalidGroupIdError(f"group id {group_id!r:.60}", expected="1 to 1000 characters of UTF-8")
+    if not is_storable(group_id):
+        raise InvalidGroupIdError(
+            f"group id {group_id!r:.60}", expected="1 to 1000 characters of UTF-8", reason=Reason.NOT_UTF8
+        )
     return group_id

@@ -164,6 +164,7 @@ class CutStore:
                 place=cut_key(cut.number, Part.CUT),
                 expected="to be the first to write it",
                 action="make another cut; this one holds nothing",
+                reason=Reason.CLAIM_GIVEN_UP,
             )
         self._newest = cut
 
@@ -181,6 +182,7 @@ class CutStore:
                 f"cut {cut.number} of store {cut.store_id}",
                 place=self._objects.store.url,
                 expected=f"a cut of this store, {self._store_id}",
+                reason=Reason.CUT_OF_ANOTHER_STORE,
             )
         return found
 

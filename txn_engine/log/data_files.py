@@ -43,6 +43,7 @@ from txn_engine.protocol.batches import FileRef
 from txn_engine.protocol.file_names import DataFileName
 from txn_engine.protocol.log_time import bounded_time
 from txn_engine.protocol.partition import LogFile
+from txn_engine.reasons import Reason
 from txn_engine.schemas.defaults import filled, fills
 from txn_engine.schemas.layout import (
     OFFSET,
@@ -362,6 +363,7 @@ def read_data_file(
                 place=key,
                 expected="the types of a topic as they are stored",
                 action="any Parquet reader reads the file; copy it into a topic of the stored types",
+                reason=Reason.TYPE_NOT_KEPT,
             ) from None
         except pa.ArrowInvalid:
             raise InvalidRequestError(
@@ -513,7 +515,10 @@ def _check_deltas(column: pa.ChunkedArray[Any] | pa.Array[Any], first: int, last
     inside = not len(deltas) or (deltas[0] >= first and deltas[-1] <= last)
     if column.null_count or not inside or not (deltas[1:] > deltas[:-1]).all():
         raise CorruptObjectError(
-            "offset deltas out of order", place=key, expected=f"ascending, {first} to {last}"
+            "offset deltas out of order",
+            place=key,
+            expected=f"ascending, {first} to {last}",
+            reason=Reason.OFFSETS_OUT_OF_ORDER,
         )
 
 

@@ -19,6 +19,7 @@ from txn_engine.protocol.batches import NO_FILE, BatchDescriptor, Control, FileR
 from txn_engine.protocol.log_time import LATEST_MS, bounded_time
 from txn_engine.protocol.offset_commits import OffsetCommit, OffsetKey
 from txn_engine.protocol.transaction_rows import TransactionPartition, TransactionRow, TransactionState
+from txn_engine.reasons import Reason
 
 ENTRY_LIMITS = ParquetLimits(
     object_bytes=16 << 20,
@@ -375,6 +376,7 @@ def _batches(kind: LogKind, columns: Sequence[Sequence[Any]], key: str) -> list[
                 f"control kind {values[6]!r} at offset {values[0]}",
                 place=key,
                 expected=f"one of {sorted(_CONTROLS)}",
+                reason=Reason.UNKNOWN_CONTROL,
             )
         row = values[16] if kind.row_column else None
         batches.append(

@@ -35,6 +35,7 @@ from txn_engine.protocol.partition import PartitionState
 from txn_engine.protocol.proposals import Appended, Duplicate, Proposal, Refused, Verdict
 from txn_engine.protocol.replay import apply
 from txn_engine.protocol.sealed_slots import settle_sealed
+from txn_engine.reasons import Reason
 
 MAX_LOST_RACES = 1_000
 _LOOKS_A_TURN = 32
@@ -169,6 +170,7 @@ class EntryLog:
             place=self.keys.log_prefix,
             expected="a sound snapshot from which every entry follows",
             action="restore a snapshot from a copy; `txn-engine verify` says what is there",
+            reason=Reason.NO_SOUND_SNAPSHOT,
         )
 
     def _newest_snapshot(self, damaged: list[str], ahead: EntriesAhead) -> PartitionState:
@@ -378,7 +380,10 @@ class EntryLog:
             return self._load()
         except TxnEngineError as error:
             raise OutcomeUnknownError(
-                f"a seal in the slot, and the log cannot be loaded again: {error}", actor="append", place=key
+                f"a seal in the slot, and the log cannot be loaded again: {error}",
+                actor="append",
+                place=key,
+                reason=Reason.LOG_NOT_LOADED,
             ) from error
 
     def _win(self, plan: EntryPlan) -> None:

@@ -19,6 +19,7 @@ from txn_engine.log.topics import Topic, TopicRegistry, partition_prefix
 from txn_engine.protocol.hashing import partition_for_id
 from txn_engine.protocol.partition import PartitionState
 from txn_engine.protocol.transaction_rows import TransactionPartition
+from txn_engine.reasons import Reason
 from txn_engine.unreadable import DAMAGE, Unreadable, one_place, raise_if_refused_everywhere
 
 
@@ -189,7 +190,9 @@ class ForkSafeExecutor(ThreadPoolExecutor):
         except RuntimeError as error:
             if "cannot schedule" not in str(error):
                 raise  # no thread could be started
-            raise IllegalStateError("the engine is closed", expected="an open engine") from error
+            raise IllegalStateError(
+                "the engine is closed", expected="an open engine", reason=Reason.ENGINE_CLOSED
+            ) from error
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End the threads. A child has none of them, and its copy of their lock may be held."""

@@ -263,7 +263,10 @@ def check_fields(held: Collection[str], needed: Collection[str], *, key: str, ki
     missing = [name for name in needed if name not in held]
     if missing:
         raise CorruptObjectError(
-            f"no {', '.join(missing)}", place=key, expected=f"every field of a {kind} object"
+            f"no {', '.join(missing)}",
+            place=key,
+            expected=f"every field of a {kind} object",
+            reason=Reason.MISSING_FIELD,
         )
 
 

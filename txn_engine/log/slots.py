@@ -12,6 +12,7 @@ from txn_engine.log.entry_format import LogKind, decode_entry
 from txn_engine.log.objects import Objects
 from txn_engine.log.read_ahead import EntriesAhead
 from txn_engine.protocol.batches import BatchDescriptor
+from txn_engine.reasons import Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,7 @@ def _slots(
                     place=key,
                     expected="entries from the one that was asked for on",
                     action="try again: what was sealed stands in a snapshot",
+                    reason=Reason.SLOT_SEALED,
                 )
             slot = SlotRows(offset, tuple(entry.batches))
             yield slot

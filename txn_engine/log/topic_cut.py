@@ -10,6 +10,7 @@ from txn_engine.errors import CorruptObjectError, InvalidRequestError
 from txn_engine.log.cut_format import Cut, LogCut
 from txn_engine.log.objects import check_fields, checked_number
 from txn_engine.log.store_config import MAX_PARTITIONS
+from txn_engine.reasons import Reason
 
 _INT64_MAX: Final = 2**63 - 1
 _LISTS: Final = ("offsets", "snapshots", "slots", "log_starts")
@@ -40,6 +41,7 @@ def topic_cut(cut: Cut, topic: str, incarnation: int) -> TopicCut:
         raise InvalidRequestError(
             f"topic {topic!r} {'was deleted and made again since' if is_older else 'is not in'} cut {cut.number}",
             expected="a topic that was there when the cut was made",
+            reason=Reason.TOPIC_MADE_AGAIN if is_older else Reason.TOPIC_NOT_IN_CUT,
         )
     return TopicCut(cut.number, found.partitions)
 

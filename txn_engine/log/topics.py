@@ -305,8 +305,12 @@ class TopicRegistry:
             else:
                 self._known[name] = (asked_ms, topic)
         if topic is None:
-            gone = "was deleted" if latest.incarnation >= 0 else "does not exist"
-            raise UnknownTopicOrPartitionError(f"topic {name!r} {gone}", place=self._objects.store.url)
+            was_deleted = latest.incarnation >= 0
+            raise UnknownTopicOrPartitionError(
+                f"topic {name!r} {'was deleted' if was_deleted else 'does not exist'}",
+                place=self._objects.store.url,
+                reason=Reason.TOPIC_DELETED if was_deleted else None,
+            )
         return topic, latest
 
     def incarnation(self, name: str, incarnation: int) -> Topic | None:
@@ -354,6 +358,7 @@ class TopicRegistry:
             raise UnknownTopicOrPartitionError(
                 f"topic {topic.name!r} was deleted since (its incarnation {topic.incarnation})",
                 place=self._objects.store.url,
+                reason=Reason.TOPIC_DELETED,
             )
 
     def has_new_columns(self, topic: Topic) -> bool:
@@ -791,12 +796,14 @@ def _refuse_too_wide(name: str, layout: Layout) -> None:
             f"columns that no data file can hold: {error}",
             actor=f"topic {name!r}",
             expected="fewer, or others",
+            reason=Reason.TOO_WIDE if isinstance(error, ObjectTooLargeError) else Reason.UNSTORABLE_TYPE,
         ) from error
     if footer_bytes > FOOTER_BYTES_MAX:
         raise InvalidRecordError(
             f"{len(layout.columns)} columns, which make a footer of {footer_bytes} bytes",
             actor=f"topic {name!r}",
             expected=f"at most {FOOTER_BYTES_MAX}: about 10,000 columns with short names",
+            reason=Reason.TOO_WIDE,
         )
 
 
@@ -814,6 +821,7 @@ def _refuse_what_does_not_come_back(name: str, schema: pa.Schema) -> None:
                 f"column {field.name!r} of type {field.type}",
                 actor=f"topic {name!r}",
                 expected=f"{kind}, as which it would be stored: Arrow does not make the one of the other",
+                reason=Reason.TYPE_NOT_KEPT,
             ) from None
 
 

@@ -13,6 +13,7 @@ from txn_engine.log.data_files import DataFileEncoder, EncodedFile, encode_data_
 from txn_engine.log.objects import Objects
 from txn_engine.protocol.file_names import DataFileName
 from txn_engine.protocol.log_time import LATEST_MS
+from txn_engine.reasons import Reason
 from txn_engine.schemas.layout import Layout
 
 MAX_BATCH_ROWS = 1_000_000
@@ -74,6 +75,7 @@ def checked_time(given: object, earliest_ms: int, actor: str) -> int:
         f"timestamp {given!r:.80}",
         actor=actor,
         expected=f"milliseconds since the epoch, {earliest_ms} to {LATEST_MS} (the year 9999)",
+        reason=Reason.BAD_TIMESTAMP,
     )
 
 

@@ -32,6 +32,7 @@ from txn_engine.maintain.reports import (
 )
 from txn_engine.maintain.target import Target
 from txn_engine.maintain.workers import Workers
+from txn_engine.reasons import Reason
 from txn_engine.unreadable import DAMAGE, WHOLE_TOPIC, Unreadable, one_place
 
 Done = TypeVar("Done")
@@ -207,7 +208,9 @@ class Maintenance:
         """
         if topic is None and partition is not None:
             raise InvalidRequestError(
-                "a partition without a topic", expected="both, or a topic alone, or neither"
+                "a partition without a topic",
+                expected="both, or a topic alone, or neither",
+                reason=Reason.PARTITION_WITHOUT_TOPIC,
             )
         if topic is not None:
             return list(self._partitions(topic, partition)), []

@@ -21,6 +21,7 @@ from txn_engine.producer.effects import STORE_ERRORS
 from txn_engine.producer.receipts import Receipt
 from txn_engine.producer.sender import Sender
 from txn_engine.producer.states import Call, ProducerState, is_fatal_to_a_write
+from txn_engine.reasons import Reason
 
 T = TypeVar("T")
 _LOGGER = logging.getLogger(__name__)
@@ -150,6 +151,7 @@ class Calls:
                 actor=self._cell.now.actor,
                 expected="in a callback only produce()",
                 action="call it in another thread",
+                reason=Reason.IN_A_CALLBACK,
             )
 
     def _refuse_in_a_reader(self) -> None:
@@ -159,6 +161,7 @@ class Calls:
                 "the transaction's end inside the reader that produce() reads",
                 actor=self._cell.now.actor,
                 expected="after produce() has returned",
+                reason=Reason.IN_A_READER,
             )
 
     # --- what a call leaves behind --------------------------------------------------------------------------

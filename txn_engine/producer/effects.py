@@ -45,6 +45,7 @@ from txn_engine.producer.machine import (
 from txn_engine.producer.sender import Sender
 from txn_engine.protocol.transaction_rows import StoredRow, TransactionPartition, TransactionRow
 from txn_engine.protocol.transactions import is_decision_before, resume_identity
+from txn_engine.reasons import Reason
 from txn_engine.types import MarkerMode, ProducerIdAndEpoch
 
 T = TypeVar("T")
@@ -361,4 +362,5 @@ def _forgotten_decision(actor: str) -> OutcomeUnknownError:
         " whether this transaction was committed before",
         actor=actor,
         action="look at the data, or give transactions a run_id and ask has_committed()",
+        reason=Reason.SLOT_SEALED,
     )

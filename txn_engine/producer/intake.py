@@ -20,6 +20,7 @@ from txn_engine.producer.receipts import Receipt
 from txn_engine.producer.sender import Records, Sender, tables_of
 from txn_engine.producer.states import Call
 from txn_engine.protocol.transaction_rows import TransactionPartition
+from txn_engine.reasons import Reason
 
 Times: TypeAlias = "int | pa.Array[Any] | pa.ChunkedArray[Any] | None"
 """Of a call's records: one, or one each; None: now."""
@@ -69,6 +70,7 @@ class Intake:
                 f"{len(whole)} timestamps of type {whole.type}, {whole.null_count} of them null",
                 actor=self._cell.now.actor,
                 expected="for each record of a table an int64, milliseconds since the epoch",
+                reason=Reason.BAD_TIMESTAMP,
             )
         for end in (pc.min(whole), pc.max(whole)) if rows else ():
             checked_time(end.as_py(), 0, self._cell.now.actor)

@@ -30,6 +30,7 @@ from txn_engine.protocol.file_names import DataFileName
 from txn_engine.protocol.proposals import DataProposal, Refused, Verdict
 from txn_engine.protocol.sequences import increment_sequence
 from txn_engine.protocol.transaction_rows import TransactionPartition
+from txn_engine.reasons import Reason
 from txn_engine.schemas.layout import Layout
 from txn_engine.types import ProducerIdAndEpoch, RecordMetadata
 
@@ -278,6 +279,7 @@ class Lane:
                 actor=f"producer {self.identity.producer_id} epoch {self.identity.producer_epoch}",
                 expected=f"at most delivery.timeout.ms, {self._settings.delivery_timeout_ms}",
                 action="none of them was appended; run it again when the store is quicker, or give it more time",
+                reason=Reason.DELIVERY_TIMEOUT,
             )
 
     def _append(self, uploaded: list[tuple[list[Batch], EncodedFile]]) -> None:
@@ -286,6 +288,7 @@ class Lane:
                 f"topic {self.partition.topic!r} was deleted since (its incarnation {self.partition.incarnation})",
                 actor=f"producer {self.identity.producer_id} epoch {self.identity.producer_epoch}",
                 action="run it again where the topic was made again; nothing of this is visible",
+                reason=Reason.TOPIC_DELETED,
             )
         proposals = [_proposal(group[0], encoded) for group, encoded in uploaded]
         verdicts = self.log.append(proposals, self._first_write_check(self))

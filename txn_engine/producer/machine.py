@@ -33,6 +33,7 @@ from txn_engine.producer.states import (
 )
 from txn_engine.protocol.transaction_rows import StoredRow, TransactionPartition, TransactionRow
 from txn_engine.protocol.transactions import with_run_id
+from txn_engine.reasons import Reason
 from txn_engine.types import ConsumerGroupMetadata, ProducerIdAndEpoch, TopicPartition
 
 NOBODY = ProducerIdAndEpoch(-1, -1)
@@ -152,7 +153,11 @@ class Machine:
         if self.state is ProducerState.ABORTING_TRANSACTION:
             return TransactionAbortableError("the transaction is being aborted", actor=self.actor)
         if self.state is ProducerState.CLOSED:
-            return IllegalStateError("the producer was closed before this was written", actor=self.actor)
+            return IllegalStateError(
+                "the producer was closed before this was written",
+                actor=self.actor,
+                reason=Reason.PRODUCER_CLOSED,
+            )
         if self.error is None:
             return None
         if self.join_error is not None and partition not in self.joined:

@@ -24,6 +24,7 @@ from txn_engine.producer.waiters import Waiters
 from txn_engine.protocol.appends import FirstWriteCheck
 from txn_engine.protocol.sequences import increment_sequence
 from txn_engine.protocol.transaction_rows import TransactionPartition
+from txn_engine.reasons import Reason
 from txn_engine.schemas.layout import Layout
 from txn_engine.types import ProducerIdAndEpoch
 
@@ -98,6 +99,7 @@ class Sender:
                     actor=self._cell.now.actor,
                     action="the records of this call were not sent; a larger buffer.memory or max.block.ms gives them"
                     " more time",
+                    reason=Reason.BUFFER_FULL,
                 )
             self._waiting.pause_ms(min(left, _LOOK_AGAIN_MS))
 

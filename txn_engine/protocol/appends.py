@@ -29,6 +29,7 @@ from txn_engine.protocol.proposals import (
 )
 from txn_engine.protocol.replay import apply
 from txn_engine.protocol.sequences import MAX_SEQUENCE
+from txn_engine.reasons import Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +178,7 @@ def check_file_is_unnamed(state: PartitionState, proposal: DataProposal) -> None
         raise InvalidRequestError(
             f"data file {proposal.file.data_path} a second time",
             expected=f"one batch a file; this one's is at offset {state.named[proposal.file.data_path]}",
+            reason=Reason.FILE_NAMED_BEFORE,
         )
 
 

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from txn_engine.errors import InvalidRequestError
+from txn_engine.reasons import Reason
 
 _NAME = re.compile(
     r"data/([0-9]{20})-p(-1|0|[1-9][0-9]{0,18})-e(-1|0|[1-9][0-9]{0,4})-([0-9a-f]{32})\.parquet"
@@ -52,4 +53,5 @@ def check_not_below_floor(name: DataFileName, floor: int) -> None:
             f"data file {name.data_path}, uploaded when the log ended at {name.log_end}",
             expected=f"a log end of at least the floor {floor} in its name",
             action="upload the records again, under a fresh name",
+            reason=Reason.FILE_BELOW_FLOOR,
         )

@@ -20,6 +20,7 @@ from txn_engine.protocol.proposals import (
     Verdict,
 )
 from txn_engine.protocol.sequences import MAX_SEQUENCE, NO_SEQUENCE
+from txn_engine.reasons import Reason
 
 
 class _Fate(Enum):
@@ -52,6 +53,7 @@ def settle_sealed(
             actor="append",
             expected="an entry: the log no longer tells whether this one was there",
             action="do not send it again; look at the log before running the work again",
+            reason=Reason.SLOT_SEALED,
         )
     return None
 

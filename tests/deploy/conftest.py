@@ -1,17 +1,28 @@
-"""The deployment's own script, and a MinIO to administer."""
+"""The deployment's script, and a MinIO to administer."""
 
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import ModuleType
 
 import pytest
 from minio import MinioAdmin
 from minio.credentials import StaticProvider
+from minio.error import S3Error
 
 from tests.servers import REPOSITORY, MinioServer
 
 SETUP = REPOSITORY / "deploy" / "minio_setup.py"
+
+
+@contextmanager
+def access_denied() -> Iterator[None]:
+    """MinIO refuses what the block does because of the user's policy."""
+    with pytest.raises(S3Error) as refused:
+        yield
+    assert refused.value.code == "AccessDenied"
 
 
 @pytest.fixture(scope="session")

@@ -176,7 +176,6 @@ def test_only_so_many_samples_are_read_at_once(get: Callable[..., Any], client: 
         for _ in range(routes_read.SAMPLES_AT_ONCE):
             routes_read._samples.release()
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
-    assert "ask again in a moment" in answer.json()["detail"]
     assert get("records", topic="payments", partition=0, offset=0)["records"]
 
 

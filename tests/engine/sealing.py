@@ -1,4 +1,4 @@
-"""Sealing by hand, for tests that ask what a seal does to whoever meets it."""
+"""Sealing by hand, for tests of what a seal does to readers and writers that meet it."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def test_listing_by_duration(listed: Engine) -> None:
 
 
 def test_listing_by_pattern(listed: Engine) -> None:
-    """A regular expression for the whole id; one that is none is INVALID_REGULAR_EXPRESSION."""
+    """A regular expression for the whole id. An invalid expression is INVALID_REGULAR_EXPRESSION."""
     assert names(listed, pattern="id-Prepare.*") == ["PrepareAbort", "PrepareCommit"]
     assert names(listed, pattern="Prepare") == []
     with pytest.raises(InvalidRegularExpressionError):

@@ -172,7 +172,7 @@ def test_a_store_json_that_lacks_a_part(ledger: Path, part: str, field: str) -> 
 
 @pytest.mark.parametrize("field", ["cleanup_policy", "min_compaction_lag_ms", "key", "arrow_schema"])
 def test_a_topic_that_lacks_something(ledger: Path, field: str) -> None:
-    """Whoever reads it says which object lacks what, and what to do; the auditor names it too."""
+    """The error names the object and the missing field. The auditor names the object too."""
     rewrite_json(ledger / "topics/payments/0.json", "topic", lambda values: values.pop(field))
     with txn_engine.connect(f"file://{ledger}") as engine:
         with refused(CorruptObjectError, Reason.MISSING_FIELD) as caught:
@@ -184,7 +184,7 @@ def test_a_topic_that_lacks_something(ledger: Path, field: str) -> None:
 
 
 def test_a_topic_whose_schema_cannot_be_read(ledger: Path) -> None:
-    """One line, too."""
+    """The damage is reported at the topic's object."""
     broken = {"arrow_schema": "AAAA"}
     rewrite_json(ledger / "topics/payments/0.json", "topic", lambda values: values.update(broken))
     with (

@@ -1,4 +1,4 @@
-"""The Complete row behind the caller: who waits for it, who does not, and what is closed meanwhile."""
+"""The Complete row that is written after a call returns: who waits for it, and what is closed meanwhile."""
 
 from __future__ import annotations
 
@@ -203,7 +203,9 @@ def test_a_close_and_a_commit_of_two_threads(engine: Engine, store: HeldRows) ->
 
 
 def test_a_finished_producers_error_stays_small(engine: Engine) -> None:
-    """Who calls it again and again is told the same error, which does not hold on to the calls and their records."""
+    """Calling a finished producer again and again raises the same error, which does not hold on to the calls and their
+    records.
+    """
     producer = engine.producer(transactional_id="job")
     producer.init_transactions()
     engine.producer(transactional_id="job").init_transactions()

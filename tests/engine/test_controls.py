@@ -291,7 +291,7 @@ def test_replay_and_snapshot_agree(engine: Engine, url: str, clock: ManualClock)
 
 
 def test_psm_18_a_late_transaction_survives_a_snapshot(engine: Engine, url: str, clock: ManualClock) -> None:
-    """PSM-18: what is late is late for whoever loads the snapshot too, however old the records say they are."""
+    """PSM-18: a late transaction is late for readers of the snapshot too, however old the records say they are."""
     partition = engine.partition("ledger", 0)
     batch = {"producer_id": 3, "producer_epoch": 0, "base_sequence": 0, "is_transactional": True}
     partition.append(payments(7), **batch, timestamp_ms=0)
@@ -325,7 +325,7 @@ def test_two_compactors(engine: Engine, other: Engine) -> None:
 
 
 def test_two_trims(engine: Engine, other: Engine) -> None:
-    """The one that is behind the other is refused; nothing moves back."""
+    """A trim to a lower offset is refused, and nothing moves back."""
     log_of(engine).append_one(TrimProposal(6, 0))
     assert isinstance(log_of(other).append([TrimProposal(3, 0)])[0], Refused)
     assert log_of(other).append([TrimProposal(6, 0)])[0] == Duplicate(-1, -1)
@@ -356,7 +356,7 @@ def test_an_expiry_against_a_batch(engine: Engine, other: Engine, clock: ManualC
 
 
 def test_a_writer_that_slept_over_a_floor(engine: Engine, other: Engine) -> None:
-    """Its file may be gone: refused, with the word that the records are to be uploaded again; then that works."""
+    """The writer's file may be gone, so its batch is refused. Uploading the records again works."""
     for _ in range(2):
         engine.partition("ledger", 0).append(payments(8))
     log_of(engine).append_one(FloorProposal(11))

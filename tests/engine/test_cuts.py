@@ -94,7 +94,7 @@ def test_it_reads_what_was_committed_then(engine: Engine) -> None:
 
 
 def test_what_is_marked_here_and_not_there_is_outside_everywhere(engine: Engine) -> None:
-    """And so is what was committed behind it, with all that stands beside that."""
+    """A transaction with a missing marker is outside the cut, and so is all that was committed after it."""
     commit(engine, 1)
     engine.coordinator.write_pending_markers()
     with begun(engine, 2) as half:
@@ -109,7 +109,9 @@ def test_what_is_marked_here_and_not_there_is_outside_everywhere(engine: Engine)
 
 
 def test_an_open_transaction_draws_those_behind_it_out(engine: Engine) -> None:
-    """The second one is committed in both, and behind an open one in the first: it is outside in the second too."""
+    """The second transaction is committed in both partitions, but in the first it follows an open one. So it is outside
+    the cut in both.
+    """
     with begun(engine, 1, partitions=(0,)) as still_open:
         commit(engine, 2)
         commit(engine, 3, partitions=(1,))
@@ -147,7 +149,7 @@ def test_records_and_positions_are_inside_together(engine: Engine) -> None:
 
 
 def test_a_position_is_that_of_the_rows_below(engine: Engine) -> None:
-    """A later plain commit stands behind an open transaction's: as of the cut the group is where it was before."""
+    """A later plain commit follows an open transaction's. As of the cut the group is where it was before."""
     commit(engine, 1)
     engine.coordinator.write_pending_markers()
     consumer = engine.consumer(group_id="sums")

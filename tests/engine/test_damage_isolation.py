@@ -153,7 +153,9 @@ def test_groups_are_listed_and_described(engine: Engine, named: frozenset[str]) 
 def test_hanging_transactions_are_found(
     engine: Engine, named: frozenset[str], hurt: tuple[Path, Damage]
 ) -> None:
-    """In all partitions that can be read; none is called hanging whose owner may be in what cannot."""
+    """They are found in all partitions that can be read. A transaction is not called hanging if its owner may be in a
+    partition that cannot be read.
+    """
     engine.partition("balances", 0).append(
         damage.records(9), producer_id=77, producer_epoch=0, base_sequence=0, is_transactional=True
     )
@@ -177,7 +179,7 @@ def found_start(engine: Engine) -> int:
 def test_what_timed_out_is_aborted_and_completed(
     engine: Engine, named: frozenset[str], hurt: tuple[Path, Damage]
 ) -> None:
-    """By all three sweeps, wherever the id's own coordinator partition can be read; the rest stands in `failures`."""
+    """All three sweeps work wherever the id's own coordinator partition can be read, and `failures` has the rest."""
     producer = engine.producer(transactional_id=SOUND_ID)
     producer.init_transactions()
     producer.begin_transaction()
@@ -306,7 +308,7 @@ def test_every_stray_key_is_passed_over_and_named(sound: Path, tmp_path: Path, k
 
 @pytest.mark.minio
 def test_a_name_with_a_control_character_in_a_bucket(minio_bucket: S3Bucket) -> None:
-    """As file managers leave one right below `topics/`: named, and nothing stops."""
+    """File managers leave such a name right below `topics/`. It is named, and nothing stops."""
     keys = {"access_key": minio_bucket.access_key, "secret_key": minio_bucket.secret_key}
     with connect(minio_bucket.url, endpoint=minio_bucket.endpoint, **keys) as engine:
         engine.admin.create_topic("payments", partitions=1)
@@ -370,7 +372,7 @@ def test_a_folder_in_the_place_of_an_object_is_an_error(
 
 
 def test_a_folder_in_the_place_of_the_next_entry(sound: Path, tmp_path: Path) -> None:
-    """Its writers are told which folder and what to do; once it is removed they go on."""
+    """The error names the folder. Once the folder is removed, writers go on."""
     root = tmp_path / "ledger"
     shutil.copytree(sound, root)
     with connect(f"file://{root}") as engine:
@@ -461,7 +463,7 @@ for _ in range(60):
 def test_columns_that_no_file_can_have_are_damage_of_their_topic(
     sound: Path, tmp_path: Path, kind: pa.DataType
 ) -> None:
-    """An Arrow schema with a right checksum, of a type that Parquet has not."""
+    """An Arrow schema with a correct checksum has a type that Parquet does not support."""
     root = tmp_path / "ledger"
     shutil.copytree(sound, root)
     file = root / "topics/balances/0.json"
@@ -527,7 +529,7 @@ def test_a_decision_for_a_partition_that_the_topic_has_grown_since(sound: Path, 
 
 
 def test_an_undecided_one_whose_partition_is_damaged_stays_pending(sound: Path, tmp_path: Path) -> None:
-    """And is named by each sweep, while another decision in the same coordinator partition is completed."""
+    """Each sweep names it, and completes another decision in the same coordinator partition."""
     root = tmp_path / "ledger"
     shutil.copytree(sound, root)
     KINDS["last entry, garbage"].do(root)
@@ -553,7 +555,7 @@ def test_an_undecided_one_whose_partition_is_damaged_stays_pending(sound: Path, 
 def test_what_stands_where_a_block_of_producer_ids_would(
     sound: Path, tmp_path: Path, what: str, block: str
 ) -> None:
-    """New producers take the ids behind it, of which nobody else has one; `doctor` names it."""
+    """New producers take the ids after that block, which nobody else has, and `doctor` names the object."""
     root = tmp_path / "ledger"
     shutil.copytree(sound, root)
     claims = root / "producer_ids"

@@ -161,7 +161,7 @@ def test_an_error_at_any_operation(fault: Fault, step: int) -> None:
 
 
 def test_two_overlapping_runs_of_a_group() -> None:
-    """Of two runs that fetched the same position one commits, the other is refused and leaves nothing to be seen."""
+    """Two runs fetched the same position. One commits, and the other is refused and leaves nothing visible."""
     clock = ManualClock()
     store = prepared_store(clock)
     with Engine(store, clock=clock) as first, Engine(store, clock=clock) as second:

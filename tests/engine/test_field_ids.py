@@ -1,4 +1,6 @@
-"""Parquet field ids: each data file has its topic's, whoever wrote it; files of before have none, and are read."""
+"""Parquet field ids: each data file has those of its topic, whoever wrote it. Older files do not have
+any and are read.
+"""
 
 from __future__ import annotations
 
@@ -113,7 +115,7 @@ def test_files_of_before_have_none_and_are_read_beside_new_ones(engine: Engine) 
 
 
 def test_compaction_by_key_keeps_them(engine: Engine) -> None:
-    """Of files with and without them."""
+    """Compaction merges files with and without field ids."""
     engine.admin.create_topic(
         "table", partitions=1, schema=SCHEMA, key="account_id", cleanup_policy="compact"
     )

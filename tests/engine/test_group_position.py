@@ -1,4 +1,4 @@
-"""The machine behind a consumer's commits (`consumer/group_position.py`): its table of moves, and what they name."""
+"""The state machine of a consumer's commits (`consumer/group_position.py`): its table of moves, and what they name."""
 
 from __future__ import annotations
 

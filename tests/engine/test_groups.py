@@ -74,7 +74,7 @@ def test_positions_step_over_gaps(engine: Engine) -> None:
 
 
 def test_a_group_goes_on_where_it_was(engine: Engine) -> None:
-    """Committed positions survive the consumer, with their metadata; another group begins anew."""
+    """Committed positions survive the consumer, with their metadata. Another group starts at the beginning."""
     load(engine, *range(10), partition=0)
     with engine.consumer(group_id="g") as first:
         first.assign([P0])
@@ -98,7 +98,7 @@ def test_a_group_goes_on_where_it_was(engine: Engine) -> None:
 
 
 def test_of_two_plain_readers_one_commits(engine: Engine) -> None:
-    """Two members fetched the same position: the second commit is OFFSETS_MOVED, even to the same offset."""
+    """Two members fetched the same position. The second commit is OFFSETS_MOVED, even to the same offset."""
     load(engine, *range(10), partition=0)
     first, second = engine.consumer(group_id="g"), engine.consumer(group_id="g")
     for consumer in (first, second):
@@ -201,7 +201,9 @@ def test_aborted_offsets_are_dropped(engine: Engine) -> None:
 
 
 def test_a_loop_of_transactions_keeps_its_place(engine: Engine) -> None:
-    """One consumer and one producer go round and round: each transaction names the row that the one before has left."""
+    """One consumer and one producer run transaction after transaction. Each names the row that the previous one has
+    left.
+    """
     engine.admin.create_topic("out", partitions=1, schema=SCHEMA)
     load(engine, *range(10), partition=0)
     consumer = engine.consumer(group_id="g")
@@ -239,7 +241,7 @@ def test_two_members_of_one_producer_are_still_two(engine: Engine) -> None:
 
 
 def test_offsets_of_a_topic_made_again(engine: Engine, clock: ManualClock) -> None:
-    """A topic deleted and made again is another topic: the group begins there anew."""
+    """A topic that was deleted and created again is another topic, so the group starts at its beginning."""
     load(engine, *range(10), partition=0)
     consumer = engine.consumer(group_id="g")
     consumer.assign([P0])
@@ -319,8 +321,8 @@ def test_what_was_committed_is_asked_anew_of_a_topic_made_again(engine: Engine) 
 
 
 def test_a_refused_commit_does_not_come_back(engine: Engine, clock: ManualClock) -> None:
-    """A commit whose reply was lost is settled once: that it did not land is told, and does not stand in the way of the
-    next.
+    """A commit whose reply was lost is settled once. That it did not land is reported, and does not block the next
+    commit.
     """
     load(engine, 1, 2, 3, partition=0)
     put: list[str] = []
@@ -399,7 +401,7 @@ def test_where_a_consumer_begins(engine: Engine) -> None:
 
 
 def test_offsets_for_times(engine: Engine, clock: ManualClock) -> None:
-    """The first offset at or after a time; none behind what may be read (INT-01)."""
+    """The first offset at or after a time, or None after the last offset that may be read (INT-01)."""
     start = clock()
     load(engine, 1, 2, partition=0)
     clock.advance(1_000)
@@ -413,7 +415,7 @@ def test_offsets_for_times(engine: Engine, clock: ManualClock) -> None:
 
 
 def test_bad_calls(engine: Engine) -> None:
-    """Each is refused with a line that says what was expected."""
+    """Each of these calls is refused."""
     with pytest.raises(InvalidGroupIdError):
         engine.consumer(group_id="")
     with pytest.raises(InvalidGroupIdError):
@@ -550,7 +552,9 @@ def test_off_02_a_marker_applies_or_drops_what_is_pending(engine: Engine) -> Non
 
 @pytest.mark.parametrize("how", ["deleted", "expired"])
 def test_a_reader_under_way_is_refused_by_what_was_forgotten(engine: Engine, how: str) -> None:
-    """Forgetting moves the group, as a reset does: who fetched before is refused, who fetches later begins anew."""
+    """Forgetting offsets moves the group, as a reset does. A reader that fetched before is refused, and a later one
+    starts at the beginning.
+    """
     load(engine, *range(10), partition=0)
     committed(engine, "g", 4)
     late = engine.consumer(group_id="g")

@@ -557,7 +557,7 @@ def test_a_commit_without_an_answer_is_the_members_own(clock: ManualClock) -> No
 
 
 def test_two_makers_of_a_topic(url: str, clock: ManualClock) -> None:
-    """Of two who make the same topic at the same time exactly one is told that it did."""
+    """Two engines create the same topic at the same time, and exactly one of them succeeds."""
     store = MemoryStore(f"hard-{next(_NAMES)}")
     outcomes: list[str] = []
     with Engine(store, clock=clock) as first, Engine(store, clock=clock) as second:

@@ -88,7 +88,7 @@ def found(kind: LogKind, data: bytes) -> Entry | tuple[str, str]:
 
 @pytest.mark.parametrize("name", ENTRIES)
 def test_each_entry_is_its_own(name: str) -> None:
-    """Its values and its write id, beside others of the same footer."""
+    """An entry has its own values and its own write id, although others have the same footer."""
     kind = knowing(ENTRIES[name])
     for number in range(3):
         changed = [replace(each, first_timestamp=number, max_timestamp=10**12) for each in ENTRIES[name]]
@@ -142,7 +142,7 @@ def test_seals_are_seals() -> None:
 
 
 def test_an_entry_that_was_refused_teaches_nothing() -> None:
-    """One that belongs in another slot has a footer like all."""
+    """An entry that belongs in another slot has the same footer, but is not remembered."""
     kind = replace(USER_LOG, known=KnownParquet())
     data = encode_entry(kind, ENTRIES["a batch"], "a" * 32)
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""A store with thousands of cuts: what is told from keys alone, what is read, and what a refusal is taken for."""
+"""A store with thousands of cuts: what the keys alone say, what is read, and how a refusal is understood."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def refusing(store: FaultyStore, *refused: str) -> None:
 
 
 def test_a_cut_that_is_refused_once_is_asked_for_again(readers: ThreadPoolExecutor) -> None:
-    """It stops clean-up for as long as it is refused, and is no damage."""
+    """Clean-up stops for as long as the store refuses the cut, and does not call it damaged."""
     store = FaultyStore(MemoryStore(f"cuts-refused-{next(_NAMES)}"))
     put_cut(store.inner, 0, end=5)  # type: ignore[arg-type]
     cuts = cut_store(store, readers, ManualClock())

@@ -1,4 +1,6 @@
-"""The snapshot that a writer leaves behind when it had much to replay: who leaves one, what it holds, whom it hurts."""
+"""A writer that had to replay much leaves a snapshot: when it does, what the snapshot holds, and that it
+harms nobody.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +96,7 @@ def test_a_writer_that_writes_nothing_leaves_none(store: Shelf) -> None:
 
 
 def test_a_refused_snapshot_is_nobodys_failure(store: Shelf, caplog: pytest.LogCaptureFixture) -> None:
-    """It is said in the log, once: the append stands."""
+    """The refusal is logged once, and the append succeeds."""
     store.refuses = True
     with caplog.at_level("INFO"):
         append(store, 100)
@@ -118,7 +120,7 @@ def test_another_opener_was_quicker(store: Shelf) -> None:
 
 
 def test_a_damaged_snapshot_at_its_place_stays(store: Shelf) -> None:
-    """Whoever leaves one repairs nothing: it is evidence, and readers pass over it."""
+    """A writer does not repair it, because it is evidence. Readers pass over it."""
     with Engine(store) as engine:
         engine.admin.snapshot("payments")
     (key,) = store.snapshots()

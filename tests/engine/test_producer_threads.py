@@ -1,4 +1,4 @@
-"""One producer among threads: Ctrl-C wherever Python looks for it, callbacks in the thread that sends, futures."""
+"""A producer that several threads use: Ctrl-C at any place, callbacks in the thread that sends, futures."""
 
 from __future__ import annotations
 
@@ -486,7 +486,7 @@ def test_a_callback_that_breaks_off_has_failed_before_the_end(
 
 
 def test_ctrl_c_before_a_thread_joins(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A commit that is broken off before anybody was asked to write its run's row: whoever produces next asks again."""
+    """A commit is interrupted before any thread was asked to write the run's row. The next produce asks again."""
     producer = engine.producer(transactional_id="job")
     producer.init_transactions()
     producer.begin_transaction("r1")
@@ -508,7 +508,7 @@ def test_ctrl_c_before_a_thread_joins(engine: Engine, monkeypatch: pytest.Monkey
 def test_a_close_that_is_broken_off_leaves_no_future_open(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a closed producer holds is told so; nobody waits for it for ever."""
+    """The futures of an interrupted close end with an error, so nobody waits for them for ever."""
     producer = engine.producer(transactional_id="job")
     producer.init_transactions()
     producer.begin_transaction()

@@ -38,7 +38,7 @@ def test_a_reason_is_written_like_its_name() -> None:
 
 
 def test_every_reason_is_explained_and_raised() -> None:
-    """Each member is followed by its sentence, and some code outside of its module uses it."""
+    """Each member is followed by a sentence, and code outside of its module uses it."""
     assert explained(reasons) == [reason.name for reason in Reason]
     assert used("Reason", "txn_engine", "plugins") == {reason.name for reason in Reason}
 

@@ -1,4 +1,6 @@
-"""What a store refuses, or what nobody foresaw, in one place: a failure of that place, and all others are done."""
+"""The store refuses something in one place, or an unforeseen error comes up there: that place fails, and all others are
+done.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,11 @@ import pyarrow as pa
 import pytest
 
 from storage import AccessDeniedError, MemoryStore, StorageError, StoreUnreachableError
-from tests.engine.conftest import SCHEMA, payments
+from tests.engine.conftest import SCHEMA, damaged_at, payments
 from tests.faults import FaultyStore, no_pause, raising
 from tests.maintain.ledgers import copy_of
 from txn_engine import Engine, OffsetAndMetadata, TopicPartition, connect
-from txn_engine.errors import CorruptObjectError, StoreAccessError, StoreUnavailableError, UnexpectedError
+from txn_engine.errors import StoreAccessError, StoreUnavailableError, UnexpectedError
 from txn_engine.maintain import MaintenancePolicy, MaintenanceReport
 from txn_engine.maintain.policy import DAY_MS
 from txn_engine.testing import ManualClock, write_transaction_state
@@ -112,7 +114,7 @@ def done(report: MaintenanceReport) -> set[str]:
 
 
 def test_each_job_has_something_to_do_for_both(store: MemoryStore, clock: ManualClock) -> None:
-    """Else the tests below would prove nothing."""
+    """The tests below would prove nothing if a job had nothing to do."""
     with Engine(store, clock=clock, pause=no_pause) as engine:
         for name, job in JOBS.items():
             report = job(engine)
@@ -128,7 +130,7 @@ def test_each_job_has_something_to_do_for_both(store: MemoryStore, clock: Manual
 def test_a_data_file_that_is_refused_stops_no_other_compaction(
     store: MemoryStore, clock: ManualClock, kind: type[StorageError]
 ) -> None:
-    """As one that was archived is; again and again, and the file is named."""
+    """An archived file, for example, is refused again and again. The failure names the file."""
     key = sorted(info.key for info in store.list("topics/bad/0/0/data"))[2]
     with open_with(store, clock, ("get",), key, error=raising(kind)) as engine:
         for expected in ({"good"}, set()):
@@ -188,7 +190,7 @@ def fill_ids(engine: Engine) -> None:
 
 
 def test_more_topics_refused_than_partitions_done(store: MemoryStore, clock: ManualClock) -> None:
-    """What was done is told, however many were not given."""
+    """The report has what was done, however many topics were refused."""
     with Engine(store, clock=clock, pause=no_pause) as engine:
         for name in ("b1", "b2", "b3"):
             engine.admin.create_topic(name, schema=SCHEMA)
@@ -253,7 +255,7 @@ def test_a_store_that_takes_no_write_is_one_error(store: MemoryStore, clock: Man
 
 
 def test_snapshots_and_group_offsets_where_writes_are_refused(store: MemoryStore, clock: ManualClock) -> None:
-    """One place: named. Everywhere: one error."""
+    """A refusal in one place is named. A refusal everywhere is one error."""
     with Engine(store, clock=clock, pause=no_pause) as engine:
         home = engine.logs.group_partition("of bad")
         assert home != engine.logs.group_partition("of good")
@@ -386,13 +388,13 @@ def test_a_topic_that_nobody_foresaw(store: MemoryStore, clock: ManualClock) -> 
 
 @pytest.mark.parametrize("folder", ["data", "log"])
 def test_a_file_where_a_folder_should_be_is_damage(tmp_path: Path, folder: str) -> None:
-    """Of this one partition, for who writes there too."""
+    """It is damage of this one partition, for writers too."""
     with connect(tmp_path.as_uri()) as engine:
         engine.admin.create_topic("bad", schema=SCHEMA)
         place = tmp_path / "topics/bad/0/0"
         place.mkdir(parents=True)
         (place / folder).write_bytes(b"x")
-        with pytest.raises(CorruptObjectError, match="a file stands"):
+        with damaged_at(f"topics/bad/0/0/{folder}"):
             engine.partition("bad", 0).append(payments(1))
 
 
@@ -405,7 +407,7 @@ def test_a_file_where_a_folder_should_be_is_damage(tmp_path: Path, folder: str) 
     ],
 )
 def test_a_folder_in_the_way_is_damage(tmp_path: Path, key: str) -> None:
-    """Of this one place: no credentials mend it. The folder is named, and once it is gone all goes on."""
+    """It is damage of this one place, and the error names the folder. Once the folder is gone, everything goes on."""
 
     def write(engine: Engine) -> None:
         if "good" not in engine.admin.list_topics():
@@ -422,7 +424,7 @@ def test_a_folder_in_the_way_is_damage(tmp_path: Path, key: str) -> None:
         if "/0/" in key:
             engine.admin.create_topic("good", schema=SCHEMA)
         folder.mkdir(parents=True)
-        with pytest.raises(CorruptObjectError, match=rf"a folder stands .*{key}.*remove the folder"):
+        with damaged_at(key):
             write(engine)
         folder.rmdir()
     with connect(tmp_path.as_uri()) as engine:

@@ -66,7 +66,7 @@ def test_an_epoch_under_which_something_was_added(engine: Engine) -> None:
     first = resumed(engine, identity)
     first.begin_transaction()
     first.produce("payments", payments(1)).result()
-    with pytest.raises(InvalidTxnStateError, match="initialise anew"):
+    with pytest.raises(InvalidTxnStateError):
         resumed(engine, identity)
     first.commit_transaction()
     assert accounts_in(engine) == [1]
@@ -127,7 +127,7 @@ def test_what_cannot_be_resumed(engine: Engine) -> None:
     """An id that nobody initialised, and no id at all."""
     with pytest.raises(InvalidProducerIdMappingError):
         resumed(engine, ProducerIdAndEpoch(0, 0))
-    with pytest.raises(InvalidRequestError, match="resume= without"):
+    with pytest.raises(InvalidRequestError):
         engine.producer(resume=ProducerIdAndEpoch(0, 0))
 
 

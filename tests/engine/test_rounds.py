@@ -153,7 +153,7 @@ def test_a_scan_is_planned_from_snapshots(world: RoundWorld, later: int) -> None
 def test_a_snapshot_that_no_page_of_the_listing_reaches(
     world: RoundWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What stands behind it is listed while it is read: one round more."""
+    """The entries after it are listed while it is read, which takes one round more."""
     monkeypatch.setattr(read_ahead, "_PAGE", 10)
     world.do(lambda engine: fill(engine, 50))
     world.do(snapshot)

@@ -1,4 +1,6 @@
-"""Seals: what was once filled stays filled, and whoever meets a seal starts again (PROTOCOL.md, sections 2 and 6)."""
+"""Seals: a slot that was filled stays filled, and readers and writers that meet a seal load the log again (PROTOCOL.md,
+sections 2 and 6).
+"""
 
 from __future__ import annotations
 
@@ -100,7 +102,7 @@ def put_keys(world: World) -> list[str]:
 
 
 def test_a_new_reader_starts_from_the_snapshot(world: World) -> None:
-    """Whoever comes after the clean-up sees the same state and the same records."""
+    """A reader that starts after the clean-up sees the same state and the same records."""
     before = world.theirs.state
     world.seal()
     with world.new_engine() as late:
@@ -146,7 +148,9 @@ def test_seals_among_the_entries_read_ahead(world: World) -> None:
 
 
 def test_a_cleaner_that_seals_while_a_reader_loads(world: World) -> None:
-    """Between its snapshot and the entries behind it: the reader takes the newer snapshot."""
+    """Entries are sealed between the reader's snapshot and the entries after it. The reader takes the
+    newer snapshot.
+    """
     world.their_log.write_snapshot()
     world.fill()
     done = {"sealed": False}
@@ -411,7 +415,7 @@ def test_a_stalled_first_write_after_an_expiry_asks_the_coordinator(world: World
 
 
 def test_a_snapshot_of_a_sealed_log(world: World) -> None:
-    """Built from the older snapshot and the entries behind it, byte for byte what a replay from 0 gives."""
+    """It is built from the older snapshot and the entries after it, and equals a replay from 0 byte for byte."""
     twin = MemoryStore(f"seals-{next(_NAMES)}")
     world.fill(3)
     for info in world.inner.list(""):

@@ -97,7 +97,7 @@ def test_a_wide_topic(engine: Engine, columns: int) -> None:
 
 
 def test_a_topic_too_wide_to_be_written(engine: Engine) -> None:
-    """Its first transaction would fail: it is not made."""
+    """The topic is not created, because its first transaction would fail."""
     schema = pa.schema([(f"column_{number:060}", pa.string()) for number in range(10_000)])
     with refused(InvalidRecordError, Reason.TOO_WIDE):
         engine.admin.create_topic("wide", partitions=1, schema=schema)

@@ -61,7 +61,7 @@ def partitions_of(engine: Engine, account: int) -> list[int]:
 
 
 def test_a_topic_grows(engine: Engine, url: str) -> None:
-    """More partitions, all told; keyed records go by the new number from then on; what was there stays."""
+    """Partitions are added. Keyed records use the new number from then on, and old records stay where they are."""
     accounts = list(range(40))
     with engine.producer() as producer:
         producer.produce("payments", payments(*accounts)).result()
@@ -221,8 +221,8 @@ def test_a_transaction_never_commits_into_what_is_gone(engine: Engine, other: En
 
 
 def test_a_consumer_of_a_partition_that_is_gone(engine: Engine, later: Later) -> None:
-    """A topic made again with fewer partitions: who was assigned one that it lacks is told, poll after poll; who
-    subscribed reads those that there are, and a later one from its beginning.
+    """A topic is created again with fewer partitions. A consumer that was assigned a missing one gets an error at each
+    poll. A subscriber reads the partitions that exist, and a later one from its beginning.
     """
     engine.partition("payments", 1).append(payments(1))
     consumer = engine.consumer()
@@ -268,7 +268,7 @@ def test_who_subscribes_again_misses_nothing_new(engine: Engine) -> None:
 
 
 def test_a_name_twice_is_one_topic(engine: Engine) -> None:
-    """Each record once."""
+    """Each record comes once."""
     engine.partition("payments", 0).append(payments(1))
     assert engine.scan(["payments", "payments"]).to_table().num_rows == 1
 

@@ -208,7 +208,7 @@ def test_an_expired_id_never_commits(engine: Engine, clock: ManualClock) -> None
 
 
 def test_a_dead_coordinators_decision_rolls_forward(engine: Engine) -> None:
-    """A PrepareCommit row that some coordinator left behind is finished by whoever meets it."""
+    """A PrepareCommit row that a dead coordinator left is completed by the next engine that meets it."""
     log = engine.partition("payments", 0)
     log.append(payments(5), producer_id=9, producer_epoch=0, base_sequence=0, is_transactional=True)
     write_transaction_state(
@@ -304,7 +304,9 @@ def test_the_block_decides(engine: Engine) -> None:
 
 
 def test_operators_abort_of_a_hanging_transaction(engine: Engine, clock: ManualClock) -> None:
-    """Open data with no coordinator behind it is found after the time limit and ended; an owned one is refused."""
+    """Open data without a coordinator is found after the time limit and ended. A transaction with a coordinator is
+    refused.
+    """
     log = engine.partition("payments", 0)
     log.append(payments(1), producer_id=900, producer_epoch=0, base_sequence=0, is_transactional=True)
     producer = engine.producer(transactional_id="owned")

@@ -328,7 +328,7 @@ def test_behind_sealed_entries_they_go() -> None:
 
 @pytest.mark.parametrize("which", [-1, -2])
 def test_a_damaged_one_does_not_count(which: int) -> None:
-    """Of the newest two one is damaged: it counts for nothing, and two sound ones stay beside it."""
+    """One of the newest two is damaged. It does not count, and two sound ones stay."""
     store, clock = ledger()
     before = snapshots(store)
     damaged = f"{PREFIX}/snapshots/{before[which]:020d}.parquet"

@@ -99,7 +99,7 @@ def test_records_of_one_run_are_of_one_time() -> None:
 
 
 def test_rewriting_is_logarithmic() -> None:
-    """However often compaction runs beside a writer of small files, a record is rewritten a few times only."""
+    """However often compaction runs while small files are written, a record is rewritten a few times only."""
     sizes: list[int] = []
     rewritten = 0
     for _ in range(2_000):
@@ -204,7 +204,9 @@ def test_every_bound_inside_a_merged_file() -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 5, 100])
 def test_a_consumer_in_the_middle(size: int) -> None:
-    """A consumer that is inside a small file when it is merged goes on behind its last record, whatever it polls."""
+    """A consumer is inside a small file when the file is merged. It goes on after its last record,
+    whatever it polls.
+    """
     clock = ManualClock(START_MS)
     with many(clock) as engine:
         expected = records(engine).column("_offset").to_pylist()
@@ -321,7 +323,7 @@ def test_a_dry_run_writes_nothing() -> None:
 
 
 def test_internal_topics_have_nothing_to_merge() -> None:
-    """Their records stand in their entries."""
+    """Their records are inside their entries."""
     store, clock = ledger()
     with open_engine(store, clock) as engine:
         assert engine.maintenance.compact("__transaction_state", policy=POLICY).partitions == ()

@@ -71,7 +71,7 @@ def test_a_day_after_the_tombstone() -> None:
 
 
 def test_one_name_only() -> None:
-    """The job may be told a topic, be it deleted or not."""
+    """The job can be given one topic, deleted or not."""
     store, clock = remade()
     clock.advance(DAY_MS)
     with open_engine(store, clock) as engine:

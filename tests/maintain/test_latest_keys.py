@@ -51,7 +51,9 @@ def drawn(kind: pa.DataType, draw: random.Random, count: int) -> list[Any]:
 @pytest.mark.parametrize("memory", [1, 3_000, 1 << 24])
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_against_a_dictionary(kind: pa.DataType, memory: int) -> None:
-    """Of each key the last record, whether all is held, or everything goes to the disk and comes back in parts."""
+    """The last record of each key is found, whether all keys are in memory, or all go to the disk and come back in
+    parts.
+    """
     draw = random.Random(f"{kind} {memory}")
     for count in (1, 7, 8, 9, 700):
         keys = drawn(kind, draw, count)
@@ -112,7 +114,7 @@ class _Usage(NamedTuple):
 
 
 def test_a_disk_with_less_room_than_all_keys_need(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That is seen when the first of them are put aside."""
+    """The error is raised when the first keys are put aside."""
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: _Usage(9_000, 8_000, 1_000))
     with pytest.raises(SpillFullError, match="1000 free"):
         latest(list(range(10_000)), pa.int64(), memory=800, draw=random.Random(3))

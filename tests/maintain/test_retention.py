@@ -85,7 +85,7 @@ def test_a_merged_file_stays_for_its_newest_record() -> None:
 
 
 def test_an_old_file_behind_a_young_one_waits() -> None:
-    """The log begins at one offset: what is old behind something young stays as long as that does."""
+    """A log begins at one offset, so an old file after a young one stays as long as the young one does."""
     clock = ManualClock(START_MS)
     with fresh(clock, 1_000) as engine:
         log = engine.partition(TOPIC, 0)
@@ -192,7 +192,7 @@ def test_entries_start_is_the_last_entry_inside_an_old_snapshot() -> None:
 
 
 def test_internal_logs_too() -> None:
-    """The coordinator's log begins later too; its rows stand in the snapshots, and nothing is forgotten."""
+    """The coordinator's log begins later too. Its rows are in the snapshots, and nothing is forgotten."""
     store, clock = ledger()
     with open_engine(store, clock) as engine:
         report = engine.maintenance.retain("__transaction_state", policy=POLICY)

@@ -104,7 +104,7 @@ def test_goes_on_where_a_run_stopped(stopped_after: int) -> None:
 
 
 def test_the_last_look() -> None:
-    """Snapshots were damaged since the trim: what would be sealed stands nowhere else, and is left as it is."""
+    """Snapshots were damaged since the trim. The entries are nowhere else then, so they are not sealed."""
     store, clock, _ = trimmed()
     for name in keys(store, "snapshots")[:-1]:
         store.put(f"{PREFIX}/snapshots/{name}", b"PAR1 damaged PAR1")

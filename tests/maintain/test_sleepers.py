@@ -67,7 +67,7 @@ def seal_up_to_now(engine: Engine) -> None:
 
 
 def test_a_plain_append_on_a_sealed_slot() -> None:
-    """Its slot was filled and sealed while it slept: nobody can tell by what, so it is told that, and sends nothing."""
+    """The writer's slot was filled and sealed while it slept. The outcome is unknown, and nothing is sent."""
     store, clock = ledger()
     with open_engine(store, clock) as sleeper, open_engine(store, clock) as awake:
         uploaded = upload(sleeper, 300)

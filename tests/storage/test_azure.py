@@ -98,8 +98,8 @@ def test_a_missing_container_is_named(azure_container: AzureContainer) -> None:
     for name, call in operations(store):
         error = error_of(call)
         assert type(error) is BucketNotFoundError, name
-        assert "no-such-container" in str(error)
-        assert azure_container.endpoint in str(error)
+        assert "no-such-container" in error.place
+        assert azure_container.endpoint in error.place
     with pytest.raises(BucketNotFoundError):
         settle_put_if_absent(store, "a", b"x", pause=no_pause)
     assert [(each.name, each.status) for each in store.inspected()] == [
@@ -139,7 +139,7 @@ def test_wrong_credentials_are_access_denied(azure_container: AzureContainer, wr
 def test_credentials_that_can_be_none_are_told_before_anything_is_sent(
     keyword: str, value: str, seen: str, variable: str
 ) -> None:
-    """In one line that says what to mend, and does not repeat it."""
+    """The error is one line that says which variable to fix, and does not repeat its value."""
     settings = {"endpoint": "http://127.0.0.1:1/account", "account": "account", keyword: value}
     for name, call in operations(open_store("az://container", **settings)):
         error = error_of(call)
@@ -190,7 +190,6 @@ def test_a_refused_connection_is_unreachable() -> None:
     for name, call in calls:
         error = error_of(call)
         assert type(error) is NotConnectedError, name
-        assert "connection refused" in str(error)
 
 
 # -- servers that answer oddly
@@ -204,11 +203,13 @@ def test_a_404_that_is_not_the_services_is_not_absence() -> None:
 
 
 def test_a_conditional_put_is_sent_once() -> None:
-    """A 500 or 503 on put_if_absent is an error after exactly one request: nobody resends it behind our back."""
+    """A 500 or 503 on put_if_absent is an error after exactly one request, because the client must not
+    send it again.
+    """
     for status, code in ((500, "InternalError"), (503, "ServerBusy"), (500, "OperationTimedOut")):
         with odd((status, xml(code))) as server:
             error = error_of(lambda: server.store.put_if_absent("a", b"x"))
-            assert f"{status} {code}" in str(error)
+            assert type(error) is StoreUnreachableError
             assert len(server.requests) == 1
 
 
@@ -288,7 +289,7 @@ def test_urls(url: str, settings: dict[str, str], wanted: str) -> None:
     ],
 )
 def test_what_is_no_store(url: str, settings: dict[str, Any], says: str) -> None:
-    """In one line that repeats no key."""
+    """The error is one line that does not repeat a key."""
     with pytest.raises(InvalidStoreUrlError, match=says) as caught:
         open_store(url, **settings)
     assert "a2V5" not in str(caught.value)
@@ -296,7 +297,7 @@ def test_what_is_no_store(url: str, settings: dict[str, Any], says: str) -> None
 
 
 def test_containers_of_two_accounts_are_two_places() -> None:
-    """Of one name; a prefix of one holds the other."""
+    """Containers of the same name in two accounts do not overlap. A container overlaps with each of its prefixes."""
     one = open_store("abfss://c01@first.dfs.core.windows.net/a")
     assert overlap(one, open_store("az://c01/a/b", account="first"))
     assert not overlap(one, open_store("az://c01/a", account="second"))

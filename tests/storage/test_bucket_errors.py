@@ -72,7 +72,7 @@ EACH = pytest.mark.parametrize("backend", BACKENDS, ids=lambda each: each.name)
 def test_what_is_the_same_for_all(
     backend: Backend, text: str, operation: str, kind: type[StorageError], says: str
 ) -> None:
-    """One line, with who, where and what to do."""
+    """The error is one line that says who, where and what to do."""
     error = told(backend, text, operation)
     assert type(error) is kind
     assert says.replace("\\\\", "\\") in str(error)

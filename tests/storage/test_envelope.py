@@ -360,7 +360,7 @@ def test_json_is_for_people_too() -> None:
 
 
 def test_json_that_no_one_could_read_back_is_not_written() -> None:
-    """NaN is no JSON."""
+    """NaN is not valid JSON."""
     with pytest.raises(ValueError, match="JSON"):
         encode_json({"x": float("nan")}, kind="t")
 

@@ -25,7 +25,7 @@ def store_of(data: bytes) -> FaultyStore:
 
 @pytest.mark.parametrize(("schema", "reads"), [(SMALL, 1), (WIDE, 2)], ids=["small", "wide"])
 def test_columns_and_their_ids(schema: pa.Schema, reads: int) -> None:
-    """Of a footer that the first read has, and of one that is larger."""
+    """Columns are read from a footer that the first read has, and from a larger one."""
     data = encode_parquet(schema.empty_table(), kind="data")
     store = store_of(data)
     found = stored_columns(store, "a/key", len(data))

@@ -140,7 +140,7 @@ def test_the_order_of_a_put(store: LocalStore, tape: Tape) -> None:
 
 
 def test_a_taken_name_costs_no_file(store: LocalStore, tape: Tape) -> None:
-    """Nothing is written or synced for a put that is too late; what stands there is settled by reading it back."""
+    """Nothing is written or synced for a put that is too late. The existing object is read back to settle it."""
     assert store.put_if_absent("a/b/1", b"first")
     tape.calls.clear()
     assert not store.put_if_absent("a/b/1", b"second")
@@ -259,7 +259,7 @@ def test_a_sync_that_failed_is_not_made_good_by_one_that_succeeds(
 
 
 def test_a_new_folder_whose_sync_failed_is_not_made_good_either(store: LocalStore, tape: Tape) -> None:
-    """The folder stands already when the put is tried again; its name may not be on the disk."""
+    """The folder exists when the put is tried again, but its name may not be on the disk."""
     store.put_if_absent("a/0", b"warm")
     tape.fail = lambda call: call == "fsync a"
     with pytest.raises(StoreNotWritableError):
@@ -344,7 +344,7 @@ def test_a_folder_where_an_object_should_be(store: LocalStore) -> None:
 
 
 def test_an_empty_folder_in_an_object_s_place(store: LocalStore) -> None:
-    """Puts say what stands there and what to do; reads find no object; the walk over all folders gives it."""
+    """Puts name the folder and what to do, reads find no object, and the walk over all folders lists the folder."""
     store.put("a/1", b"x")
     path_of(store, "a/2").mkdir()
     for put in (store.put, store.put_if_absent):
@@ -488,7 +488,7 @@ def not_a_file() -> pytest.RaisesExc[StorageError]:
 def test_no_link_and_no_fifo_is_an_object(
     store: LocalStore, tmp_path: Path, plant: Callable[[Path, Path], None]
 ) -> None:
-    """No call reads through it or waits for it; each says what stands there. It keeps its name, and can be deleted."""
+    """No call reads through it or waits for it, and each call names it. It is listed and can be deleted."""
     (tmp_path / "outside").write_bytes(b"secret")
     store.put("a/1", b"x")
     plant(path_of(store, "a/2"), tmp_path / "outside")
@@ -754,7 +754,7 @@ def test_a_slow_writer_whose_file_was_swept_writes_anew(
 def test_a_writer_whose_file_is_swept_each_time_says_so(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    """And has written nothing."""
+    """It raises an error and has written nothing."""
     name = "replace" if call == "put" else "link"
     real = getattr(os, name)
 

@@ -63,7 +63,7 @@ def test_memory_without_a_name() -> None:
     ],
 )
 def test_s3_needs_no_server_to_open(url: str, wanted: str) -> None:
-    """Opening asks nobody: it is the first call that does."""
+    """Opening a store sends no request. The first call does."""
     store = open_store(url, endpoint="http://127.0.0.1:1", access_key="a", secret_key="b")
     assert isinstance(store, S3Store)
     assert store.url == wanted

@@ -401,7 +401,7 @@ def test_a_name_with_dots_is_checked_like_any_other() -> None:
 
 @pytest.mark.parametrize("limits", [ENTRY_LIMITS, SNAPSHOT_LIMITS], ids=["entry", "snapshot"])
 def test_only_a_data_file_may_have_a_larger_footer_for_being_large(limits: ParquetLimits) -> None:
-    """As FORMAT.md's table of limits has it."""
+    """FORMAT.md has a table of these limits."""
     limits.check_footer_bytes(limits.footer_bytes, limits.object_bytes)
     with pytest.raises(LimitError):
         limits.check_footer_bytes(limits.footer_bytes + 1, limits.object_bytes)

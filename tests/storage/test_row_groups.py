@@ -98,7 +98,7 @@ def test_row_groups_keep_the_limits_and_every_row(seed: int, names: set[str], ro
 
 
 def test_an_empty_table_is_one_row_group() -> None:
-    """As it was always written: a seal has the same bytes."""
+    """Empty tables are written as they always were, so a seal has the same bytes."""
     assert footer(pa.table({"a": pa.array([], pa.int64())})).num_row_groups <= 1
 
 

@@ -135,8 +135,8 @@ def test_a_missing_bucket_is_named(minio_bucket: S3Bucket) -> None:
     for name, call in operations(store):
         error = error_of(call)
         assert type(error) is BucketNotFoundError, name
-        assert "no-such-bucket" in str(error)
-        assert minio_bucket.endpoint in str(error)
+        assert "no-such-bucket" in error.place
+        assert minio_bucket.endpoint in error.place
     with pytest.raises(BucketNotFoundError):
         settle_put_if_absent(store, "a", b"x", pause=no_pause)
 
@@ -217,8 +217,7 @@ def test_a_refused_connection_is_unreachable() -> None:
     for name, call in operations(store):
         error = error_of(call)
         assert type(error) is NotConnectedError, name
-        assert "127.0.0.1:1" in str(error)
-        assert "connection refused" in str(error)
+        assert "127.0.0.1:1" in error.place
     with pytest.raises(NotConnectedError):
         settle_put_if_absent(store, "a", b"x", pause=no_pause)
 
@@ -252,13 +251,13 @@ def test_a_404_that_is_not_s3_s_is_not_absence() -> None:
 
 
 def test_a_conditional_put_is_sent_once() -> None:
-    """A 500 or 503 on put_if_absent is an error after exactly one request: nobody resends it behind our
-    back.
+    """A 500 or 503 on put_if_absent is an error after exactly one request, because the client must not
+    send it again.
     """
     for status, code in ((500, "InternalError"), (503, "SlowDown")):
         with odd((status, xml(code))) as server:
             error = error_of(lambda: server.store.put_if_absent("a", b"x"))
-            assert f"{status} {code}" in str(error)
+            assert type(error) is StoreUnreachableError
             assert len(server.requests) == 1
 
 

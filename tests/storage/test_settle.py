@@ -100,7 +100,9 @@ def test_reads_are_tried_again() -> None:
 
 
 def test_reads_that_go_on_failing_leave_it_unknown() -> None:
-    """Stored or not cannot be learned: PutOutcomeUnknownError, after so many reads and one put only."""
+    """Whether the object is stored cannot be learned: PutOutcomeUnknownError, after the given number of reads and one
+    put.
+    """
     for fault in ("before", "after"):
         store = FaultyStore(MemoryStore(), {"put_if_absent": faults(fault), "get": faults(*["before"] * 9)})
         with pytest.raises(PutOutcomeUnknownError) as caught:
@@ -248,8 +250,8 @@ def test_every_short_history_tells_the_truth(
 
 
 def test_two_faulty_writers_never_both_win() -> None:
-    """2,000 seeded races of two writers on a store that fails at random: one winner at most, and who lost
-    is told truly.
+    """2,000 seeded races of two writers on a store that fails at random. At most one wins, and a loser learns the true
+    winner.
     """
     for seed in range(2_000):
         chance = random.Random(seed)

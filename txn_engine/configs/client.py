@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, TypedDict, TypeVar
 
 from txn_engine.configs.setting import Setting, absence, looked_up, parsed
 from txn_engine.errors import InvalidConfigError
+from txn_engine.reasons import Reason
 from txn_engine.types import IsolationLevel
 
 OffsetReset = Literal["earliest", "latest", "none"]
@@ -338,7 +339,10 @@ def _settings(
 ) -> _Settings:
     if config is not None and not isinstance(config, Mapping):
         raise InvalidConfigError(
-            f"a config {config!r:.80}", actor=actor, expected="a dict of settings, {Kafka's name: value}"
+            f"a config {config!r:.80}",
+            actor=actor,
+            expected="a dict of settings, {Kafka's name: value}",
+            reason=Reason.NO_SETTINGS_DICT,
         )
     by_field = {each.replace(".", "_"): each for each in (*known, *elsewhere)}
     given = dict(config or {})
@@ -346,7 +350,12 @@ def _settings(
         dotted = keyword.replace("_", ".")
         name = by_field.get(keyword, keyword if absence(dotted, elsewhere) is None else dotted)
         if name in given:
-            raise InvalidConfigError(f"{name} twice", actor=actor, expected="it in the dict or as a keyword")
+            raise InvalidConfigError(
+                f"{name} twice",
+                actor=actor,
+                expected="it in the dict or as a keyword",
+                reason=Reason.SETTING_TWICE,
+            )
         given[name] = value
     found: dict[str, Any] = {}
     for name, value in given.items():

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from txn_engine.errors import InvalidConfigError
+from txn_engine.reasons import Reason
 
 Value = int | float | str | bool
 Scope = Literal["store", "topic"]
@@ -120,11 +121,14 @@ def looked_up(
     )
     why = None if is_slip else absence(name, elsewhere)
     if why is not None:
-        raise InvalidConfigError(f"setting {text!r}", actor=actor, expected=why)
+        raise InvalidConfigError(
+            f"setting {text!r}", actor=actor, expected=why, reason=Reason.NO_MEANING_HERE
+        )
     raise InvalidConfigError(
         f"setting {text!r}, which there is not",
         actor=actor,
         expected=f"{near[0]!r}" if near else f"one of {', '.join(known)}",
+        reason=Reason.UNKNOWN_SETTING,
     )
 
 
@@ -144,5 +148,9 @@ def parsed(setting: Setting, given: object, *, actor: str) -> Value:
         return setting.value(given)
     except ValueError as error:
         raise InvalidConfigError(
-            f"{setting.name} {given!r:.80}", actor=actor, expected=str(error), action=setting.relies or None
+            f"{setting.name} {given!r:.80}",
+            actor=actor,
+            expected=str(error),
+            action=setting.relies or None,
+            reason=Reason.BAD_SETTING,
         ) from None

@@ -11,6 +11,7 @@ from txn_engine.configs.topic import NOT_A_TOPICS
 from txn_engine.errors import InvalidConfigError, InvalidRequestError
 from txn_engine.log.store_settings import CHANGEABLE, SettingsNow
 from txn_engine.log.topics import Topic
+from txn_engine.reasons import Reason
 from txn_engine.types import ConfigChange, ConfigEntry, Configs
 
 _NOT_A_TOPICS: Final = dict.fromkeys(STORE, "no topic: it is one of the store's settings") | dict(
@@ -46,6 +47,7 @@ def altered_store(now: Mapping[str, Value], given: Mapping[str, object]) -> Mapp
             f"setting {fixed[0]!r}, which is chosen when a store is set up",
             actor="store",
             expected=f"to stay: {STORE[fixed[0]].fixed}",
+            reason=Reason.FIXED_SETTING,
         )
     return {name: parsed(CHANGEABLE[name], value, actor="store") for name, value in {**now, **asked}.items()}
 

@@ -151,6 +151,7 @@ def _check_fixed(config: StoreConfig, settings: Mapping[str, int]) -> None:
                 f"{name} {settings[name]} for a store that was set up with {config.internal_partitions[topic]}",
                 actor="store",
                 expected="that number, or none: it cannot change any more",
+                reason=Reason.FIXED_SETTING,
             )
 
 

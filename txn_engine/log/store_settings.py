@@ -18,6 +18,7 @@ from txn_engine.log.own_process import OwnLock
 from txn_engine.log.read_ahead import ReadAhead
 from txn_engine.log.settings_format import decoded_settings
 from txn_engine.log.store_config import COUNTS, LIMITS, StoreConfig, StoreLimits
+from txn_engine.reasons import Reason
 
 _KIND: Final = "settings"
 _CACHED_MS: Final = 5_000
@@ -140,6 +141,7 @@ class StoreSettings:
                 actor="store",
                 expected="the settings that it has",
                 action="change them by `txn-engine configs alter`",
+                reason=Reason.STORE_HAS_OTHER_SETTINGS,
             )
 
     def fixed(self) -> dict[str, Value]:

@@ -186,7 +186,10 @@ class Topic:
         actor = f"topic {self.name!r}"
         if self.key is None:
             raise InvalidConfigError(
-                "cleanup.policy compact and no key column", actor=actor, expected="a key column"
+                "cleanup.policy compact and no key column",
+                actor=actor,
+                expected="a key column",
+                reason=Reason.NO_KEY_COLUMN,
             )
         if self.schema.field(self.key).nullable:
             raise InvalidConfigError(
@@ -194,6 +197,7 @@ class Topic:
                 actor=actor,
                 expected="a key in every record: one without may be there",
                 action="make another topic with this policy and copy the records",
+                reason=Reason.NULLABLE_KEY,
             )
 
     def prefix(self, partition: int) -> str:
@@ -440,7 +444,9 @@ class TopicRegistry:
             if not self._put_growth(topic, latest.growths, Growth(total_partitions, is_gate=False)):
                 continue
             if not self.is_current(name, topic.incarnation):
-                raise UnknownTopicOrPartitionError(f"topic {name!r} was deleted by somebody else just now")
+                raise UnknownTopicOrPartitionError(
+                    f"topic {name!r} was deleted by somebody else just now", reason=Reason.TOPIC_DELETED
+                )
             return self.look_up(name)
 
     def _put_growth(self, topic: Topic, number: int, growth: Growth) -> bool:
@@ -478,7 +484,9 @@ class TopicRegistry:
             if not self._create(key, data).won:
                 continue
             if not self.is_current(name, topic.incarnation):
-                raise UnknownTopicOrPartitionError(f"topic {name!r} was deleted by somebody else just now")
+                raise UnknownTopicOrPartitionError(
+                    f"topic {name!r} was deleted by somebody else just now", reason=Reason.TOPIC_DELETED
+                )
             return topic, self.look_up(name)
         raise RequestTimedOutError(
             f"{_CHANGE_TRIES} other changes came first", actor=f"topic {name!r}", expected="its turn"
@@ -574,7 +582,9 @@ class TopicRegistry:
         with self._lock.here():
             self._known.pop(name, None)
         if not outcome.won:
-            raise UnknownTopicOrPartitionError(f"topic {name!r} was deleted by somebody else just now")
+            raise UnknownTopicOrPartitionError(
+                f"topic {name!r} was deleted by somebody else just now", reason=Reason.TOPIC_DELETED
+            )
         return topic
 
     def survey(self, workers: Executor | None = None) -> Survey:
@@ -752,7 +762,9 @@ def checked_schema(name: str, schema: pa.Schema | None, key: str | None) -> tupl
     if not len(schema):
         raise InvalidRecordError("a schema without columns", actor=actor, expected="at least one column")
     if not _has_utf8_names(schema):
-        raise InvalidRecordError("a column whose name is not UTF-8", actor=actor, expected="names in UTF-8")
+        raise InvalidRecordError(
+            "a column whose name is not UTF-8", actor=actor, expected="names in UTF-8", reason=Reason.NOT_UTF8
+        )
     if len(set(schema.names)) != len(schema.names):
         raise InvalidRecordError("a schema with a column twice", actor=actor, expected="different names")
     reserved = [column for column in schema.names if column.startswith("_") or not column]
@@ -853,7 +865,10 @@ def _with_key_in_every_record(name: str, schema: pa.Schema, key: str | None) -> 
     """The schema of a compacted topic: a record without a key is refused, as in Kafka."""
     if key is None:
         raise InvalidConfigError(
-            "cleanup.policy compact and no key column", actor=f"topic {name!r}", expected="a key column"
+            "cleanup.policy compact and no key column",
+            actor=f"topic {name!r}",
+            expected="a key column",
+            reason=Reason.NO_KEY_COLUMN,
         )
     index = schema.get_field_index(key)
     return schema.set(index, schema.field(index).with_nullable(False))

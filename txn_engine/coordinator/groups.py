@@ -297,7 +297,8 @@ def offset_key(group_id: str, partition: TransactionPartition) -> OffsetKey:
 
 def check_group_id(group_id: str | None) -> str:
     """The group id; raises `InvalidGroupIdError` for none, an empty or an overlong one, and one that is no UTF-8."""
-    if not group_id or not isinstance(group_id, str) or len(group_id) > 1_000:
+    is_text = isinstance(group_id, str)
+    if not group_id or not is_text or len(group_id) > 1_000:
         raise InvalidGroupIdError(f"group id {group_id!r:.60}", expected="1 to 1000 characters of UTF-8")
     if not is_storable(group_id):
         raise InvalidGroupIdError(

@@ -82,6 +82,10 @@ class Reason(StrEnum):
     """A record's timestamp is not a whole number of milliseconds from the epoch to the year 9999."""
     OBJECT_GONE = "object_gone"
     """An object that the log names does not exist on the store."""
+    BAD_CONTROL_VALUE = "bad_control_value"
+    """The value of a control row does not have the format of its kind."""
+    NOT_IN_TRANSACTION = "not_in_transaction"
+    """The partition is not part of the producer's open transaction."""
 
     # --- admin, settings, cuts, backup -------------------------------------------------------------------------
     CUT_NOT_FOUND = "cut_not_found"

@@ -37,6 +37,7 @@ from txn_engine.protocol.proposals import (
     VerifiedSnapshot,
 )
 from txn_engine.protocol.replay import apply
+from txn_engine.reasons import Reason
 
 NOTHING = Duplicate(-1, -1)
 
@@ -455,8 +456,10 @@ def test_control_values_are_the_formats() -> None:
 )
 def test_a_control_row_that_says_nothing(control: Control, text: str) -> None:
     """A value that is not the format's stops the replay: guessing would be worse."""
-    with pytest.raises(CorruptObjectError, match="offset 0"):
+    with pytest.raises(CorruptObjectError) as damaged:
         apply(PartitionState(), BatchDescriptor(0, 0, 0, control=control, control_value=text))
+    assert damaged.value.reason is Reason.BAD_CONTROL_VALUE
+    assert f"a {control.value} row at offset 0" in damaged.value.seen
 
 
 def test_a_marker_is_no_control_value() -> None:

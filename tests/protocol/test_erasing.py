@@ -16,6 +16,7 @@ from txn_engine.protocol.controls import GRACE_MS, Erase, Exchange, decode_contr
 from txn_engine.protocol.partition import LogFile
 from txn_engine.protocol.proposals import Duplicate, EraseProposal, FloorProposal, TrimProposal
 from txn_engine.protocol.replay import apply
+from txn_engine.reasons import Reason
 
 _IDS = count(1 << 64)
 
@@ -246,6 +247,7 @@ def test_as_the_format_says() -> None:
     ],
 )
 def test_what_is_no_erase_row(text: str) -> None:
-    """Damage, by name."""
-    with pytest.raises(CorruptObjectError, match="erase"):
+    """A value that is not the format's is damage."""
+    with pytest.raises(CorruptObjectError) as damaged:
         decode_control(BatchDescriptor(0, 0, 0, control=Control.ERASE, control_value=text))
+    assert damaged.value.reason is Reason.BAD_CONTROL_VALUE

@@ -20,6 +20,7 @@ from txn_engine.protocol.proposals import (
 )
 from txn_engine.protocol.sealed_slots import settle_sealed
 from txn_engine.protocol.transaction_rows import TransactionRow, TransactionState
+from txn_engine.reasons import Reason
 
 MAX = 2**31 - 1
 ROW = TransactionRow("id", TransactionState.EMPTY, 1, 0)
@@ -81,8 +82,9 @@ def test_a_batch_of_a_producer(
         log.data(1, 0, number, transactional=False)
     sent = log.propose(1, 0, sequence, transactional=False)
     if expected == "unknown":
-        with pytest.raises(OutcomeUnknownError, match="do not send it again"):
+        with pytest.raises(OutcomeUnknownError) as unknown:
             settle(log, sent, written=written, then=then)
+        assert unknown.value.reason is Reason.SLOT_SEALED
     else:
         assert settle(log, sent, written=written, then=then) == expected
 

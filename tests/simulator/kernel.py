@@ -27,6 +27,10 @@ class StuckError(Exception):
     """Nothing can go on, or too much goes on: a deadlock or a livelock of the code under test."""
 
 
+class DeadlockError(StuckError):
+    """Everything waits, and nothing will happen any more."""
+
+
 class EndlessError(BaseException):
     """Raised from outside into a run that goes round in circles; no Exception, so that no client takes it for one."""
 
@@ -119,7 +123,9 @@ class Kernel:
         """Let events happen until `until` holds. Raises `StuckError` where it cannot come to hold."""
         while not until():
             if not self._heap:
-                raise StuckError(f"{what}: everything waits, and nothing will happen any more (a deadlock)")
+                raise DeadlockError(
+                    f"{what}: everything waits, and nothing will happen any more (a deadlock)"
+                )
             self._step()
 
     def drain(self, what: str) -> None:

@@ -44,6 +44,8 @@ from txn_engine.log import reading, snapshot_format
 from txn_engine.protocol import appends, partition, producers
 
 BY_NAME = {mutant.name: mutant for mutant in MUTANTS}
+HUNTED = "undecided-files-are-live"
+"""It is put in as text, by a process of its own, and found by the first runs."""
 
 
 def test_every_bug_fits_the_code() -> None:
@@ -183,7 +185,9 @@ def test_the_page_is_of_this_catalogue() -> None:
         assert re.fullmatch(r"[0-9a-f]{8}\+?", row[8])
 
 
-@pytest.mark.parametrize("name", in_shard("simulator", BY_NAME, keep=IN_MAKE_TEST))
+@pytest.mark.parametrize(
+    "name", in_shard("simulator", BY_NAME, keep=[name for name in IN_MAKE_TEST if name != HUNTED])
+)
 def test_a_bug_is_found_and_the_code_without_it_passes(name: str) -> None:
     """By the run that docs/MUTANTS.md records for it, or by a few others if the code has changed since."""
     found = hunt_again(BY_NAME[name], *recorded_run(read_rows()[name]), budget=60)
@@ -195,7 +199,7 @@ def test_a_bug_is_found_and_the_code_without_it_passes(name: str) -> None:
 
 def test_a_hunt_finds_a_bug_with_faults_and_without() -> None:
     """Seed after seed, under the bug's workloads in turn."""
-    mutant = BY_NAME["undecided-files-are-live"]
+    mutant = BY_NAME[HUNTED]
     (found,) = hunt_all([mutant], first=0, budget=60, jobs=1)
     assert found.found
     assert found.faults

@@ -12,6 +12,7 @@ from txn_engine.protocol.batches import BatchDescriptor, Control, FileRef
 from txn_engine.protocol.file_names import parse_data_path
 from txn_engine.protocol.log_time import bounded_time
 from txn_engine.protocol.partition import DeadFile, LogFile, PartitionState
+from txn_engine.reasons import Reason
 
 CONTROL_CHARS_MAX = 4 << 20
 """Of a `control_value`."""
@@ -158,6 +159,7 @@ def decode_control(batch: BatchDescriptor) -> ControlValue:
             expected=f"the format's JSON with {error}"
             if isinstance(error, KeyError)
             else "the format's JSON",
+            reason=Reason.BAD_CONTROL_VALUE,
         ) from error
     raise UnsupportedFormatError(
         f"control kind {batch.control.value!r} at offset {batch.base_offset}",

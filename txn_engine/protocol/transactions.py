@@ -30,6 +30,7 @@ from txn_engine.protocol.transaction_rows import (
     TransactionRow,
     TransactionState,
 )
+from txn_engine.reasons import Reason
 from txn_engine.types import ProducerIdAndEpoch
 
 NO_PRODUCER_EPOCH = -1
@@ -254,6 +255,7 @@ def verify_partition(
             f"{partition.topic}-{partition.partition} is not in the transaction (state {row.state})",
             actor=f"transactional id {row.transactional_id!r}",
             expected="AddPartitions before the first write",
+            reason=Reason.NOT_IN_TRANSACTION,
         )
 
 

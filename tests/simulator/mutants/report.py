@@ -20,8 +20,8 @@ NOT_FOUND = "**not found**"
 NEEDED = "nothing"
 _WORDS = ("bug", "▲", "what the code does then", "tier")
 IN_MAKE_TEST = (
-    "no-epoch-check",
-    "no-bump-at-the-end",
+    "marker-without-fencing",
+    "no-duplicate-look-up",
     "time-out-without-a-second-look",
     "undecided-files-are-live",
 )

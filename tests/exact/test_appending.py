@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.exact, pytest.mark.timeout(21_600)]
 @example(array_of(pa.decimal128(5, 2), [10**30]), True, "flat")
 @example(array_of(pa.date64(), [86_400_001]), True, "struct")
 def test_what_is_appended_is_read_or_was_refused(array: Any, by_producer: bool, shape: str) -> None:
-    """Every type, alone and inside others; values that a type does not have are refused, whoever made the table."""
+    """Every type, alone and inside others. Values that a type does not have are refused, whatever made the table."""
     column, flat = _shaped(array, shape)
     table = pa.table({"x": column})
     engine, topic = _SHELF.fresh(table.schema)

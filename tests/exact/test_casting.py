@@ -160,7 +160,7 @@ def _as_spark_hands_it_over(kind: Any, members: list[Any], nulls: list[bool]) ->
 def test_a_null_struct_is_no_null_of_a_member_that_may_not_be(
     kind: Any, value: Any, shown: list[bool]
 ) -> None:
-    """By itself, and within lists and maps; what comes out is what a Parquet file keeps."""
+    """Alone, and within lists and maps. The result is what a Parquet file keeps."""
     structs = _as_spark_hands_it_over(kind, [value if s else None for s in shown], [not s for s in shown])
     wanted = _struct(kind, nullable=False)
     count = len(structs)
@@ -184,7 +184,7 @@ def test_a_null_struct_is_no_null_of_a_member_that_may_not_be(
 
 @pytest.mark.parametrize(("kind", "value"), _MEMBERS, ids=str)
 def test_a_null_of_a_member_that_may_not_be_is_refused(kind: Any, value: Any) -> None:
-    """In a struct that is there, beside one that is not."""
+    """A null member is refused in a struct that is not null, next to a struct that is null."""
     structs = _as_spark_hands_it_over(kind, [value, None, None], [False, True, False])
     wanted = _struct(kind, nullable=False)
     assert cast_or_index(structs, wanted) == 2

@@ -70,7 +70,7 @@ def test_csv(texts: list[str], kind: Any, folder: Path) -> None:
 
 @given(texts=st.lists(st.tuples(written, st.booleans()), min_size=1, max_size=3), kind=kinds)
 def test_json(texts: list[tuple[str, bool]], kind: Any, folder: Path) -> None:
-    """As a JSON number, whatever its size, and as a string."""
+    """A value may be a JSON number of any size, or a string."""
     path = folder / "x.jsonl"
     lines = [
         f'{{"x": {text if bare and JSON.fullmatch(text) else json.dumps(text)}}}\n' for text, bare in texts
@@ -148,7 +148,7 @@ all_kinds = st.one_of(
 def test_each_row_is_judged_as_it_would_be_alone(
     texts: list[str], kind: Any, decimal: Any, folder: Path
 ) -> None:
-    """Of many rows those are bad that alone would be refused, and all others have the same values."""
+    """Among many rows those are bad that would be refused alone, and all others have the same values."""
     alone, schema = [], pa.schema([pa.field("x", kind, nullable=False)])
     path = folder / "r.csv"
     for text in texts:

@@ -67,8 +67,8 @@ def table(engine: Engine) -> Table:
 
 
 def test_cln_01_the_cleaner_knows_transactions(table: Table) -> None:
-    """CLN-01: what an aborted transaction wrote supersedes nothing and goes; of each key the latest committed record
-    stays at its offset, the markers where they are, and the aborted index unchanged.
+    """CLN-01: aborted records supersede nothing and are removed. The latest committed record of each key stays at its
+    offset, the markers stay, and the aborted index is unchanged.
     """
     table.put(1, 2, pid=1, epoch=0, seq=0)  # 0, 1
     table.put(2, 3, pid=2, epoch=0, seq=0)  # 2, 3
@@ -146,8 +146,8 @@ def test_cln_02_a_tombstone_waits_for_its_horizon(table: Table, clock: ManualClo
 
 
 def test_cln_05_what_is_undecided_waits_for_the_next_pass(table: Table) -> None:
-    """CLN-05: records behind the first undecided one are neither cleaned nor looked at; what a transaction that was
-    aborted later wrote never decides, and the final keys are those of the committed one.
+    """CLN-05: records from the first undecided one on are not cleaned. Records of a transaction that is aborted later
+    never count, so the final keys are those of the committed one.
     """
     table.put(1, 2)  # 0, 1
     table.put(1, pid=1, epoch=0, seq=0)  # 2, aborted later
@@ -198,7 +198,7 @@ def test_topic_configuration(engine: Engine, config: dict[str, object], code: st
 
 
 def test_min_compaction_lag(engine: Engine, clock: ManualClock) -> None:
-    """`min.compaction.lag.ms`: a record stays for so long, with all that follow it, though it is superseded."""
+    """`min.compaction.lag.ms`: a record stays that long, with all records after it, even if it is superseded."""
     engine.admin.create_topic(TABLE, partitions=1, cleanup_policy="compact", min_compaction_lag_ms=1_000)
     table = Table(engine)
     table.put(1)
@@ -226,7 +226,9 @@ def test_the_dirty_ratio(engine: Engine, table: Table) -> None:
 
 
 def test_compact_and_delete(engine: Engine, clock: ManualClock) -> None:
-    """Both policies: of each key the latest, and of those none that is too old; with compact alone age does nothing."""
+    """With both policies the latest record of each key stays unless it is too old. With `compact` alone age does not
+    matter.
+    """
     for name, policy in (("both", "compact,delete"), (TABLE, "compact")):
         engine.admin.create_topic(name, partitions=1, cleanup_policy=policy, retention_ms=DAY_MS)
         log = engine.partition(name, 0)

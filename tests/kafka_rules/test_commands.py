@@ -43,7 +43,7 @@ def clock() -> ManualClock:
 
 
 def hang(engine: Engine, clock: ManualClock, age_ms: int, pid: int = PID, partition: int = 0) -> None:
-    """An open transaction that no coordinator row explains; its last record was written so long ago."""
+    """Open a transaction that no coordinator row explains. Its last record was written this long ago."""
     clock.advance(-age_ms)
     found = Partition(engine.partition(TOPIC, partition)).transactional(pid, EPOCH, 0)
     clock.advance(age_ms)

@@ -134,8 +134,8 @@ def first_race(engine: Engine, clock: ManualClock, name: str, other: Callable[[E
 
 
 def test_tc_07_the_epoch_moved_between_look_and_row(engine: Engine, clock: ManualClock) -> None:
-    """TC-07: a fence that finds, at its put, that another one was first does not bump again: it is told to
-    wait, and a caller that holds the old epoch is fenced once that is complete.
+    """TC-07: a fence that finds at its put that another one was first does not bump the epoch again. Its caller has to
+    wait, and a caller with the old epoch is fenced once that is complete.
     """
     name = put_row(engine, "Ongoing", pid=PID, epoch=EPOCH)
 
@@ -255,8 +255,8 @@ EXPECTED = {
 
 @pytest.mark.parametrize(("state", "held"), list(product(STATES, EXPECTED)))
 def test_init_with_what_the_caller_holds(table_engine: Engine, state: str, held: str) -> None:
-    """KIP-360 in every state: at rest the epoch decides; Ongoing is fenced for whoever holds a valid id, whatever the
-    epoch; Prepare* waits; after a tombstone everybody begins afresh.
+    """KIP-360 in every state: at rest the epoch decides; Ongoing is fenced for every caller with a valid id, whatever
+    the epoch; Prepare* waits; after a tombstone every caller begins from the start.
     """
     name = put_row(table_engine, state, pid=PID, epoch=EPOCH, last_producer_epoch=3)
     (pid, epoch), at_rest = EXPECTED[held]
@@ -639,7 +639,7 @@ def test_two_sweeps_at_once_bump_once(engine: Engine, clock: ManualClock) -> Non
 
 
 def test_tc_21_describe(engine: Engine, clock: ManualClock) -> None:
-    """TC-21: "" is refused, unknown and expired ids are not found, an open one is told whole."""
+    """TC-21: an empty id is refused, unknown and expired ids are not found, and an open one is described in full."""
     assert answer(lambda: engine.admin.describe_transaction("")) == REQUEST
     assert answer(lambda: engine.admin.describe_transaction("nobody")) == "TRANSACTIONAL_ID_NOT_FOUND"
     dead = put_row(engine, "Dead", pid=-1, epoch=-1)
@@ -668,7 +668,7 @@ def test_fencing_from_outside(engine: Engine) -> None:
 
 
 def test_requests_of_two_engines_agree(url: str, engine: Engine, clock: ManualClock) -> None:
-    """There is no coordinator to own an id: whoever asks, on whichever connection, is answered from the log's end."""
+    """No coordinator owns an id: each request, on whichever connection, is answered from the log's end."""
     with txn_engine.connect(url, clock=clock) as other:
         held = engine.coordinator.init_producer_id("shared")
         other.coordinator.add_partitions("shared", *held, [T0])

@@ -47,8 +47,8 @@ def ask(engine: Engine, name: str, pid: int, epoch: int, *, committed: bool) -> 
 
 @pytest.mark.parametrize(("state", "committed", "who"), list(product(TABLE, [True, False], WHO)))
 def test_tc_18_every_cell(table_engine: Engine, state: str, committed: bool, who: str) -> None:
-    """TC-18: state by commit or abort by who asks; a decision is one row with the epoch bumped once, a
-    refusal none.
+    """TC-18: by state, commit or abort, and caller. A decision is one row with the epoch bumped once, and a refusal
+    writes no row.
     """
     name = put_row(table_engine, state, pid=PID, epoch=EPOCH, last_producer_epoch=EPOCH - 1)
     before = table_engine.coordinator.current(name)

@@ -23,8 +23,8 @@ def polled(consumer: Consumer, max_records: int = 100_000) -> list[int]:
 
 
 def test_fet_01_aborted_records_are_stepped_over(engine: Engine, log: Partition) -> None:
-    """FET-01: nothing of an aborted transaction is returned and the position moves behind its marker;
-    read_uncommitted returns its records.
+    """FET-01: records of an aborted transaction are not returned, and the position moves past its marker.
+    read_uncommitted returns the records.
     """
     log.transactional(1, 0, 0)
     log.transactional(1, 0, 1)
@@ -142,8 +142,8 @@ def test_fet_08_lag_counts_to_the_last_stable_offset(engine: Engine, log: Partit
 
 
 def test_an_open_transaction_holds_readers_back(engine: Engine, log: Partition) -> None:
-    """Nothing behind the first open record is read, committed or plain, until its transaction ends; then all
-    of it.
+    """No record after the first open one is read, transactional or not, until its transaction ends. Then all of them
+    are.
     """
     log.plain(2)
     log.transactional(1, 0, 0)
@@ -160,7 +160,7 @@ def test_an_open_transaction_holds_readers_back(engine: Engine, log: Partition) 
 
 @pytest.mark.parametrize("offset", [-1, 4])
 def test_a_position_outside_the_log(engine: Engine, log: Partition, offset: int) -> None:
-    """Below the start and behind the end there is nothing to begin at."""
+    """A read cannot begin below the start or past the end."""
     log.plain(3)
     assert answer(lambda: reader(engine).seek(T0, offset)) == "OFFSET_OUT_OF_RANGE"
     assert answer(lambda: log.log.read(offset)) == "OFFSET_OUT_OF_RANGE"

@@ -295,7 +295,7 @@ ONE, FOUR, THREE = (
 
 
 def test_an_entry_names_the_next_open_transaction(log: Partition) -> None:
-    """An index entry's own last stable offset is the first offset still open behind its marker, else marker + 1."""
+    """An index entry's own last stable offset is the first offset still open after its marker, else marker + 1."""
     index(log)
     assert log.log.aborted_transactions(0, 10) == [ONE, FOUR, THREE]
 
@@ -319,15 +319,15 @@ def test_an_entry_names_the_next_open_transaction(log: Partition) -> None:
 def test_the_search_of_the_index(
     log: Partition, start: int, end: int, expected: list[AbortedTransaction]
 ) -> None:
-    """Entries that end at or behind the start and begin below the end; complete at the first whose stable
-    offset reaches the end.
+    """It finds entries that end at or after the start and begin below the end. It is complete at the first entry whose
+    stable offset reaches the end.
     """
     index(log)
     assert log.log.aborted_transactions(start, end) == expected
 
 
 def test_the_search_stops_where_it_is_complete(log: Partition) -> None:
-    """The stop rule is not only for speed: an entry behind the stop is left out though it would match."""
+    """The stop rule is not only for speed: an entry after the stop is left out even if it would match."""
     log.transactional(1, 0, 0)  # 0
     log.abort(1, 1)  # 1, stable 2
     log.transactional(1, 1, 0)  # 2
@@ -476,8 +476,8 @@ def test_mrk_02_the_completion_is_written_once(
 
 
 def test_mrk_02_a_lost_answer_loses_no_completion(clock: ManualClock) -> None:
-    """MRK-02: whoever dies between the markers and the Complete row, the next sweep completes, without a
-    second marker.
+    """MRK-02: if a process dies between the markers and the Complete row, the next sweep writes the row, and no second
+    marker.
     """
     faulty = FaultyStore(MemoryStore(fresh_id("store")))
     with Engine(faulty, clock=clock, pause=no_pause) as engine:

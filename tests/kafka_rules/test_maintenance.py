@@ -56,8 +56,8 @@ def test_psm_17_an_idle_producer_is_forgotten(engine: Engine, clock: ManualClock
 def test_expiry_counts_from_the_last_batch(
     engine: Engine, clock: ManualClock, log: Partition, age: int, forgotten: bool
 ) -> None:
-    """At the limit, not only above it; every batch and every marker begins the day anew; by the log's time,
-    not by the records' timestamps.
+    """A producer expires at the limit, not only above it. Every batch and every marker restarts the day, by the log's
+    time and not by the records' timestamps.
     """
     log.client(1, 0, 0, timestamp_ms=1)
     clock.advance(DAY_MS - 1)
@@ -254,8 +254,8 @@ def test_cln_02_markers_outlive_their_records(engine: Engine, clock: ManualClock
 
 
 def test_cln_05_what_is_undecided_waits_for_the_next_pass(engine: Engine, log: Partition) -> None:
-    """CLN-05: a pass leaves what is behind the LSO as it is; the next one, when it is decided, takes what was
-    committed and nothing of what was aborted.
+    """CLN-05: a pass leaves records above the LSO as they are. Once they are decided, the next pass cleans the
+    committed ones and none of the aborted ones.
     """
     for sequence in range(2):
         log.client(9, 0, sequence)  # 0, 1

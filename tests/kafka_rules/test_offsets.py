@@ -69,7 +69,7 @@ def test_off_02_a_marker_of_a_producer_with_nothing_pending(loaded: Engine) -> N
 
 
 def test_the_later_row_of_one_transaction_counts(loaded: Engine) -> None:
-    """Of two commits for one partition in one transaction the later one is the group's."""
+    """If one transaction commits twice for a partition, the later commit is the group's."""
     producer, consumer = begun(loaded, "one"), member(loaded)
     for offset in (4, 9, 6):
         producer.send_offsets_to_transaction({T0: OffsetAndMetadata(offset)}, consumer.group_metadata())
@@ -149,8 +149,8 @@ def test_off_04_what_is_pending_is_not_forgotten(loaded: Engine, clock: ManualCl
 
 @pytest.mark.parametrize("isolation_level", ["read_committed", "read_uncommitted"])
 def test_stable_offsets(loaded: Engine, isolation_level: str) -> None:
-    """KIP-447: who asks for stable offsets is told to come again while one is pending; who does not gets the last
-    committed one.
+    """KIP-447: a fetch of stable offsets has to be repeated while a commit is pending. Another fetch gets the last
+    committed offset.
     """
     first = member(loaded)
     first.commit({T0: 2})

@@ -30,7 +30,7 @@ GROUP = ConsumerGroupMetadata("g", "member", {T3: FetchedRow(-1, 0)})  # who had
 
 @dataclass
 class World:
-    """A store that can be made to fail, the engine of the producer under test on it, and another engine beside."""
+    """A store that can be made to fail, the engine of the producer under test on it, and another engine."""
 
     clock: ManualClock
     inner: ObjectStore = field(default_factory=lambda: MemoryStore(fresh_id("store")))
@@ -353,7 +353,7 @@ def meet(world: World, case: Case) -> tuple[Producer, object]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_what_an_error_does_to_the_producer(world: World, name: str) -> None:
-    """The error is told by the call that met it, and the producer's state is what the error means, at once."""
+    """The call that met the error raises it, and the producer's state follows at once."""
     case = CASES[name]
     producer, found = meet(world, case)
     assert found == case.code
@@ -484,8 +484,8 @@ def test_a_timeout_that_is_not_allowed_is_fatal(world: World) -> None:
 
 
 def test_init_again_after_a_successor(world: World) -> None:
-    """testProducerFencedExceptionInInitProducerId: who initialises again with an identity that was taken over
-    is fenced for good, and does not fence its successor.
+    """testProducerFencedExceptionInInitProducerId: a producer that initialises again with an identity that was taken
+    over is fenced for good, and does not fence its successor.
     """
     world.producer.init_transactions()
     world.successor()
@@ -577,9 +577,8 @@ def test_a_commit_waits_for_what_is_under_way(world: World) -> None:
 
 
 def test_nothing_overtakes_a_failed_write(world: World) -> None:
-    """testAbortTransactionAndReuseSequenceNumberOnError: after a failure nothing overtakes: what is queued
-    behind it in the partition fails too, or is not taken any more, and the next transaction begins at
-    sequence 0.
+    """testAbortTransactionAndReuseSequenceNumberOnError: after a failure nothing overtakes. What is queued after it in
+    the partition fails too, or is no longer accepted, and the next transaction begins at sequence 0.
     """
     producer = in_state(world, "IN_TRANSACTION")
     world.overtaken()

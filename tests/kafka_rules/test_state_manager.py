@@ -46,7 +46,7 @@ AT_REST = ["Empty", "CompleteCommit", "CompleteAbort"]
 def test_tsm_02_the_last_row_of_each_id_counts(
     engine: Engine, url: str, clock: ManualClock, snapshot_after: int | None
 ) -> None:
-    """TSM-02: whoever opens the store, from a snapshot or from the start, knows the last row of each id."""
+    """TSM-02: every engine that opens the store, from a snapshot or from the start, knows the last row of each id."""
     rows = [
         ("one", "Ongoing", [T0, T1]),
         ("one", "Ongoing", [T0, T1, T2]),
@@ -384,7 +384,7 @@ def test_a_seeded_age_expires(engine: Engine, clock: ManualClock) -> None:
 
 
 def test_using_an_id_keeps_it(engine: Engine, clock: ManualClock) -> None:
-    """Every row of an id begins its seven days anew."""
+    """Every row of an id restarts its seven days."""
     name = put_row(engine, "CompleteCommit", pid=PID, epoch=EPOCH)
     clock.advance(WEEK_MS - 1)
     engine.coordinator.init_producer_id(name)

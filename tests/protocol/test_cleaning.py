@@ -162,7 +162,7 @@ def test_a_tombstone_waits_from_the_row_that_found_it_alone() -> None:
 
 
 def test_the_logs_own_time_says_whether_a_tombstone_has_waited() -> None:
-    """Whoever planned it may have gone by a clock that was set back since, before anything was written."""
+    """The log's time decides, because the planner's clock may have been set back before anything was written."""
     log = busy()
     log.append(CleanProposal(6, 0))
     log.now += DAY_MS - 1

@@ -133,7 +133,7 @@ def test_a_trim_to_where_the_log_starts_writes_nothing() -> None:
 
 @pytest.mark.parametrize(("first", "second"), [(3, 4), (4, 3)])
 def test_two_trims(first: int, second: int) -> None:
-    """Of two trims that were planned on the same log, the later one is legal only if it moves on."""
+    """If two trims were planned on the same log, the later one is legal only if it moves the start forward."""
     log = busy()
     _, second_verdict = log.append(TrimProposal(first, 0), TrimProposal(second, 0))
     assert isinstance(second_verdict, Appended if second > first else Refused)
@@ -374,7 +374,7 @@ def test_illegal_rewrites(illegal: Callable[[Log], RewriteProposal]) -> None:
 
 
 def test_two_rewrites_cannot_both_win() -> None:
-    """Of two compactors that read the same files the second is refused, whatever it overlaps with; the first, sent
+    """If two compactors read the same files, the second one is refused, whatever it overlaps with. The first one, sent
     again, writes nothing.
     """
     log = busy()

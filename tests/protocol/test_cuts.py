@@ -1,4 +1,4 @@
-"""The rule of a cut, beside one that tries every vector."""
+"""The rule of a cut, compared with one that tries every vector."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def left_of(file: LogFile, *, log_end: int = 0, **changes: object) -> LogFile:
 
 
 def erase(log: Log, *bases: int) -> EraseProposal:
-    """The first record of each of these live files."""
+    """Erase the first record of each of these live files."""
     files = [log.state.live[base] for base in bases]
     return EraseProposal(0, tuple((file, left_of(file) if file.record_count > 1 else None) for file in files))
 
@@ -64,7 +64,7 @@ def test_what_is_left_takes_the_place_of_what_was_there() -> None:
 
 
 def test_sent_again_it_is_a_duplicate() -> None:
-    """Of a writer that never heard."""
+    """A writer that never got the answer may send the erasure again."""
     log = busy()
     proposal = erase(log, 0, 9)
     log.append(proposal)
@@ -118,7 +118,7 @@ def test_a_file_that_the_log_has_forgotten() -> None:
 
 
 def test_a_floor_forgets_what_was_erased_and_not_what_stands_for_it() -> None:
-    """As with other dead files; a cut asks for what stands there for as long as it is kept."""
+    """An erased file is forgotten like other dead files. A cut needs its replacement for as long as the cut is kept."""
     log = busy()
     proposal = erase(log, 0)
     log.append(proposal)

@@ -1,4 +1,4 @@
-"""The numbers that people are told: never negative, never 0 for what is not known."""
+"""The numbers that people see: never negative, and never 0 if the number is unknown."""
 
 from __future__ import annotations
 

@@ -743,8 +743,8 @@ class CoordinatorMachine(RuleBasedStateMachine):
 
 @pytest.mark.parametrize("then", ["end", "init"])
 def test_a_fence_at_the_last_epoch(then: str) -> None:
-    """It takes 32767, which nobody is given: the fenced producer goes on under a fresh id, told so again if it asks
-    again.
+    """The fence takes epoch 32767, which no client is given. The fenced producer goes on under a fresh producer id, and
+    gets the same answer if it asks again.
     """
     machine = CoordinatorMachine()
     machine.begin(epoch=32_766)

@@ -181,7 +181,7 @@ def test_one_file_one_fate() -> None:
 
 
 def test_append_time_never_falls() -> None:
-    """A writer whose clock is behind gets the time of the entry before."""
+    """If a writer's clock is slow, its entry gets the time of the entry before it."""
     log = Log()
     log.plain()
     log.now = 500

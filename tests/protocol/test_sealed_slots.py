@@ -143,7 +143,9 @@ def test_a_plain_offset_commit_is_unknown(written: bool) -> None:
 
 
 def test_an_offset_commit_in_a_transaction() -> None:
-    """Known as long as it is pending: there at its offset, or not there at our epoch; unknown behind the marker."""
+    """The outcome is known while the commit is pending, or if it is missing at the producer's epoch. After the marker
+    it is unknown.
+    """
     log = Log()
     log.marker(1, 0, committed=True)
     sent = OffsetCommitProposal(COMMIT, 1, 0)

@@ -267,7 +267,7 @@ def test_expiry_keeps_what_was_committed() -> None:
 
 
 def test_run_ids_say_unknown_once_one_was_dropped() -> None:
-    """The last hundred run ids are kept; beyond, the answer to an old one is None, not False."""
+    """The last hundred run ids are kept. The answer to an older one is None, not False."""
     row = stored("Ongoing").row
     for number in range(100):
         row = tx.with_run_id(row, f"r{number}")
@@ -327,7 +327,9 @@ def following(*rows: tuple[str, int, int, int]) -> list[int]:
 
 
 def test_the_start_is_the_append_time_of_the_row_that_began() -> None:
-    """Kept from the first Ongoing row to the completion and its renewals; none at rest; anew with every transaction."""
+    """It is kept from the first Ongoing row to the Complete row and its renewals. An id at rest has no start, and each
+    transaction has its own.
+    """
     assert following(
         ("Empty", 0, -1, 10),
         ("Ongoing", 0, 5, 20),
@@ -388,6 +390,6 @@ def test_renewal(state: str) -> None:
 
 @pytest.mark.parametrize("current", [None, stored("Dead")])
 def test_a_forgotten_id_is_not_renewed(current: StoredRow | None) -> None:
-    """Who comes too late is told so; nothing brings the id back but an initialisation."""
+    """A renewal that comes too late is refused. Only an initialisation brings the id back."""
     with pytest.raises(InvalidProducerIdMappingError):
         renew(current, 10**12)

@@ -58,12 +58,12 @@ def test_a_sound_history_is_sound(history: History) -> None:
     ],
 )
 def test_wrong_contents(history: History, final: Final, kind: str) -> None:
-    """Lost, doubled, aborted, foreign and misplaced records are told apart."""
+    """Lost, doubled, aborted, foreign and misplaced records are different findings."""
     assert _only(check_history(history, final, {})).startswith(kind)
 
 
 def test_a_torn_transaction(history: History) -> None:
-    """Of a commit with an unknown answer all is there, or nothing."""
+    """If the answer to a commit is unknown, all of its records are there, or none."""
     history.writings["one"].outcome = "committing"
     assert check_history(history, _good(), {}) == []
     assert check_history(history, {HERE: [], THERE: []}, {}) == []
@@ -78,7 +78,7 @@ def test_what_retention_took_is_not_lost(history: History) -> None:
 
 
 def test_what_was_acknowledged_without_an_offset_is_missed_as_well(history: History) -> None:
-    """A commit that did not wait for its writes: nobody was told where they are, and they are nowhere."""
+    """A commit that did not wait for its writes is missed as well, although nobody knows the offsets of its records."""
     history.writings["one"].placed = {}
     assert _only(check_history(history, {HERE: [], THERE: []}, {})).startswith("lost:")
 
@@ -94,7 +94,7 @@ def test_records_out_of_order(history: History) -> None:
 
 
 def test_records_out_of_real_time(history: History) -> None:
-    """What somebody else began after an acknowledgement stands behind it."""
+    """Records that another client began to write after an acknowledgement come after the acknowledged ones."""
     history._kernel.now += 5
     later = history.begin("later", "another client")
     later.records = {THERE: [("later", 0)]}
@@ -105,7 +105,7 @@ def test_records_out_of_real_time(history: History) -> None:
 
 
 def test_what_came_behind_what_is_left_was_not_trimmed(history: History) -> None:
-    """A record whose offset nobody was told: retention took it only if it can have been below the start."""
+    """A record without a known offset was removed by retention only if it can have been below the log's start."""
     last = history.begin("last", "client")
     last.records = {HERE: [("last", 0)], THERE: [("last", 1)]}
     history.end(last, "committing")
@@ -155,7 +155,9 @@ def test_what_landed_in_a_log() -> None:
 
 
 def test_what_landed_in_a_topic_that_was_deleted() -> None:
-    """Behind its tombstone entries and snapshots go; before it, or of the one that was made anew, they do not."""
+    """After the topic's tombstone its entries and snapshots may be removed. Before the tombstone they may not, and
+    neither may those of a topic that was created again.
+    """
 
     def at(incarnation: int, part: str) -> str:
         return f"topics/t/{incarnation}/0/{part}/{0:020d}.parquet"
@@ -174,7 +176,7 @@ def test_what_landed_in_a_topic_that_was_deleted() -> None:
 
 
 def test_a_producer_id_is_taken_once() -> None:
-    """By another transactional id, or by the same one in another life: what began to use it keeps it."""
+    """A producer id stays with the first transactional id and life that used it."""
 
     def row(base: int, name: str, producer_id: int) -> tuple[int, str, bytes, str]:
         table = pa.table(

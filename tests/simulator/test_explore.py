@@ -89,7 +89,7 @@ def test_every_fault_of_two_sweepers_puts(states_max: int | None) -> None:
 
 @pytest.mark.parametrize("name", ["a", "b", "c", "e", "f"])
 def test_the_beginning_of_the_larger_ones(name: str) -> None:
-    """`make explore` sees them whole; here, so many states."""
+    """`make explore` searches them whole. Here only the first states are searched."""
     result = _search(CONFIGURATIONS[name], states_max=500)
     _check(result)
     assert result.states >= 500

@@ -44,7 +44,7 @@ def test_one_transaction_and_one_fault_are_seen_whole() -> None:
 
 
 def test_an_identity_resumed_and_a_rival() -> None:
-    """Two that resumed one identity: whoever comes second ends nothing of the first one's, whatever is interrupted."""
+    """If two producers resume one identity, the second one ends nothing of the first one's, whatever is interrupted."""
     result = Search(RESUMED, SMALL).run()
     _check(result)
     assert result.complete
@@ -98,7 +98,7 @@ CALM: tuple[tuple[str, Todo, Callable[[Producer], Any]], ...] = (
 
 
 def _of_the_shell(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, str]]:
-    """(call, event, state then) of each move that a real producer's caller makes in its own thread."""
+    """For each move that a producer's caller makes in its own thread: the call, the event and the state after it."""
     made: list[tuple[str, str, str]] = []
     real, caller = Cell.move, threading.get_ident()
     calling = [""]

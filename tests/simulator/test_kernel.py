@@ -116,7 +116,9 @@ def test_conditions_and_events_wake_who_waits(world: World) -> None:
 
 
 def test_a_pool_runs_so_many_at_once_and_hands_back_errors(world: World) -> None:
-    """As a thread pool: results and errors through futures, no more at once than threads."""
+    """It works like a thread pool: futures have the results and errors, and no more calls run at once than there are
+    threads.
+    """
     process = world.new_process("p")
     pool = TaskPool(process, 2, "pool")
     running = most = 0
@@ -203,7 +205,7 @@ def test_who_sleeps_long_may_not_hear_the_answer(world: World, asleep: int, answ
 
 
 def test_a_run_is_ended_from_outside(world: World) -> None:
-    """Neither the client nor the pool that was running takes it for an error of its own."""
+    """Neither the client nor the pool that was running mistakes the end for an error of its own."""
     process = world.new_process("p")
     pool = TaskPool(process, 1, "pool")
 

@@ -189,7 +189,7 @@ def test_the_page_is_of_this_catalogue() -> None:
     "name", in_shard("simulator", BY_NAME, keep=[name for name in IN_MAKE_TEST if name != HUNTED])
 )
 def test_a_bug_is_found_and_the_code_without_it_passes(name: str) -> None:
-    """By the run that docs/MUTANTS.md records for it, or by a few others if the code has changed since."""
+    """The run that docs/MUTANTS.md records finds the bug. If the code has changed since, a few other runs are tried."""
     found = hunt_again(BY_NAME[name], *recorded_run(read_rows()[name]), budget=60)
     assert found.found
     knobs = knobs_of(found.workload, found.seed)

@@ -100,7 +100,7 @@ def test_what_a_fault_does(
 
 
 def test_only_the_winner_s_answer_is_changed(shelf: tuple[Proxy, dict[str, bytes]]) -> None:
-    """A loser is told the truth: a changed answer is one that a real server can give."""
+    """The loser of a race gets the true answer: a changed answer is one that a real server can give."""
     proxy, _ = shelf
     assert put(proxy, None) == 200
     for fault in CHANGES:

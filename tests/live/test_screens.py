@@ -276,8 +276,8 @@ def test_anonymous_aborts_nothing(settled: Stack) -> None:
 
 
 @pytest.fixture(scope="module")
-def busy(settled: Stack, person: BrowserContext) -> Stack:
-    """A store with open, undecided and hanging transactions, which the pages are for."""
+def busy(settled: Stack, person: BrowserContext) -> Iterator[Stack]:
+    """A store with open, undecided and hanging transactions, which are ended for later tests of the same Airflow."""
     traffic = settled.traffic
     traffic.leave_open("night-batch", timeout_ms=FOREVER_MS)
     traffic.pay("late-shop")
@@ -289,7 +289,10 @@ def busy(settled: Stack, person: BrowserContext) -> Stack:
         return bool(person.request.get("/txn-engine/api/overview").json()["totals"]["hanging"])
 
     settled.wait_for("the hanging transaction on the pages", shown, patience_s=60)
-    return settled
+    yield settled
+    for name in ("night-batch", "second-till"):
+        abort(settled, name)
+    settled.engine.admin.abort_transaction("lost-and-found", 0, 0)
 
 
 def test_abort_is_in_view_on_a_narrow_screen(person: BrowserContext, busy: Stack) -> None:

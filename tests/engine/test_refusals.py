@@ -16,6 +16,7 @@ from storage import AccessDeniedError, MemoryStore, StorageError, StoreUnreachab
 from tests.engine.conftest import SCHEMA, damaged_at, payments
 from tests.faults import FaultyStore, no_pause, raising
 from tests.maintain.ledgers import copy_of
+from tests.suite.tiers import in_shard
 from txn_engine import Engine, OffsetAndMetadata, TopicPartition, connect
 from txn_engine.errors import StoreAccessError, StoreUnavailableError, UnexpectedError
 from txn_engine.maintain import MaintenancePolicy, MaintenanceReport
@@ -141,8 +142,22 @@ def test_a_data_file_that_is_refused_stops_no_other_compaction(
             assert failed(engine.maintenance.compact("bad", policy=EAGER)) == failed(report)
 
 
-@pytest.mark.parametrize("folder", ["log", "data", "snapshots"])
-@pytest.mark.parametrize("name", ["retain", "clean", "compact", "expire", "seal"])
+LISTED = [
+    (name, folder)
+    for name in ("retain", "clean", "compact", "expire", "seal")
+    for folder in ("log", "data", "snapshots")
+]
+ONE_FOLDER_PER_JOB = (
+    ("retain", "log"),
+    ("clean", "data"),
+    ("clean", "snapshots"),
+    ("compact", "data"),
+    ("expire", "snapshots"),
+    ("seal", "log"),
+)
+
+
+@pytest.mark.parametrize(("name", "folder"), in_shard("damage", LISTED, keep=ONE_FOLDER_PER_JOB))
 def test_a_folder_that_is_not_listed_stops_no_other_partition(
     store: MemoryStore, clock: ManualClock, name: str, folder: str
 ) -> None:

@@ -36,7 +36,7 @@ def left_of(file: LogFile, *, log_end: int = 0, **changes: object) -> LogFile:
 
 
 def erase(log: Log, *bases: int) -> EraseProposal:
-    """Erase the first record of each of these live files."""
+    """Propose to erase the first record of each of these live files."""
     files = [log.state.live[base] for base in bases]
     return EraseProposal(0, tuple((file, left_of(file) if file.record_count > 1 else None) for file in files))
 

@@ -190,7 +190,7 @@ def test_nothing_is_aborted_that_cannot_be_audited(
 
     browser = client("ada")
     asked = seen(browser, "stream-7")
-    monkeypatch.setattr(routes_abort, "_write_audit", refuse)
+    monkeypatch.setattr(routes_abort, "write_audit", refuse)
     answer = browser.post(f"{PREFIX}/api/abort", headers=OWN_PAGE, json=asked)
     assert answer.status_code == 500
     with connect(store_url) as engine:

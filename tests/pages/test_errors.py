@@ -44,6 +44,8 @@ def test_a_fault_gives_a_reference_and_no_trace(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    from txn_engine_airflow.pages import routes_pages
+
     def break_down(**_: Any) -> None:
         raise RuntimeError("secret inner workings")
 
@@ -56,7 +58,7 @@ def test_a_fault_gives_a_reference_and_no_trace(
         reference = answer.json()["detail"].rstrip(".").rpartition(" ")[2]
         assert len(reference) == 12
         assert reference in caplog.text
-    monkeypatch.setattr("txn_engine_airflow.pages.routes_pages._static_files", break_down)
+    monkeypatch.setattr(routes_pages, "files_to_serve", break_down)
     answer = client("vera").get(f"{PREFIX}/static/main.js")
     assert (answer.status_code, "<h1>Something broke</h1>" in answer.text) == (500, True)
 

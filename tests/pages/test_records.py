@@ -89,14 +89,14 @@ def test_only_the_row_groups_that_are_needed_are_counted_and_read(
     merged = next(iter(log.state.live.values()))
     assert (merged.record_count, merged.has_gaps) == (16_000, has_gaps)
     seen: list[tuple[int, int]] = []
-    opened = records._opened
+    opened = records.opened_part
 
     def watched(*args: Any) -> Any:
         part = opened(*args)
         seen.append((len(part.row_groups), part.file.metadata.num_row_groups))
         return part
 
-    monkeypatch.setattr(records, "_opened", watched)
+    monkeypatch.setattr(records, "opened_part", watched)
     assert offsets_of(engine, 9_000, 2) == ["9000", "9001"]
     ((needed, there),) = seen
     assert (needed, there) == (1, 4)

@@ -88,7 +88,7 @@ def sample(
         elsewhere,
         Reason.FILES_TOO_LARGE,
     )
-    parts = [_opened(objects, found, part) for part in chosen]
+    parts = [opened_part(objects, found, part) for part in chosen]
     read_bytes = sum(p.bytes for p in parts)
     _refuse_beyond(READ_BYTES_MAX, read_bytes, offset, "row groups", elsewhere, Reason.ROW_GROUPS_TOO_LARGE)
     schema = logical_schema(found.schema)
@@ -114,7 +114,7 @@ def _refuse_beyond(limit: int, size: int, offset: int, of_what: str, elsewhere: 
         )
 
 
-def _opened(objects: Objects, topic: Topic, part: FileSlice) -> _Part:
+def opened_part(objects: Objects, topic: Topic, part: FileSlice) -> _Part:
     """The file, byte for byte the one that the log names; no record of it is read yet."""
     key = f"{topic.prefix(part.partition)}/{part.log_file.file.data_path}"
     columns = [*topic.schema.names, TIMESTAMP]

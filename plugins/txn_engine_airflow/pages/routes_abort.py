@@ -108,7 +108,7 @@ def _audited(
     """
     engine = poller.engine
     about = {**asked, "store": engine.url}
-    _write_audit(user, event, {**about, "outcome": "requested"})
+    write_audit(user, event, {**about, "outcome": "requested"})
     try:
         act(engine)
     except Exception as error:
@@ -130,12 +130,12 @@ def _write_outcome(user: str, event: str, extra: Mapping[str, Any]) -> None:
     to the transaction.
     """
     try:
-        _write_audit(user, event, extra)
+        write_audit(user, event, extra)
     except Exception:
         log.exception("the audit row %s by %s could not be written: %s", event, user, extra)
 
 
-def _write_audit(user: str, event: str, extra: Mapping[str, Any]) -> None:
+def write_audit(user: str, event: str, extra: Mapping[str, Any]) -> None:
     """A row of Airflow's audit log, among those of the DAG whose permission it took."""
     from airflow.models import Log
     from airflow.utils.session import create_session

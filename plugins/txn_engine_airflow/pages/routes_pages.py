@@ -49,7 +49,7 @@ for _path, (_name, _title) in PAGES.items():
 @router.get("/static/{name}")
 def static_file(name: str, request: Request) -> Response:
     """A style sheet, module or picture of the pages; asked again each time, sent again only when it changed."""
-    found = _static_files().get(name)
+    found = files_to_serve().get(name)
     if found is None:
         raise HTTPException(404, "There is no such file.")
     content, tag = found
@@ -61,7 +61,7 @@ def static_file(name: str, request: Request) -> Response:
 
 
 @cache
-def _static_files() -> dict[str, tuple[bytes, str]]:
+def files_to_serve() -> dict[str, tuple[bytes, str]]:
     """All that may be served, by name: no path of a request ever reaches the file system."""
     files = {path.name: path.read_bytes() for path in STATIC.iterdir() if path.suffix in _SERVED}
     return {

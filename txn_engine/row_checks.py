@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from txn_engine.errors import InvalidRequestError
 from txn_engine.names import printable
+from txn_engine.reasons import Reason
 
 _ACTOR: Final = "load"
 NAME_CHARS_MAX: Final = 200
@@ -57,11 +58,15 @@ class RowCheck:
     def __post_init__(self) -> None:
         known = _ARGUMENTS.get(self.type)
         if known is None:
-            raise self._refused(f"{self.type!r} of each row", f"one of {', '.join(ROW_CHECKS)}")
+            raise self._refused(
+                f"{self.type!r} of each row", f"one of {', '.join(ROW_CHECKS)}", Reason.UNKNOWN_CHECK
+            )
         if unknown := sorted(set(self.arguments) - known):
-            raise self._refused(f"{unknown[0]} of {self.type}", f"only {', '.join(sorted(known))}")
+            raise self._refused(
+                f"{unknown[0]} of {self.type}", f"only {', '.join(sorted(known))}", Reason.BAD_ARGUMENT
+            )
         if not self.columns or not all(isinstance(each, str) and each for each in self.columns):
-            raise self._refused(f"{self.type} without a column", "the name of one")
+            raise self._refused(f"{self.type} without a column", "the name of one", Reason.BAD_ARGUMENT)
         named = f"{self.type}({', '.join(self.columns)})"
         object.__setattr__(self, "name", printable(self.name or named)[:NAME_CHARS_MAX])
 
@@ -90,7 +95,9 @@ class RowCheck:
         """The check of rows of this schema. Raises `InvalidRequestError` where it cannot be made of them."""
         missing = [name for name in self.columns if name not in schema.names]
         if missing:
-            raise self._refused(f"no column {missing[0]!r}", f"some of {', '.join(schema.names)}")
+            raise self._refused(
+                f"no column {missing[0]!r}", f"some of {', '.join(schema.names)}", Reason.UNKNOWN_COLUMN
+            )
         kinds = [schema.field(name).type for name in self.columns]
         try:
             passes = self._passes(*kinds)
@@ -102,6 +109,7 @@ class RowCheck:
         raise self._refused(
             f"{self.type} of a column of type {', '.join(map(str, kinds))}",
             "arguments that such a column's values can be compared with",
+            Reason.CHECK_NOT_APPLICABLE,
         )
 
     def _told(self, passes: Passes) -> Passes:
@@ -115,6 +123,7 @@ class RowCheck:
             raise self._refused(
                 f"{self.type} of values that cannot be compared",
                 "columns of one type, or values in both's range",
+                Reason.INCOMPARABLE_VALUES,
             )
 
         return told
@@ -143,10 +152,9 @@ class RowCheck:
         compare: Any = pc.greater_equal if given.get("or_equal") else pc.greater
         return lambda rows: compare(*(rows.column(name) for name in self.columns))
 
-    def _refused(self, seen: str, expected: str) -> InvalidRequestError:
-        return InvalidRequestError(
-            seen, actor=f"{_ACTOR}: check {self.name}" if self.name else _ACTOR, expected=expected
-        )
+    def _refused(self, seen: str, expected: str, reason: Reason) -> InvalidRequestError:
+        actor = f"{_ACTOR}: check {self.name}" if self.name else _ACTOR
+        return InvalidRequestError(seen, actor=actor, expected=expected, reason=reason)
 
 
 def checks_on(checks: Sequence[RowCheck], schema: pa.Schema) -> tuple[tuple[RowCheck, Passes], ...]:

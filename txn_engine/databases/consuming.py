@@ -14,6 +14,7 @@ from txn_engine.consumer import Consumer
 from txn_engine.databases.errors import check_counts
 from txn_engine.databases.positions import TABLE, Position, PositionsTable
 from txn_engine.errors import InvalidRequestError, TxnEngineError
+from txn_engine.reasons import Reason
 from txn_engine.types import TopicPartition
 
 SAVEPOINT: Final = "txn_engine_batch"
@@ -90,6 +91,7 @@ def _check_isolation(consumer: Consumer) -> None:
             actor="consume_into",
             expected="read_committed: what is aborted later would stay in the database",
             action="make the consumer without isolation.level",
+            reason=Reason.READS_UNCOMMITTED,
         )
 
 
@@ -133,6 +135,7 @@ class _Run:
                     place=TABLE,
                     expected=f"incarnation {known.incarnation}, of which records up to {tp}@{known.offset} are there",
                     action="choose another group, or delete the rows of that topic there to begin with the new one",
+                    reason=Reason.TOPIC_MADE_AGAIN,
                 )
         self._begun = found
 
@@ -148,6 +151,7 @@ class _Run:
             action=f"take out of the database what came behind the backup (`txn-engine backup list URL --json` has its"
             f" offsets), then let those rows of {TABLE} have store_id {self._consumer.store_id}, and no next_offset"
             " behind the backup's; or choose another group, for empty tables",
+            reason=Reason.STORE_RESTORED,
         )
 
     def has_begun_all(self) -> bool:

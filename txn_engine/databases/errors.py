@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from txn_engine.errors import IllegalStateError, InvalidRequestError, TxnEngineError
+from txn_engine.reasons import Reason
 
 
 class DatabaseError(TxnEngineError):
@@ -38,19 +39,23 @@ def ended_by_write(actor: str, place: str) -> IllegalStateError:
         place=place,
         expected="a write that neither commits nor rolls back: the rows and how far they go are one transaction",
         action="take that out of it; of this batch there is what it committed itself, and nothing else",
+        reason=Reason.WRITE_ENDED_TRANSACTION,
     )
 
 
 def require_idle(actor: str, *, is_open: bool, is_idle: bool) -> None:
     """Raise `IllegalStateError` for a connection in a transaction: what is done here would end with that one."""
     if not is_open:
-        raise IllegalStateError("a closed connection", actor=actor, expected="an open one")
+        raise IllegalStateError(
+            "a closed connection", actor=actor, expected="an open one", reason=Reason.CONNECTION_CLOSED
+        )
     if not is_idle:
         raise IllegalStateError(
             "a connection with a transaction open",
             actor=actor,
             expected="one that is idle: each batch is committed by itself",
             action="commit or roll back before, or connect with autocommit",
+            reason=Reason.TRANSACTION_OPEN,
         )
 
 
@@ -60,4 +65,9 @@ def check_counts(actor: str, **given: object) -> None:
     """
     for name, value in given.items():
         if value is not None and (type(value) is not int or value < 1):
-            raise InvalidRequestError(f"{name}={value!r:.40}", actor=actor, expected="1 or more, or None")
+            raise InvalidRequestError(
+                f"{name}={value!r:.40}",
+                actor=actor,
+                expected="1 or more, or None",
+                reason=Reason.BAD_ARGUMENT,
+            )

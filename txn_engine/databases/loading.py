@@ -25,6 +25,7 @@ from txn_engine.loading.dead_letters import reading_of
 from txn_engine.loading.load import dead_letters_for
 from txn_engine.log.topics import Topic
 from txn_engine.producer import ForgottenRuns, Producer, run_into
+from txn_engine.reasons import Reason
 from txn_engine.types import RecordMetadata
 
 ACTOR: Final = "load_query"
@@ -104,7 +105,10 @@ class Run:
         """What the log calls it. Raises `InvalidRequestError` where nothing names it."""
         if self.run_id is not None and not isinstance(self.run_id, str):
             raise InvalidRequestError(
-                f"a run id of type {type(self.run_id).__name__}", actor=ACTOR, expected="a text"
+                f"a run id of type {type(self.run_id).__name__}",
+                actor=ACTOR,
+                expected="a text",
+                reason=Reason.BAD_ARGUMENT,
             )
         if self.run_id:
             return self.run_id
@@ -114,6 +118,7 @@ class Run:
                 actor=ACTOR,
                 expected="run_id, or key_range, which names the run",
                 action="name the run: by it a second try knows that the first one has committed",
+                reason=Reason.NO_RUN_ID,
             )
         return f"{self.key_range.name}@{self.digest}"
 
@@ -160,7 +165,10 @@ def checked_range(given: KeyRange | tuple[str, Any, Any] | None) -> KeyRange | N
     is_triple = isinstance(words, tuple | list) and len(words) == len(KeyRange._fields)
     if not is_triple or not isinstance(words[0], str):
         raise InvalidRequestError(
-            f"key_range {given!r:.80}", actor=ACTOR, expected="(column, start, end), the column's name a text"
+            f"key_range {given!r:.80}",
+            actor=ACTOR,
+            expected="(column, start, end), the column's name a text",
+            reason=Reason.BAD_ARGUMENT,
         )
     key_range = KeyRange(*given)
     try:
@@ -170,12 +178,14 @@ def checked_range(given: KeyRange | tuple[str, Any, Any] | None) -> KeyRange | N
             f"key_range from {key_range.start!r:.80} to {key_range.end!r:.80}",
             actor=ACTOR,
             expected="bounds that can be compared: of one type, both with a time zone, or neither",
+            reason=Reason.INCOMPARABLE_VALUES,
         ) from error
     if not is_range:
         raise InvalidRequestError(
             f"key_range from {key_range.start!r} to {key_range.end!r}",
             actor=ACTOR,
             expected="a start below the end: a run of no rows would count as loaded",
+            reason=Reason.EMPTY_KEY_RANGE,
         )
     return key_range
 
@@ -189,13 +199,19 @@ def check_query(query: object) -> None:
     """Raise `InvalidRequestError` for what is no text of a query."""
     if not isinstance(query, str):
         raise InvalidRequestError(
-            f"a query of type {type(query).__name__}", actor=ACTOR, expected="its text, a str"
+            f"a query of type {type(query).__name__}",
+            actor=ACTOR,
+            expected="its text, a str",
+            reason=Reason.BAD_ARGUMENT,
         )
     try:
         query.encode()
     except UnicodeEncodeError:
         raise InvalidRequestError(
-            "a query with half a character", actor=ACTOR, expected="text that UTF-8 has"
+            "a query with half a character",
+            actor=ACTOR,
+            expected="text that UTF-8 has",
+            reason=Reason.BAD_ENCODING,
         ) from None
 
 
@@ -242,23 +258,25 @@ def check_columns(
     may_lack: those that are filled as in records that are older than they. beside: a column that is not the topic's.
     """
 
-    def refused(seen: str, expected: str) -> InvalidRequestError:
-        return InvalidRequestError(seen, actor=ACTOR, place=place, expected=expected, action="mend the query")
+    def refused(seen: str, expected: str, reason: Reason) -> InvalidRequestError:
+        return InvalidRequestError(
+            seen, actor=ACTOR, place=place, expected=expected, action="mend the query", reason=reason
+        )
 
     known = f"the columns {', '.join(schema.names)}"
     for name in names:
         if names.count(name) > 1:
-            raise refused(f"column {name!r} twice", "each column once")
+            raise refused(f"column {name!r} twice", "each column once", Reason.DUPLICATE_COLUMN)
         if name == beside:
             continue
         if name not in schema.names:
-            raise refused(f"unknown column {name!r}", known)
+            raise refused(f"unknown column {name!r}", known, Reason.UNKNOWN_COLUMN)
         fault = misfit(name, schema.field(name).type)
         if fault is not None:
-            raise refused(*fault)
+            raise refused(*fault, Reason.TYPE_MISMATCH)
     missing = [name for name in schema.names if name not in names and name not in may_lack]
     if missing:
-        raise refused(f"no column {missing[0]!r}", known)
+        raise refused(f"no column {missing[0]!r}", known, Reason.MISSING_COLUMN)
 
 
 def _has_loaded(producer: Producer, key_range: KeyRange, digest: str, ending: str) -> bool:
@@ -274,6 +292,7 @@ def _has_loaded(producer: Producer, key_range: KeyRange, digest: str, ending: st
             actor=ACTOR,
             expected="that query; or a run_id, or a transactional_id, of its own for each that is loaded",
             action="nothing was loaded: name the run, if these are other rows",
+            reason=Reason.LOADED_BY_ANOTHER_QUERY,
         )
     return digest in queries
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from txn_engine.errors import OffsetsMovedError
+from txn_engine.reasons import Reason
 from txn_engine.types import TopicPartition
 
 TABLE: Final = "txn_engine_positions"
@@ -75,7 +76,8 @@ class PositionsTable(ABC):
         for tp, position in after.items():
             known = before.get(tp)
             if held.get(tp) != known:
-                raise self.refused(f"{tp} stands at {_shown(held.get(tp))}, and was at {_shown(known)}")
+                seen = f"{tp} stands at {_shown(held.get(tp))}, and was at {_shown(known)}"
+                raise self.refused(seen, Reason.POSITION_MOVED)
             if known is None:
                 words = (*self.whose, *tp, position.incarnation, position.offset)
                 done = self.execute(_BEGIN, words)
@@ -84,7 +86,7 @@ class PositionsTable(ABC):
                     _MOVE, (position.offset, *self.whose, *tp, known.incarnation, known.offset)
                 )
             if done.rowcount != 1:
-                raise self.refused(f"{tp} was moved by another run")
+                raise self.refused(f"{tp} was moved by another run", Reason.POSITION_MOVED)
 
     def rows(self, query: str) -> dict[TopicPartition, Position]:
         """What a query for this group's positions gives."""
@@ -99,7 +101,7 @@ class PositionsTable(ABC):
         rows = self.execute(_ELSEWHERE, self.whose).fetchall()
         return {TopicPartition(topic, at): (store_id, offset) for topic, at, store_id, offset in rows}
 
-    def refused(self, seen: str) -> OffsetsMovedError:
+    def refused(self, seen: str, reason: Reason) -> OffsetsMovedError:
         """The error for another run beside this one."""
         return OffsetsMovedError(
             seen,
@@ -107,6 +109,7 @@ class PositionsTable(ABC):
             place=TABLE,
             expected="one run at a time into one database",
             action="nothing of this batch is there; run it again, and it goes on from where the database is",
+            reason=reason,
         )
 
 

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from txn_engine.errors import InvalidRecordError
 from txn_engine.exact import cast_exactly
 from txn_engine.files.layout import BadRow, BadRows, Sizes
+from txn_engine.reasons import Reason
 
 
 def times(texts: Any, kind: pa.DataType) -> Any:
@@ -38,6 +39,7 @@ class Rows:
         self,
         seen: str,
         *,
+        reason: Reason,
         expected: str,
         value: str | None = None,
         line: int | None = None,
@@ -50,6 +52,7 @@ class Rows:
             place=self.name if line is None else f"{unit or 'row'} {line} of {self.name}",
             expected=expected,
             action="mend the row, or cast it in the query; nothing of this load is in the topic",
+            reason=reason,
             value=value,
         )
 

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from txn_engine.databases.errors import DatabaseError
 from txn_engine.errors import InvalidRecordError, InvalidRequestError
 from txn_engine.exact import InexactError
+from txn_engine.reasons import Reason
 
 PLACE: Final = ("_topic", "_partition", "_offset", "_timestamp")
 Connection = TypeVar("Connection")
@@ -69,6 +70,7 @@ class TableWriter(ABC, Generic[Connection]):
                 actor=f"table {self.table!r}",
                 expected="values that the column keeps as they are",
                 action="round them before, or keep them as whole numbers",
+                reason=Reason.INEXACT_VALUE,
             ) from error
         if not self.key:
             self.insert(connection, rows)
@@ -133,7 +135,9 @@ class TableWriter(ABC, Generic[Connection]):
             self.make_table(connection, {field.name: self._type_of(field) for field in rows.schema})
             columns = self.columns_of(connection)
         if not columns:
-            raise self.refused("no such table", expected="one that is there, or create=True")
+            raise self.refused(
+                "no such table", reason=Reason.NO_SUCH_TABLE, expected="one that is there, or create=True"
+            )
         for field in rows.schema:
             self._check_column(field, columns.get(field.name), rows[field.name].null_count)
         self.check_values(rows, columns)
@@ -144,28 +148,39 @@ class TableWriter(ABC, Generic[Connection]):
         ]
         if lacking:
             raise self.refused(
-                f"column {lacking[0]!r} takes no null", expected="a default, or records that have it"
+                f"column {lacking[0]!r} takes no null",
+                reason=Reason.NULL_IN_NOT_NULL,
+                expected="a default, or records that have it",
             )
         if self.key and tuple(sorted(self.key)) not in self.unique_keys(connection):
             raise self.refused(
                 f"no unique index on {', '.join(sorted(self.key))}",
+                reason=Reason.NO_UNIQUE_INDEX,
                 expected="one: it says which row is replaced",
             )
 
     def _check_column(self, field: pa.Field[Any], found: Column | None, nulls: int) -> None:
         wanted = self._type_of(field)
         if found is None:
-            raise self.refused(f"no column {field.name!r}", expected=f"one of type {wanted}")
+            raise self.refused(
+                f"no column {field.name!r}", reason=Reason.MISSING_COLUMN, expected=f"one of type {wanted}"
+            )
         if found.is_generated:
-            raise self.refused(f"column {field.name!r} is generated", expected="one that can be written")
+            raise self.refused(
+                f"column {field.name!r} is generated",
+                reason=Reason.GENERATED_COLUMN,
+                expected="one that can be written",
+            )
         if not self.holds(field.type, found.kind):
             raise self.refused(
                 f"column {field.name!r} of type {found.kind}",
+                reason=Reason.TYPE_MISMATCH,
                 expected=f"{wanted}, or a wider type, for {field.type}",
             )
         if nulls and not found.takes_null:
             raise self.refused(
                 f"column {field.name!r} takes no null",
+                reason=Reason.NULL_IN_NOT_NULL,
                 expected=f"one that does: {nulls} of these records have none",
             )
 
@@ -174,6 +189,7 @@ class TableWriter(ABC, Generic[Connection]):
         if wanted is None:
             raise self.refused(
                 f"column {field.name!r} of type {field.type}",
+                reason=Reason.UNSUPPORTED_TYPE,
                 expected="flat types: leave it out, or write it by yourself",
             )
         return wanted
@@ -185,15 +201,17 @@ class TableWriter(ABC, Generic[Connection]):
                 f"key column {unknown[0]!r}",
                 actor=f"table {self.table!r}",
                 expected=f"one of {', '.join(names)}",
+                reason=Reason.UNKNOWN_COLUMN,
             )
 
-    def refused(self, seen: str, *, expected: str) -> DatabaseError:
+    def refused(self, seen: str, *, reason: Reason, expected: str) -> DatabaseError:
         """The error for a table that cannot hold the records."""
         return DatabaseError(
             seen,
             actor=f"table {self.table!r}",
             expected=expected,
             action="nothing was written; alter the table, or read other columns",
+            reason=reason,
         )
 
     def _latest(self, rows: pa.Table) -> tuple[pa.Table, pa.Table | None]:
@@ -205,6 +223,7 @@ class TableWriter(ABC, Generic[Connection]):
                     actor=f"table {self.table!r}",
                     expected="a key in every record: a null equals none, so that no row would be replaced",
                     action="leave such records out, or append them to a history",
+                    reason=Reason.NULL_IN_KEY,
                 )
         latest = rows.take(pa.array(_last_of_each(rows.select(self.key))))
         others = [name for name in rows.column_names if name not in self.key]
@@ -217,7 +236,12 @@ class TableWriter(ABC, Generic[Connection]):
 def checked_key(table: str, key: Sequence[str]) -> list[str]:
     """The key of an upsert. Raises `InvalidRequestError` for none."""
     if isinstance(key, str) or not key:
-        raise InvalidRequestError(f"key={key!r}", actor=f"table {table!r}", expected="a list of columns")
+        raise InvalidRequestError(
+            f"key={key!r}",
+            actor=f"table {table!r}",
+            expected="a list of columns",
+            reason=Reason.BAD_ARGUMENT,
+        )
     return list(key)
 
 

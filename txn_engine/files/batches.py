@@ -11,6 +11,7 @@ import pyarrow as pa
 from txn_engine.errors import InvalidRecordError
 from txn_engine.files.layout import Judged
 from txn_engine.files.text import Text
+from txn_engine.reasons import Reason
 from txn_engine.row_checks import Passes, RowCheck, failing
 
 Record = TypeVar("Record")
@@ -94,8 +95,9 @@ def batch_of(
         for row in large:
             line = lines[places[row]]
             seen = "a record that is too large"
+            expected, reason = layout.sizes.expected, Reason.ROW_TOO_LARGE
             faults.add(
-                places[row], layout.refused(seen, expected=layout.sizes.expected, line=line, unit=unit)
+                places[row], layout.refused(seen, reason=reason, expected=expected, line=line, unit=unit)
             )
         batch = _without_faults(layout, arrays, faults)[0] if large else batch
     if faults.found and layout.bad_rows is None:
@@ -134,6 +136,10 @@ def _check(
             faults.add(
                 places[row],
                 layout.refused(
-                    f"check {check.name} failed", expected=check.expected, line=lines[row], unit=unit
+                    f"check {check.name} failed",
+                    reason=Reason.CHECK_FAILED,
+                    expected=check.expected,
+                    line=lines[row],
+                    unit=unit,
                 ),
             )

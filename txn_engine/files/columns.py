@@ -14,7 +14,9 @@ from txn_engine.errors import InvalidRecordError
 from txn_engine.exact import every_bad, first_bad
 from txn_engine.files.batches import Faults
 from txn_engine.files.conversion import Conversion
+from txn_engine.files.kinds import misfit_reason
 from txn_engine.files.layout import Judged, shown
+from txn_engine.reasons import Reason
 
 Misfit = Callable[[object, int], InvalidRecordError]
 """Of a value and its line."""
@@ -38,7 +40,9 @@ def converted(
         return conversion.array(texts, field.type)
     except (TypeError, NotImplementedError) as error:
         raise layout.refused(
-            f"column {field.name!r} of type {field.type}", expected="parquet for values of this type"
+            f"column {field.name!r} of type {field.type}",
+            reason=Reason.UNSUPPORTED_TYPE,
+            expected="parquet for values of this type",
         ) from error
     except ValueError:
         pass  # looked for below: an error of pyarrow quotes the text, and would be told beside ours
@@ -103,7 +107,10 @@ def nulls_of(field: pa.Field[Any], rows: int) -> pa.Array[Any]:
 def misfits_of(layout: Judged, conversion: Conversion, field: pa.Field[Any]) -> Misfit:
     """What makes the errors for values that do not fit their column, alike but for the value and its line."""
     seen, expected = f"{layout.name_in_file(field.name)} does not fit", conversion.expected(field.type)
-    return lambda value, line: layout.refused(seen, value=shown(value), expected=expected, line=line)
+    reason = misfit_reason(field.type)
+    return lambda value, line: layout.refused(
+        seen, reason=reason, value=shown(value), expected=expected, line=line
+    )
 
 
 def null_refused(
@@ -112,6 +119,7 @@ def null_refused(
     """Nothing, in a column that takes no null."""
     return layout.refused(
         f"{layout.name_in_file(field.name)} is empty",
+        reason=Reason.NULL_IN_NOT_NULL,
         expected=f"{field.type}: the column takes no null",
         line=line,
         unit=unit,

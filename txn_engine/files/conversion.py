@@ -31,6 +31,7 @@ from txn_engine.files.numbers import (
     require,
     with_points,
 )
+from txn_engine.reasons import Reason
 from txn_engine.value_text import BinaryText
 
 DecimalMark = Literal[".", ","]
@@ -280,16 +281,21 @@ def checked_date_format(date_format: str | None, schema: pa.Schema) -> str | Non
             f"date format {date_format!r}: {error}",
             actor=ACTOR,
             expected="one that strptime takes, as %Y-%m-%d",
+            reason=Reason.BAD_ARGUMENT,
         ) from error
     if "%Z" in date_format:  # strptime reads a zone's name and forgets it
         raise InvalidRequestError(
-            f"date format {date_format!r}", actor=ACTOR, expected="%z, which says how far from UTC"
+            f"date format {date_format!r}",
+            actor=ACTOR,
+            expected="%z, which says how far from UTC",
+            reason=Reason.BAD_ARGUMENT,
         )
     if not says and any(pa.types.is_date(kind) or pa.types.is_timestamp(kind) for kind in schema.types):
         raise InvalidRequestError(
             f"date format {date_format!r}",
             actor=ACTOR,
             expected="one with year, month and day, as %Y-%m-%d or %y%m%d",
+            reason=Reason.BAD_ARGUMENT,
         )
     return date_format
 

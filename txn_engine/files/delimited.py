@@ -22,6 +22,7 @@ from txn_engine.files.layout import ACTOR, MEND_AND_LOAD_AGAIN, Layout
 from txn_engine.files.quick import Block, Cutter, Lines, equal_rows
 from txn_engine.files.source import plain_suffix
 from txn_engine.files.text import ROW_CHARS_MAX, Text
+from txn_engine.reasons import Reason
 
 _DELIMITERS = (",", ";", "\t", "|")
 
@@ -55,10 +56,14 @@ class Dialect:
                 f"delimiter {self.delimiter!r}",
                 actor=ACTOR,
                 expected="one character, no quote and no line end",
+                reason=Reason.BAD_ARGUMENT,
             )
         if len(self.quote) > 1 or self.quote in ("\r", "\n"):
             raise InvalidRequestError(
-                f"quote {self.quote!r}", actor=ACTOR, expected="one character, or none: no field is quoted"
+                f"quote {self.quote!r}",
+                actor=ACTOR,
+                expected="one character, or none: no field is quoted",
+                reason=Reason.BAD_ARGUMENT,
             )
         csv.field_size_limit(max(csv.field_size_limit(), ROW_CHARS_MAX + 1))
         if not self.quote:
@@ -82,6 +87,7 @@ def read_delimited(layout: Layout, conversion: Conversion, dialect: Dialect) -> 
             if is_nested(field.type) and (field.name in places or not field.nullable):
                 raise layout.refused(
                     f"column {field.name!r} of type {field.type}",
+                    reason=Reason.UNSUPPORTED_TYPE,
                     expected="jsonl or parquet for nested values",
                 )
         columns = _Columns(layout, conversion, dialect, names, places)
@@ -124,7 +130,11 @@ def _names(layout: Layout, dialect: Dialect, rows: Iterator[Row]) -> tuple[list[
     if dialect.header is True:
         header = next(rows, None)
         if header is None:
-            raise layout.refused("the file is empty", expected="a line of column names, then records")
+            raise layout.refused(
+                "the file is empty",
+                reason=Reason.NO_RECORDS,
+                expected="a line of column names, then records",
+            )
         return header[1], header[0]
     if dialect.header is False:
         return [layout.name_in_file(name) for name in layout.schema.names], None
@@ -177,6 +187,7 @@ def _unquoted(layout: Layout, said: str, line: int, text: Text) -> InvalidRecord
     hint = _delimiter_hint([text.held[0].rstrip("\r\n")], layout) if line == 1 and text.held else None
     return layout.refused(
         "a quoted field that is never closed" if said == _NEVER_CLOSED else said,
+        reason=Reason.UNCLOSED_QUOTE if said == _NEVER_CLOSED else Reason.BAD_QUOTING,
         expected="delimited text whose quotes match",
         line=line,
         action=hint or MEND_AND_LOAD_AGAIN,
@@ -234,11 +245,14 @@ class _Columns:
         """A row that has more or fewer fields than columns, or is the header again."""
         count = len(self.names)
         if fields == count:
-            error = self.layout.refused("the header a second time", expected="a record", line=line)
+            error = self.layout.refused(
+                "the header a second time", reason=Reason.REPEATED_HEADER, expected="a record", line=line
+            )
         else:
             seen = f"{fields} field{'' if fields == 1 else 's'}"
             expected = f"{count}, as the header has" if self.has_header else f"{count}"
-            error = self.layout.refused(seen, expected=expected, line=line)
+            reason = Reason.TOO_FEW_FIELDS if fields < count else Reason.TOO_MANY_FIELDS
+            error = self.layout.refused(seen, reason=reason, expected=expected, line=line)
         self.layout.reject(line, error, raw=raw)
 
 

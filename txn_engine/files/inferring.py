@@ -20,6 +20,7 @@ from txn_engine.files.parquet import opened_parquet
 from txn_engine.files.records import format_or_refused, read_records
 from txn_engine.files.source import compression_of
 from txn_engine.files.text import BATCH_ROWS, Text, checked_encoding
+from txn_engine.reasons import Reason
 
 _PRECISION_MAX = 38
 _PRECISION_LEAST = 18
@@ -151,7 +152,11 @@ def _header(path: Path, reading: Mapping[str, Any]) -> list[str]:
         if row is not None and text.is_undecodable:
             raise text.undecodable(1)
     if row is None:
-        raise layout.refused("the file is empty", expected="a line of column names, then records")
+        raise layout.refused(
+            "the file is empty",
+            reason=Reason.NO_RECORDS,
+            expected="a line of column names, then records",
+        )
     return row if given else [f"column{number}" for number in range(1, len(row) + 1)]
 
 
@@ -179,6 +184,7 @@ def _check_plain(layout: Layout, record: Mapping[str, Any], line: int) -> None:
     if nested is not None:
         raise layout.refused(
             "a value that holds others",
+            reason=Reason.UNSUPPORTED_TYPE,
             value=repr(nested),
             expected="plain values: name the columns of others by a schema",
             line=line,

@@ -18,6 +18,7 @@ from txn_engine.files.layout import READ_COLUMNS, Layout, counted, listed, shown
 from txn_engine.files.quick import Lines
 from txn_engine.files.quick_json import JsonBlock, quick_schemas, read_block
 from txn_engine.files.text import Text, is_whole
+from txn_engine.reasons import Reason
 
 Record = tuple[Mapping[str, Any], str]
 """A line's object, and the line."""
@@ -119,6 +120,7 @@ def _object_on(
     if unknown and layout.unknown == "refuse":
         return {}, layout.refused(
             counted(unknown, "unknown column"),
+            reason=Reason.UNKNOWN_COLUMN,
             value=listed(unknown),
             expected=f"the columns {', '.join(sorted(known - set(READ_COLUMNS)))}",
             line=number,
@@ -130,11 +132,19 @@ def _object_of(layout: Layout, line: str, number: int) -> dict[str, Any]:
     record, fault, char = _decoded(line)
     if fault:
         raise layout.refused(
-            f"no JSON: {fault}", expected="a JSON object on each line, whole", line=number, char=char
+            f"no JSON: {fault}",
+            reason=Reason.BAD_JSON,
+            expected="a JSON object on each line, whole",
+            line=number,
+            char=char,
         )
     if not isinstance(record, dict):
         raise layout.refused(
-            "another JSON value", value=shown(record), expected="a JSON object on each line", line=number
+            "another JSON value",
+            reason=Reason.NOT_A_JSON_OBJECT,
+            value=shown(record),
+            expected="a JSON object on each line",
+            line=number,
         )
     return record
 
@@ -193,7 +203,12 @@ def _nothing(layout: Layout, field: pa.Field[Any], line: int, *, is_there: bool)
     if is_there:
         return null_refused(layout, field, line)
     name = layout.name_in_file(field.name)
-    return layout.refused(f"no column {name!r}", expected=f"a value of type {field.type}", line=line)
+    return layout.refused(
+        f"no column {name!r}",
+        reason=Reason.MISSING_COLUMN,
+        expected=f"a value of type {field.type}",
+        line=line,
+    )
 
 
 def _json_texts(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 import pyarrow as pa
 
 from txn_engine.calendar import DAY_SECONDS, FIRST_DAY, LAST_DAY, PER_SECOND
+from txn_engine.reasons import Reason
 
 
 def is_string(kind: pa.DataType) -> bool:
@@ -35,3 +37,25 @@ def calendar_of(kind: Any) -> range:
         return range(FIRST_DAY, LAST_DAY + 1)
     per_day = DAY_SECONDS * PER_SECOND["ms" if pa.types.is_date64(kind) else kind.unit]
     return range(FIRST_DAY * per_day, (LAST_DAY + 1) * per_day)
+
+
+def misfit_reason(kind: pa.DataType) -> Reason:
+    """The reason of a value that does not fit a column of this type."""
+    for is_of, reason in _MISFIT_REASONS:
+        if is_of(kind):
+            return reason
+    return Reason.BAD_VALUE
+
+
+_MISFIT_REASONS: Final[tuple[tuple[Callable[[pa.DataType], bool], Reason], ...]] = (
+    (pa.types.is_integer, Reason.BAD_INTEGER),
+    (pa.types.is_decimal, Reason.BAD_DECIMAL),
+    (pa.types.is_floating, Reason.BAD_FLOAT),
+    (pa.types.is_boolean, Reason.BAD_BOOLEAN),
+    (pa.types.is_date, Reason.BAD_DATE),
+    (pa.types.is_time, Reason.BAD_TIME),
+    (pa.types.is_timestamp, Reason.BAD_TIMESTAMP),
+    (is_string, Reason.BAD_STRING),
+    (is_binary, Reason.BAD_BINARY),
+    (is_nested, Reason.BAD_NESTED_VALUE),
+)

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from txn_engine.errors import InvalidRecordError, InvalidRequestError
 from txn_engine.files.source import Compression
+from txn_engine.reasons import Reason
 from txn_engine.row_checks import Passes, RowCheck
 from txn_engine.schemas.defaults import filled
 
@@ -102,6 +103,7 @@ class Judged(Protocol):
         self,
         seen: str,
         *,
+        reason: Reason,
         expected: str,
         value: str | None = None,
         line: int | None = None,
@@ -141,6 +143,7 @@ class Layout:
         self,
         seen: str,
         *,
+        reason: Reason,
         expected: str,
         value: str | None = None,
         line: int | None = None,
@@ -155,7 +158,7 @@ class Layout:
         place = self.name if line is None else f"{self.name} {unit or 'line'} {line}"
         place += "" if char is None else f" character {char}"
         return InvalidRecordError(
-            seen, actor=ACTOR, place=place, expected=expected, action=action, value=value
+            seen, actor=ACTOR, place=place, expected=expected, action=action, reason=reason, value=value
         )
 
     def reject(
@@ -174,6 +177,7 @@ class Layout:
             place=self.name,
             expected="a readable file",
             action="check the path and its permissions",
+            reason=Reason.FILE_UNREADABLE,
         )
 
     def name_in_file(self, column: str) -> str:
@@ -205,6 +209,7 @@ class Layout:
         if doubled:
             raise self.refused(
                 f"{counted(doubled, 'column')} named twice",
+                reason=Reason.DUPLICATE_COLUMN,
                 value=listed(doubled),
                 expected="each column once",
                 line=line,
@@ -226,6 +231,7 @@ class Layout:
             parts += [counted(unknown, "unknown column")] if unknown else []
             raise self.refused(
                 " and ".join(parts),
+                reason=Reason.MISSING_COLUMN if missing else Reason.UNKNOWN_COLUMN,
                 value=listed(unknown) if unknown else None,
                 expected=f"the columns {', '.join(wanted)}",
                 line=line,

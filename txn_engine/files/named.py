@@ -12,6 +12,7 @@ from pathlib import Path
 from txn_engine.errors import InvalidRequestError
 from txn_engine.files.layout import ACTOR
 from txn_engine.files.source import FORMATS, FileFormat, format_of
+from txn_engine.reasons import Reason
 
 PassedOver = Callable[[Path], None]
 
@@ -46,7 +47,11 @@ def files_named(
             known = seen.setdefault(_identity(file), file)
             if known is not file:
                 raise InvalidRequestError(
-                    f"named twice, also as {known}", actor=ACTOR, place=str(file), expected="each file once"
+                    f"named twice, also as {known}",
+                    actor=ACTOR,
+                    place=str(file),
+                    expected="each file once",
+                    reason=Reason.DUPLICATE_FILE,
                 )
             found.append(file)
     return found
@@ -67,7 +72,9 @@ def _check(path: object) -> None:
         except OSError as error:
             seen = f"the path {path!a:.80}" if error.errno == errno.ENAMETOOLONG else ""
     if seen:
-        raise InvalidRequestError(seen, actor=ACTOR, expected="a path that a file can have")
+        raise InvalidRequestError(
+            seen, actor=ACTOR, expected="a path that a file can have", reason=Reason.BAD_PATH
+        )
 
 
 def _identity(file: Path) -> tuple[int, int] | str:
@@ -98,7 +105,11 @@ def _named_by(path: str | Path, known: FileFormat | None, tell: PassedOver) -> I
                 yield _checked(file)
     if not any_file:
         raise InvalidRequestError(
-            "no file of that pattern", actor=ACTOR, place=str(path), expected="one or more"
+            "no file of that pattern",
+            actor=ACTOR,
+            place=str(path),
+            expected="one or more",
+            reason=Reason.NO_FILES,
         )
 
 
@@ -122,7 +133,9 @@ def _within(folder: Path, known: FileFormat | None, tell: PassedOver) -> Iterato
     """Its files, and those of the folders in it, sorted by path."""
     files = [file for each in _folders(folder, tell) for file in _files_in(each, tell)]
     if not files:
-        raise InvalidRequestError("no files", actor=ACTOR, place=str(folder), expected="one or more")
+        raise InvalidRequestError(
+            "no files", actor=ACTOR, place=str(folder), expected="one or more", reason=Reason.NO_FILES
+        )
     for file in sorted(files):
         if known is None and format_of(file.name) is None:
             raise InvalidRequestError(
@@ -131,6 +144,7 @@ def _within(folder: Path, known: FileFormat | None, tell: PassedOver) -> Iterato
                 place=str(file),
                 expected=", ".join(sorted(FORMATS)),
                 action="name the format: csv, jsonl or parquet",
+                reason=Reason.UNKNOWN_FORMAT,
             )
         yield _checked(file)
 
@@ -172,6 +186,7 @@ def _entries(folder: Path) -> list[Path]:
             actor=ACTOR,
             place=str(folder),
             expected="a readable folder",
+            reason=Reason.FILE_UNREADABLE,
         ) from error
 
 
@@ -182,5 +197,11 @@ def _checked(file: Path) -> Path:
     except OSError:
         return file  # opening it says what is wrong with it
     if not is_file:
-        raise InvalidRequestError("no file", actor=ACTOR, place=str(file), expected="files and folders")
+        raise InvalidRequestError(
+            "no file",
+            actor=ACTOR,
+            place=str(file),
+            expected="files and folders",
+            reason=Reason.NOT_A_FILE,
+        )
     return file

@@ -17,6 +17,7 @@ from txn_engine.files.kinds import is_binary, is_string
 from txn_engine.files.layout import ACTOR, Layout
 from txn_engine.files.text import BATCH_CHARS, BATCH_ROWS
 from txn_engine.files.typed import fitting, is_convertible
+from txn_engine.reasons import Reason
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -30,6 +31,7 @@ def read_parquet(layout: Layout) -> Iterator[pa.RecordBatch]:
             actor=ACTOR,
             place=layout.name,
             expected="a Parquet file, as it is",
+            reason=Reason.PARQUET_FROM_STREAM,
         )
     with opened_parquet(layout) as file:
         places = layout.match(file.schema_arrow.names, line=None)
@@ -41,6 +43,7 @@ def read_parquet(layout: Layout) -> Iterator[pa.RecordBatch]:
             if not is_convertible(kind, field.type):
                 raise layout.refused(
                     f"column {layout.name_in_file(field.name)!r} of type {_told(kind)}",
+                    reason=Reason.TYPE_MISMATCH,
                     expected=str(field.type),
                     value=str(kind),
                 )
@@ -130,17 +133,19 @@ def opened_parquet(layout: Layout, **options: Any) -> pq.ParquetFile:
     import pyarrow.parquet as pq
 
     fault = "no Parquet file, or a truncated one", "a whole Parquet file"
+    reason = Reason.DAMAGED_FILE
     try:
         return pq.ParquetFile(layout.source, **options)
     except pa.ArrowInvalid:
         pass  # its text may quote the file
     except UnicodeDecodeError:
         fault = "a column whose name is not UTF-8 text", "column names in UTF-8"  # the error holds the name
+        reason = Reason.BAD_ENCODING
     except OSError as error:
         if error.errno is not None or not Path(str(layout.source)).is_file():
             raise layout.unreadable(error) from error
         fault = "a Parquet file that is damaged, or encrypted", "a whole Parquet file, as it is"
-    raise layout.refused(fault[0], expected=fault[1])
+    raise layout.refused(fault[0], reason=reason, expected=fault[1])
 
 
 def _next(layout: Layout, batches: Iterator[pa.RecordBatch], first_row: int) -> pa.RecordBatch | None:
@@ -153,7 +158,9 @@ def _next(layout: Layout, batches: Iterator[pa.RecordBatch], first_row: int) -> 
 
 def _damaged(layout: Layout, first_row: int) -> InvalidRecordError:
     return layout.refused(
-        f"a damaged Parquet file behind row {first_row - 1}", expected="a whole Parquet file"
+        f"a damaged Parquet file behind row {first_row - 1}",
+        reason=Reason.DAMAGED_FILE,
+        expected="a whole Parquet file",
     )
 
 
@@ -183,7 +190,9 @@ def _old_times(layout: Layout, file: pq.ParquetFile, names: list[str]) -> list[s
     ]
     if nested:
         raise layout.refused(
-            f"column {nested[0]!r} with nested times of 96 bits", expected="times of 64 bits inside others"
+            f"column {nested[0]!r} with nested times of 96 bits",
+            reason=Reason.UNSUPPORTED_TYPE,
+            expected="times of 64 bits inside others",
         )
     return [path for path in found if path in names]
 
@@ -233,7 +242,11 @@ def _with_whole_times(
         if beyond.any():
             row = first_row + int(beyond.argmax())
             raise layout.refused(
-                f"{name} does not fit", expected="nanoseconds between 1678 and 2261", line=row, unit="row"
+                f"{name} does not fit",
+                reason=Reason.BAD_TIMESTAMP,
+                expected="nanoseconds between 1678 and 2261",
+                line=row,
+                unit="row",
             )
     return batch
 

@@ -16,6 +16,7 @@ from txn_engine.files.layout import ACTOR, BadRows, Layout, Missing, Progress, R
 from txn_engine.files.parquet import read_parquet
 from txn_engine.files.source import COMPRESSIONS, FORMATS, Compression, FileFormat, compression_of, format_of
 from txn_engine.files.text import checked_encoding
+from txn_engine.reasons import Reason
 from txn_engine.row_checks import RowCheck, checks_on
 from txn_engine.value_text import BinaryText
 
@@ -128,7 +129,7 @@ def read_records(
             yield batch
     has_bad = bad_rows is not None and bad_rows.hand_on()
     if not found and not has_bad:
-        raise layout.refused("no records", expected="at least one")
+        raise layout.refused("no records", reason=Reason.NO_RECORDS, expected="at least one")
 
 
 Value = TypeVar("Value")
@@ -141,14 +142,18 @@ def _silent(_bytes_read: int) -> None:
 def _one_of(name: str, given: Value, known: Sequence[object]) -> Value:
     if given not in known:
         expected = ", ".join(repr(each) for each in known)
-        raise InvalidRequestError(f"{name} {given!r}", actor=ACTOR, expected=f"one of {expected}")
+        raise InvalidRequestError(
+            f"{name} {given!r}", actor=ACTOR, expected=f"one of {expected}", reason=Reason.BAD_ARGUMENT
+        )
     return given
 
 
 def _check_texts(**given: object) -> None:
     for name, value in given.items():
         if not isinstance(value, str):
-            raise InvalidRequestError(f"{name} {value!r:.80}", actor=ACTOR, expected="a text")
+            raise InvalidRequestError(
+                f"{name} {value!r:.80}", actor=ACTOR, expected="a text", reason=Reason.BAD_ARGUMENT
+            )
 
 
 def _several(name: str, given: Value) -> Value:
@@ -156,10 +161,18 @@ def _several(name: str, given: Value) -> Value:
     gone through but once: there may be more files.
     """
     if isinstance(given, str):
-        raise InvalidRequestError(f"{name} {given!r}", actor=ACTOR, expected=f"a list, as {[given]!r}")
+        raise InvalidRequestError(
+            f"{name} {given!r}",
+            actor=ACTOR,
+            expected=f"a list, as {[given]!r}",
+            reason=Reason.BAD_ARGUMENT,
+        )
     if not isinstance(given, Collection) or not all(isinstance(each, str) for each in given):
         raise InvalidRequestError(
-            f"{name} {given!r:.80}", actor=ACTOR, expected="a list of texts, as they stand in the file"
+            f"{name} {given!r:.80}",
+            actor=ACTOR,
+            expected="a list of texts, as they stand in the file",
+            reason=Reason.BAD_ARGUMENT,
         )
     return given
 
@@ -171,10 +184,14 @@ def _renamed(columns: Mapping[str, str], schema: pa.Schema) -> dict[str, str]:
             f"columns names {unknown[0]!r}",
             actor=ACTOR,
             expected=f"the file's name of some of {', '.join(schema.names)}",
+            reason=Reason.UNKNOWN_COLUMN,
         )
     if not all(isinstance(each, str) for each in columns.values()):
         raise InvalidRequestError(
-            f"columns {dict(columns)!r:.80}", actor=ACTOR, expected="the file's name of each, a text"
+            f"columns {dict(columns)!r:.80}",
+            actor=ACTOR,
+            expected="the file's name of each, a text",
+            reason=Reason.BAD_ARGUMENT,
         )
     return dict(columns)
 
@@ -191,5 +208,6 @@ def format_or_refused(source: Path | BinaryIO) -> FileFormat:
             place=str(source) if isinstance(source, Path) else None,
             expected=", ".join(sorted(FORMATS)),
             action="name the format: csv, jsonl or parquet",
+            reason=Reason.UNKNOWN_FORMAT,
         )
     return found

@@ -10,6 +10,7 @@ from typing import Self
 from txn_engine.errors import InvalidRecordError, InvalidRequestError
 from txn_engine.files.layout import ACTOR, Layout
 from txn_engine.files.source import CountedBytes, decompressed
+from txn_engine.reasons import Reason
 
 BATCH_ROWS = 32_768
 BATCH_CHARS = 16 * 1024 * 1024
@@ -59,11 +60,13 @@ class Text:
         ):  # surrogates cannot stand for it: the rest cannot be told from lines
             raise self._layout.refused(
                 f"bytes that are no {self._layout.encoding.upper()}, behind line {self.lines_read}",
+                reason=Reason.BAD_ENCODING,
                 expected=f"text in {self._layout.encoding.upper()}, whole",
             ) from None
         if isinstance(error, OSError) and self._layout.compression is not None and error.errno is None:
             raise self._layout.refused(
                 f"damaged or truncated {self._layout.compression}, behind line {self.lines_read}",
+                reason=Reason.DAMAGED_FILE,
                 expected="a whole file",
             ) from None
         if isinstance(error, OSError):
@@ -167,6 +170,7 @@ class Text:
             line += raw[: error.start].count(b"\n")
         return self._layout.refused(
             f"bytes that are no {encoding.upper()}{said}",
+            reason=Reason.BAD_ENCODING,
             value=value,
             expected=f"text in {encoding.upper()}",
             line=line,
@@ -189,6 +193,7 @@ class Text:
         hint = "is a quote open that nothing closes?" if lines > 1 else "is it text with line ends?"
         return self._layout.refused(
             seen,
+            reason=Reason.ROW_TOO_LONG,
             expected=f"at most {ROW_CHARS_MAX:,} in a row",
             line=line - lines + 1,
             action=hint,
@@ -221,5 +226,6 @@ def checked_encoding(name: str) -> str:
             f"encoding {name!r}",
             actor=ACTOR,
             expected="one that Python knows: utf-8, cp1252, latin-1, utf-16",
+            reason=Reason.BAD_ARGUMENT,
         )
     return "utf-8" if name.lower().replace("_", "-") in ("utf-8", "utf8", "utf-8-sig") else name.lower()

@@ -14,7 +14,7 @@ from txn_engine.errors import InvalidRecordError
 from txn_engine.exact import InexactError, cast_exactly, every_bad, require_whole
 from txn_engine.files.batches import Faults, batch_of
 from txn_engine.files.columns import null_refused, nulls_of, without
-from txn_engine.files.kinds import is_binary, is_nested, is_string, unit_and_zone
+from txn_engine.files.kinds import is_binary, is_nested, is_string, misfit_reason, unit_and_zone
 from txn_engine.files.layout import BadRows, Layout, Rejected, Sizes, shown
 from txn_engine.row_checks import RowCheck, checks_on
 from txn_engine.value_text import json_records
@@ -147,6 +147,7 @@ def _exactly(column: Any, kind: pa.DataType) -> pa.Array[Any]:
 def _bad_row(layout: Layout, field: pa.Field[Any], column: Any, index: int, row: int) -> InvalidRecordError:
     return layout.refused(
         f"{layout.name_in_file(field.name)} does not fit",
+        reason=misfit_reason(field.type),
         value=_shown(column, index),
         expected=str(field.type),
         line=row,

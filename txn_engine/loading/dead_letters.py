@@ -14,6 +14,7 @@ from txn_engine.files import BadRow
 from txn_engine.files.text import checked_encoding
 from txn_engine.loading.limits import DeadLetterLimit
 from txn_engine.log.row_sizes import RowSizes
+from txn_engine.reasons import Reason
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -73,6 +74,7 @@ def check_dead_letter_topic(engine: Engine, name: str, *, topic: str) -> Topic:
             actor=f"dead-letter topic {name!r}",
             expected=f"the columns of a dead-letter topic: {', '.join(DEAD_LETTERS.names)}",
             action="make one: `topics create NAME --dead-letters`",
+            reason=Reason.NOT_A_DEAD_LETTER_TOPIC,
         )
     return found
 
@@ -200,6 +202,7 @@ def check_letter_sizes(sizes: RowSizes, rows: Sequence[BadRow], letters: pa.Tabl
             place=rows[row].error.place,
             expected=sizes.expected,
             action="mend the row, or raise max.message.bytes of the dead-letter topic",
+            reason=Reason.DEAD_LETTER_TOO_LARGE,
         )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from txn_engine.errors import InvalidRecordError
 from txn_engine.loading.written import WrittenNumber, dumped, object_of
+from txn_engine.reasons import Reason
 
 if TYPE_CHECKING:
     from txn_engine.log.topics import Topic
@@ -85,6 +86,7 @@ class Names:
             raise InvalidRecordError(
                 f"column {unclear!r}, which may be the one that is called {self.unclear[unclear]!r} now",
                 expected="a mended row with the names of now",
+                reason=Reason.AMBIGUOUS_COLUMN,
             )
         new = {name: each for name, each in self.renamed.items() if name in row}
         if not self.passes_over:

@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Self
 
 from txn_engine.errors import InvalidRecordError, InvalidRequestError
+from txn_engine.reasons import Reason
 
 _TEXT = re.compile(r"([0-9]{1,18})|([0-9]{1,3}(?:\.[0-9]{1,9})?)%")
 
@@ -31,6 +32,7 @@ class DeadLetterLimit:
                 f"max_dead_letters {given!r}",
                 actor="load",
                 expected="a count, as 100, or a share of up to 100%, as 0.5%",
+                reason=Reason.BAD_ARGUMENT,
             )
         return cls(count=None if share is not None else int(found[1]), share=share)
 
@@ -62,5 +64,6 @@ def _too_many(rows: str, allowed: str, first: InvalidRecordError) -> InvalidReco
         place=first.place,
         expected=f"{allowed} (max_dead_letters)",
         action="look at the rows, mend them, or allow more",
+        reason=Reason.TOO_MANY_BAD_ROWS,
         value=first.value,
     )

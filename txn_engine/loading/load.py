@@ -20,6 +20,7 @@ from txn_engine.loading.limits import DeadLetterLimit
 from txn_engine.loading.manifest import Manifest, SeenFile, changed_meanwhile, text_of_path
 from txn_engine.log.row_sizes import RowSizes
 from txn_engine.producer.runs import ForgottenRuns, run_into
+from txn_engine.reasons import Reason
 from txn_engine.schemas.defaults import fills
 
 if TYPE_CHECKING:
@@ -211,7 +212,10 @@ def load_files(
     """
     if again and manifest is None:
         raise InvalidRequestError(
-            "again without a manifest", actor="load", expected="a manifest that says what was loaded"
+            "again without a manifest",
+            actor="load",
+            expected="a manifest that says what was loaded",
+            reason=Reason.NO_MANIFEST,
         )
     hidden: list[Path] = []
     given = [paths] if isinstance(paths, str | Path) else paths
@@ -265,7 +269,10 @@ def dead_letters_for(
     """What takes a run's dead letters, its topic looked at; None where there is none. A dry run's needs no topic."""
     if dead_letter_topic is None and max_dead_letters is not None and not is_dry:
         raise InvalidRequestError(
-            "max_dead_letters without a dead-letter topic", actor="load", expected="dead_letter_topic as well"
+            "max_dead_letters without a dead-letter topic",
+            actor="load",
+            expected="dead_letter_topic as well",
+            reason=Reason.NO_DEAD_LETTER_TOPIC,
         )
     if dead_letter_topic is None and not is_dry:
         return None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 import pyarrow as pa
 
 from txn_engine.errors import InvalidRecordError, InvalidRequestError, OffsetsPendingError
+from txn_engine.reasons import Reason
 from txn_engine.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class SeenFile:
                     actor="load",
                     place=str(path),
                     expected="files: a manifest knows what is in them",
+                    reason=Reason.NOT_A_FILE,
                 )
             with path.open("rb") as stream:
                 digest = hashlib.file_digest(stream, "sha256").hexdigest()
@@ -63,6 +65,7 @@ class SeenFile:
                 actor="load",
                 place=str(path),
                 expected="a readable file",
+                reason=Reason.FILE_UNREADABLE,
             ) from error
         return cls(path, digest, state[1], state)
 
@@ -89,6 +92,7 @@ def changed_meanwhile(path: str) -> InvalidRecordError:
         place=path,
         expected="files that nobody writes any more",
         action="load it again once it is whole",
+        reason=Reason.FILE_CHANGED,
     )
 
 
@@ -120,6 +124,7 @@ class Manifest:
                 expected=f"the columns of a manifest: {', '.join(LOADED_FILES.names)}",
                 action="make one: `topics create NAME --manifest`; to one that has no incarnation,"
                 f" `topics alter {name} --add 'incarnation int32' --execute` adds it",
+                reason=Reason.NOT_A_MANIFEST,
             )
         self._name, self._topic, self._clock = name, topic, engine.clock
         self._consumer = engine.consumer(group_id=f"loaded-files/{name}")
@@ -147,6 +152,7 @@ class Manifest:
                 f"files of topic {min(others)!r}",
                 actor=f"manifest {name!r}",
                 expected=f"those of {topic.name!r} alone",
+                reason=Reason.MANIFEST_OF_ANOTHER_TOPIC,
             )
 
     def new(self, files: Sequence[Path], *, again: bool = False) -> list[SeenFile]:
@@ -178,6 +184,7 @@ class Manifest:
             place=str(seen.path),
             expected=f"{known['bytes']:,} bytes of SHA-256 {known['sha256'][:16]}...",
             action="its rows are in the topic: give what is new a name of its own",
+            reason=Reason.FILE_CHANGED_SINCE_LOAD,
         )
 
     def add(self, seen: SeenFile, *, records: int, dead_letters: int, run_id: str | None) -> None:

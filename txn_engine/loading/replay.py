@@ -23,6 +23,7 @@ from txn_engine.loading.letter_rows import (
 )
 from txn_engine.loading.waiting import group_of
 from txn_engine.loading.written import WrittenNumber, dumped
+from txn_engine.reasons import Reason
 from txn_engine.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -70,11 +71,16 @@ def read_repaired(path: Path) -> dict[tuple[int, int], str]:
                         actor="replay",
                         place=f"{path} line {number}",
                         expected="a JSON object with _partition and _offset of one letter, and its columns",
+                        reason=Reason.BAD_REPAIRED_ROW,
                     )
                 found[place] = row
     except UnicodeDecodeError:
         raise InvalidRequestError(
-            "no UTF-8", actor="replay", place=str(path), expected="JSON lines"
+            "no UTF-8",
+            actor="replay",
+            place=str(path),
+            expected="JSON lines",
+            reason=Reason.BAD_ENCODING,
         ) from None
     except OSError as error:
         raise InvalidRequestError(
@@ -82,6 +88,7 @@ def read_repaired(path: Path) -> dict[tuple[int, int], str]:
             actor="replay",
             place=str(path),
             expected="a readable file",
+            reason=Reason.FILE_UNREADABLE,
         ) from error
     return found
 
@@ -180,7 +187,10 @@ def _all_before(
         at = TopicPartition(dead_letter_topic, partition)
         if at not in start or offset >= end[at]:
             raise InvalidRequestError(
-                f"a repaired row of {at} at {offset}", actor="replay", expected="a letter that is there"
+                f"a repaired row of {at} at {offset}",
+                actor="replay",
+                expected="a letter that is there",
+                reason=Reason.UNKNOWN_LETTER,
             )
         before += offset < start[at]
     if 0 < before < len(repaired):
@@ -189,6 +199,7 @@ def _all_before(
             actor=f"replay of {dead_letter_topic!r}",
             expected="letters that wait",
             action="`dead-letters show --repair` lists those",
+            reason=Reason.ALREADY_REPLAYED,
         )
     return bool(repaired) and before == len(repaired)
 
@@ -223,6 +234,7 @@ def _sent(
             f"a repaired row of {dead_letter_topic}-{partition} at {offset}",
             actor="replay",
             expected="an offset that has a letter",
+            reason=Reason.UNKNOWN_LETTER,
         )
     return Replayed(dead_letter_topic, count, records, back)
 

@@ -14,6 +14,7 @@ from txn_engine.files import fit_records, is_convertible
 from txn_engine.loading.dead_letters import DeadLetters, reading_of
 from txn_engine.log.row_sizes import RowSizes
 from txn_engine.producer.sender import tables_of
+from txn_engine.reasons import Reason
 from txn_engine.row_checks import RowCheck
 from txn_engine.schemas.defaults import fills
 
@@ -49,6 +50,7 @@ class TableLoad:
                 f"records as {type(records).__name__}",
                 actor=self.name,
                 expected="a pyarrow Table, RecordBatch or RecordBatchReader",
+                reason=Reason.BAD_ARGUMENT,
             )
         self._check_columns(records.schema)
         for table in tables_of(records):
@@ -88,18 +90,22 @@ class TableLoad:
         missing = [name for name in wanted.names if name not in names and name not in may_lack]
         unknown = [name for name in names if name not in wanted.names]
         if missing or unknown or len(set(names)) != len(names):
+            reason = Reason.UNKNOWN_COLUMN if unknown else Reason.DUPLICATE_COLUMN
+            reason = Reason.MISSING_COLUMN if missing else reason
             raise self._refused(
                 f"columns missing {missing}, unknown {unknown}" if missing or unknown else "a column twice",
                 f"the columns {wanted.names}",
+                reason,
             )
         for each in schema:
             kind = wanted.field(each.name).type
             if not is_convertible(each.type, kind):
                 raise self._refused(
-                    f"column {each.name!r} of type {each.type}", f"{kind}, or a type whose values it may hold"
+                    f"column {each.name!r} of type {each.type}",
+                    f"{kind}, or a type whose values it may hold",
+                    Reason.TYPE_MISMATCH,
                 )
 
-    def _refused(self, seen: str, expected: str) -> InvalidRecordError:
-        return InvalidRecordError(
-            seen, actor=f"produce to {self.topic.name!r}", place=self.name, expected=expected
-        )
+    def _refused(self, seen: str, expected: str, reason: Reason) -> InvalidRecordError:
+        actor = f"produce to {self.topic.name!r}"
+        return InvalidRecordError(seen, actor=actor, place=self.name, expected=expected, reason=reason)

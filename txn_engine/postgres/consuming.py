@@ -16,6 +16,7 @@ from txn_engine.databases.errors import DatabaseError, DatabaseOutcomeUnknownErr
 from txn_engine.postgres.errors import check_idle, is_lost, translated
 from txn_engine.postgres.positions import PostgresPositions
 from txn_engine.postgres.statements import execute
+from txn_engine.reasons import Reason
 
 Write = Callable[[Connection[Any], pa.Table], object]
 """Puts records into tables by this connection, in the transaction that is open; it neither commits nor rolls back."""
@@ -89,6 +90,7 @@ class _Database:
                 place=place,
                 expected="its error, or `with connection.transaction()` around what may fail",
                 action="nothing of this batch is there; mend write, and run it again",
+                reason=Reason.WRITE_HID_AN_ERROR,
             ) from error
         except psycopg.Error as error:
             found = translated(error, _ACTOR, place)

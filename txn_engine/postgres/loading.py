@@ -32,6 +32,7 @@ from txn_engine.postgres.kinds import reads
 from txn_engine.postgres.rows import RowReader
 from txn_engine.postgres.statements import execute
 from txn_engine.producer import ForgottenRuns
+from txn_engine.reasons import Reason
 from txn_engine.schemas.defaults import fills
 
 _SETTINGS: Final = (
@@ -128,6 +129,7 @@ def source_of(
             actor=ACTOR,
             place=place,
             expected="a sequence for the query's %s, or a mapping for its %(name)s",
+            reason=Reason.BAD_ARGUMENT,
         ) from error
     name = f"database {connection.info.dbname}, query {digest_of(query, parameters)}"
     return Source(connection, composed, topic, name)

@@ -27,6 +27,7 @@ from txn_engine.postgres.errors import check_idle, database_errors
 from txn_engine.postgres.loading import Source
 from txn_engine.postgres.statements import execute
 from txn_engine.producer import Producer
+from txn_engine.reasons import Reason
 from txn_engine.schemas.defaults import fills
 
 _ACTOR: Final = "load_outbox"
@@ -120,7 +121,10 @@ def load_outbox(
     check_idle(connection, _ACTOR)
     if type(batch_rows) is not int or not 1 <= batch_rows <= _BATCH_ROWS_MAX:
         raise InvalidRequestError(
-            f"batch_rows={batch_rows!r:.40}", actor=_ACTOR, expected=f"1 to {_BATCH_ROWS_MAX}"
+            f"batch_rows={batch_rows!r:.40}",
+            actor=_ACTOR,
+            expected=f"1 to {_BATCH_ROWS_MAX}",
+            reason=Reason.BAD_ARGUMENT,
         )
     check_counts(_ACTOR, max_batches=max_batches)
     info = engine.logs.topics.look_up(topic)
@@ -179,23 +183,26 @@ class _Outbox:
     def check(self) -> None:
         """Raise `DatabaseError` where a claim would not be kept as it is made. The columns are there."""
         if self._relkind not in _TABLES:
-            raise self._refused("no table of its own", "a table, not a view")
+            raise self._refused("no table of its own", "a table, not a view", Reason.NOT_A_TABLE)
         kind = self._columns[self._run][0]
         if kind != "text" and not kind.startswith("character varying"):
-            raise self._refused(f"column {self._run!r} of type {kind}", "text: it keeps a run id as it is")
+            seen = f"column {self._run!r} of type {kind}"
+            raise self._refused(seen, "text: it keeps a run id as it is", Reason.TYPE_MISMATCH)
         if self._mark is not None and self._columns.get(self._mark, ("", False))[1]:
             raise self._refused(
                 f"column {self._mark!r} with a default, or that takes no null",
                 "one that is null in a new row",
+                Reason.MARKED_FROM_THE_START,
             )
 
-    def _refused(self, seen: str, expected: str) -> DatabaseError:
+    def _refused(self, seen: str, expected: str, reason: Reason) -> DatabaseError:
         return DatabaseError(
             seen,
             actor=_ACTOR,
             place=self.place,
             expected=expected,
             action="alter the table, and run it again",
+            reason=reason,
         )
 
     def claim(self, run_id: str, rows: int) -> int:
@@ -207,7 +214,9 @@ class _Outbox:
                 claimed = self._stamp(run_id, rows)  # what came meanwhile; it is locked now, and stamped
                 if not claimed:
                     raise self._refused(
-                        "rows that cannot be stamped", "no trigger or rule that keeps them as they are"
+                        "rows that cannot be stamped",
+                        "no trigger or rule that keeps them as they are",
+                        Reason.ROWS_NOT_STAMPED,
                     )
             return claimed
 
@@ -250,6 +259,7 @@ class _Outbox:
                 raise self._refused(
                     "rows that are loaded, and stay",
                     "no trigger or rule that keeps them from being taken away",
+                    Reason.ROWS_NOT_DELETED,
                 )
 
 
@@ -310,6 +320,7 @@ class _Worker:
             actor=_ACTOR,
             place=self._outbox.place,
             expected="an id for each outbox: its last run is then the one that is claimed",
+            reason=Reason.CLAIMED_BY_UNKNOWN_RUN,
             action="look whether these rows are in the topic; if so delete them, else set their run column to null",
         )
 

@@ -11,6 +11,7 @@ from txn_engine.databases.positions import READ, TABLE, Position, PositionsTable
 from txn_engine.errors import InvalidRequestError
 from txn_engine.postgres.errors import LockedError, database_errors
 from txn_engine.postgres.statements import execute
+from txn_engine.reasons import Reason
 from txn_engine.types import TopicPartition
 
 _EXISTS = "SELECT to_regclass(%s) IS NOT NULL"
@@ -54,6 +55,7 @@ class PostgresPositions(PositionsTable):
                     actor=f"group {self.whose[1]!r}",
                     expected="one table of positions: two would each say that nothing was read yet",
                     action="add the schema to the search_path; or make a table here by hand, for other groups",
+                    reason=Reason.POSITIONS_IN_ANOTHER_SCHEMA,
                 )
             self.execute(CREATE)
 
@@ -75,7 +77,7 @@ class PostgresPositions(PositionsTable):
         try:
             return self.rows(_LOCK)
         except LockedError as error:
-            raise self.refused("another run is writing now") from error
+            raise self.refused("another run is writing now", Reason.ANOTHER_RUN_WRITING) from error
 
     def execute(self, statement: str, words: Sequence[Any] = ()) -> Any:
         """As psycopg runs it."""

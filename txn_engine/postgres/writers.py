@@ -15,6 +15,7 @@ from txn_engine.files.kinds import calendar_of
 from txn_engine.postgres.copying import copy_in
 from txn_engine.postgres.kinds import holds, is_text, most_chars, type_for
 from txn_engine.postgres.statements import execute
+from txn_engine.reasons import Reason
 
 _STAGED: Final = sql.Identifier("txn_engine_batch")
 _COLUMNS = """
@@ -80,6 +81,7 @@ class PostgresWriter(TableWriter[Connection[Any]]):
             if most is not None and longest > most:
                 raise self.refused(
                     f"column {name!r} of type {columns[name].kind}, and a text of {longest} characters",
+                    reason=Reason.TEXT_TOO_LONG,
                     expected="room for every text",
                 )
 

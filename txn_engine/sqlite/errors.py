@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from txn_engine.databases.errors import DatabaseError, DatabaseUnavailableError, require_idle
 from txn_engine.errors import IllegalStateError
+from txn_engine.reasons import Reason
 
 _NAMES_ALONE: Final = (
     "no such table",
@@ -102,5 +103,8 @@ def check_idle(connection: sqlite3.Connection, actor: str) -> None:
     require_idle(actor, is_open=True, is_idle=is_idle)
     if connection.text_factory is not str:
         raise IllegalStateError(
-            "a connection with a text_factory of its own", actor=actor, expected="str, which is SQLite's own"
+            "a connection with a text_factory of its own",
+            actor=actor,
+            expected="str, which is SQLite's own",
+            reason=Reason.OWN_TEXT_FACTORY,
         )

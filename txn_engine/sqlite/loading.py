@@ -30,11 +30,12 @@ from txn_engine.files import Rejected
 from txn_engine.files.batches import Faults, batch_of
 from txn_engine.files.columns import converted
 from txn_engine.files.conversion import Conversion
-from txn_engine.files.kinds import is_binary
+from txn_engine.files.kinds import is_binary, misfit_reason
 from txn_engine.files.layout import BadRows
 from txn_engine.log.row_sizes import RowSizes
 from txn_engine.log.topics import Topic
 from txn_engine.producer import ForgottenRuns
+from txn_engine.reasons import Reason
 from txn_engine.schemas.defaults import fills
 from txn_engine.sqlite.errors import check_idle, execute, transaction
 from txn_engine.sqlite.kinds import NoText, expected_storage, texts_of, type_for
@@ -193,6 +194,7 @@ def _words(
             f"parameters of type {type(parameters).__name__}",
             actor=ACTOR,
             expected="a sequence for the query's ?, or a mapping for its :name",
+            reason=Reason.BAD_ARGUMENT,
         )
     if isinstance(parameters, Mapping):
         return dict(parameters) | dict(zip(("txn_engine_start", "txn_engine_end"), bounds, strict=False))
@@ -210,6 +212,7 @@ def _batch(rows: Rows, names: list[str], part: list[tuple[Any, ...]], first: int
             kind = type(values[field.name][index])
             error = rows.refused(
                 f"{field.name} is a {'text that is not UTF-8' if kind is NoText else kind.__name__}",
+                reason=Reason.BAD_ENCODING if kind is NoText else misfit_reason(field.type),
                 expected=f"{expected_storage(field.type)}, for {field.type}",
                 line=numbers[index],
             )

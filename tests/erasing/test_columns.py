@@ -23,6 +23,7 @@ from tests.erasing.persons import (
     open_engine,
     rows,
 )
+from tests.suite.tiers import in_shard
 from txn_engine import AddColumn, DropColumn, Engine, RenameColumn, WidenColumn
 from txn_engine.maintain.policy import DAY_MS
 from txn_engine.quality.digest import digest_of
@@ -160,13 +161,15 @@ def test_a_table_that_has_shown_them_stays() -> None:
         assert objects_with(engine.store) == []
 
 
-@pytest.mark.parametrize("fault", ["dies after", "before"])
-def test_withdrawn_at_every_write(fault: str) -> None:
-    """Whoever erases next finds the table as it was, or withdrawn, and comes to the end."""
+@pytest.mark.parametrize(
+    ("fault", "step"), in_shard("kills", [("dies after", 6), ("dies after", 1), ("before", 3)], keep=1)
+)
+def test_withdrawn_at_every_write(fault: str, step: int) -> None:
+    """The next erasure finds the table as it was, or withdrawn, and finishes."""
     made, clock = _published(_DEFAULT)
     with open_engine(copy_of(made), clock) as engine:
         others = _digests_of(engine, without=True)
-    for at in range(0, attempt(copy_of(made), clock()), 1 if fault == "dies after" else 3):
+    for at in range(0, attempt(copy_of(made), clock()), step):
         store = copy_of(made)
         attempt(store, clock(), fault, at)
         with open_engine(store, clock) as engine:

@@ -33,6 +33,7 @@ from tests.erasing.persons import (
     without_person,
 )
 from tests.faults import Fault, FaultyStore, Operation, ProcessDiedError
+from tests.suite.tiers import in_shard
 from txn_engine.backup import prune, restore
 from txn_engine.erasing import ErasureReport
 from txn_engine.errors import CorruptObjectError, InvalidRequestError, TxnEngineError
@@ -118,15 +119,29 @@ def test_what_comes_after_it() -> None:
 # --- cut off, and beside others ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fault", ["dies before", "dies after", "before", "after"])
-def test_every_write(fault: str) -> None:
-    """Whichever write is the last, or (some of them) fails once, before or after it took effect: readers see a record
-    of the person or not, and all others; a second run finishes.
+@pytest.mark.parametrize(
+    ("fault", "step"),
+    in_shard(
+        "kills",
+        [
+            ("dies after", 7),
+            ("before", 10),
+            ("dies after", 1),
+            ("dies before", 4),
+            ("before", 5),
+            ("after", 5),
+        ],
+        keep=2,
+    ),
+)
+def test_every_write(fault: str, step: int) -> None:
+    """At each `step`th write the process dies, or the write fails once, before or after it took effect.
+
+    Readers see all other records, and a record of the person or not. A second run finishes the erasure.
     """
     made, clock = ledger()
     with open_engine(copy_of(made), clock) as engine:
         before = {cut: seen(engine, cut) for cut in (None, 0, 2)}
-    step = {"dies after": 1, "dies before": 4, "before": 5, "after": 5}[fault]
     for at in range(0, attempt(copy_of(made), clock()), step):
         store = copy_of(made)
         attempt(store, clock(), fault, at)

@@ -16,10 +16,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from tests.loading.refusals import because
 from txn_engine.errors import InvalidRecordError, InvalidRequestError, TxnEngineError
 from txn_engine.files import BadRow, files_named, read_records
 from txn_engine.files.days import begin_without_a_day
 from txn_engine.files.numbers import chars, have_others
+from txn_engine.reasons import Reason
 
 Write = Callable[..., Path]
 SCHEMA = pa.schema(
@@ -43,18 +45,18 @@ def read(
 
 
 BAD = {
-    "3,abc,,": "amount does not fit",
-    "3,1.234,,": "amount does not fit",
-    ",1,,": "id is empty",
-    "3,,,": "amount is empty",
-    "9223372036854775808,1,,": "id does not fit",
-    "3,1,2026-02-30,": "day does not fit",
-    "3,1,tomorrow,": "day does not fit",
-    "3,1,": "3 fields",
-    "3,1,,,": "5 fields",
-    '3,1,,"a"b': "',' expected after '\"'",
-    "id,amount,day,note": "the header a second time",
-    '3,"1\n2",,': "amount does not fit",
+    "3,abc,,": Reason.BAD_DECIMAL,
+    "3,1.234,,": Reason.BAD_DECIMAL,
+    ",1,,": Reason.NULL_IN_NOT_NULL,
+    "3,,,": Reason.NULL_IN_NOT_NULL,
+    "9223372036854775808,1,,": Reason.BAD_INTEGER,
+    "3,1,2026-02-30,": Reason.BAD_DATE,
+    "3,1,tomorrow,": Reason.BAD_DATE,
+    "3,1,": Reason.TOO_FEW_FIELDS,
+    "3,1,,,": Reason.TOO_MANY_FIELDS,
+    '3,1,,"a"b': Reason.BAD_QUOTING,
+    "id,amount,day,note": Reason.REPEATED_HEADER,
+    '3,"1\n2",,': Reason.BAD_DECIMAL,
 }
 
 
@@ -64,8 +66,8 @@ def test_a_bad_row_of_csv_is_handed_over_and_the_others_are_read(write: Write, t
     path = write("f.csv", f'{HEADER}1,1.00,,"on two\nlines"\n\n{text}\n4,4.00,2026-01-31,x\n')
     rows, (bad,) = read(path)
     assert [row["id"] for row in rows] == [1, 4]
-    assert (bad.line, bad.error.seen) == (5, BAD[text])
-    assert f"{path} line 5" in str(bad.error)
+    assert (bad.line, bad.error.reason) == (5, BAD[text])
+    assert bad.error.place == f"{path} line 5"
     if bad.columns is None:
         assert bad.raw == f"{text}\n".encode()
     else:
@@ -76,11 +78,11 @@ def test_a_bad_row_of_csv_is_handed_over_and_the_others_are_read(write: Write, t
 def test_bytes_that_are_no_text_are_one_bad_row(write: Write) -> None:
     """Kept as they are, wherever in a large file they stand; the row behind them is read."""
     good = b"1,1,,x\n" * 50_000
-    rows, (bad,) = read(write("f.csv", HEADER.encode() + good + b'2,1,,"\n\xe9"\n3,1,,\xc3\xa9\n'))
+    path = write("f.csv", HEADER.encode() + good + b'2,1,,"\n\xe9"\n3,1,,\xc3\xa9\n')
+    rows, (bad,) = read(path)
     assert (len(rows), rows[-1]["note"]) == (50_001, "é")
     assert (bad.line, bad.raw) == (50_002, b'2,1,,"\n\xe9"\n')
-    assert "no UTF-8" in str(bad.error)
-    assert "line 50003" in str(bad.error)
+    assert (bad.error.reason, bad.error.place) == (Reason.BAD_ENCODING, f"{path} line 50003")
 
 
 @pytest.mark.parametrize(
@@ -145,7 +147,7 @@ def test_one_fault_of_json_has_one_reason(write: Write) -> None:
     path = write("f.jsonl", "".join('{"id": 1, "note": "' + "x" * size + '" bad}\n' for size in range(50)))
     _, bad = read(path)
     assert len({row.error.seen for row in bad}) == 1
-    assert f"{path} line 3 character 24" in str(bad[2].error)
+    assert bad[2].error.place == f"{path} line 3 character 24"
 
 
 def test_a_value_that_stands_once_and_is_meant_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,7 +191,7 @@ def test_every_bad_row_of_many_is_found(write: Write, monkeypatch: pytest.Monkey
     rows, found = read(write("f.csv", HEADER + "\n".join(lines)))
     assert [row["id"] for row in rows] == [number for number in range(600) if number not in bad]
     assert [row.line - 2 for row in found] == sorted(bad)
-    assert "id does not fit" in str(found[0].error)
+    assert found[0].error.reason is Reason.BAD_INTEGER
 
 
 def test_what_lies_behind_a_null_is_no_bad_text() -> None:
@@ -222,32 +224,31 @@ def test_a_file_of_bad_rows_alone_is_read(write: Write) -> None:
     rows, bad = read(write("f.csv", HEADER + "x\n" * 10_000))
     assert (rows, len(bad)) == ([], 10_000)
     assert [row.line for row in bad] == list(range(2, 10_002))
-    with pytest.raises(InvalidRecordError, match="no records"):
+    with pytest.raises(InvalidRecordError, check=because(Reason.NO_RECORDS)):
         read(write("e.csv", HEADER))
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "seen"),
+    ("name", "content", "reason"),
     [
-        ("f.csv", HEADER + '1,1,,"open\n2,2,,\n', "a quoted field that is never closed"),
-        ("f.csv", "id;amount\n1;1\n", "no column 'id'"),
-        ("f.csv", "id,amount,day,note,id\n1,1,,,2\n", "named twice"),
-        ("f.csv", b"id,amount,day,n\xe9te\n1,1,,\n", "no UTF-8"),
-        ("f.csv.gz", gzip.compress(HEADER.encode() + b"1,1,,\n" * 100_000)[:-9], "damaged or truncated gzip"),
-        ("f.csv.gz", HEADER, "damaged or truncated gzip"),
-        ("f.csv.zst", HEADER, "damaged or truncated zstd"),
-        ("f.jsonl", "", "no records"),
-        ("f.parquet", b"PAR1", "no Parquet file"),
+        ("f.csv", HEADER + '1,1,,"open\n2,2,,\n', Reason.UNCLOSED_QUOTE),
+        ("f.csv", "id;amount\n1;1\n", Reason.MISSING_COLUMN),
+        ("f.csv", "id,amount,day,note,id\n1,1,,,2\n", Reason.DUPLICATE_COLUMN),
+        ("f.csv", b"id,amount,day,n\xe9te\n1,1,,\n", Reason.BAD_ENCODING),
+        ("f.csv.gz", gzip.compress(HEADER.encode() + b"1,1,,\n" * 100_000)[:-9], Reason.DAMAGED_FILE),
+        ("f.csv.gz", HEADER, Reason.DAMAGED_FILE),
+        ("f.csv.zst", HEADER, Reason.DAMAGED_FILE),
+        ("f.jsonl", "", Reason.NO_RECORDS),
+        ("f.parquet", b"PAR1", Reason.DAMAGED_FILE),
     ],
 )
-def test_a_fault_of_the_file_is_no_bad_row(write: Write, name: str, content: str | bytes, seen: str) -> None:
+def test_a_fault_of_the_file_is_no_bad_row(
+    write: Write, name: str, content: str | bytes, reason: Reason
+) -> None:
     """Where rows or columns cannot be told, the whole file is refused, in one line that names it."""
     path = write(name, content)
-    with pytest.raises(InvalidRecordError) as caught:
+    with pytest.raises(InvalidRecordError, check=because(reason, str(path))):
         read(path)
-    assert seen in str(caught.value)
-    assert str(path) in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 class Endless(io.RawIOBase):
@@ -270,15 +271,13 @@ class Endless(io.RawIOBase):
 
 
 @pytest.mark.parametrize(
-    ("known", "begin"),
-    [("csv", HEADER.encode()), ("jsonl", b'{"id": "'), ("csv", HEADER.encode() + b'1,1,,"')],
+    ("known", "begin", "line"),
+    [("csv", HEADER.encode(), 2), ("jsonl", b'{"id": "', 1), ("csv", HEADER.encode() + b'1,1,,"', 2)],
 )
-def test_one_line_without_an_end_is_refused(known: str, begin: bytes) -> None:
+def test_one_line_without_an_end_is_refused(known: str, begin: bytes, line: int) -> None:
     """After the longest row that is held, with its line: memory does not grow with the file."""
     stream = Endless(begin)
-    with pytest.raises(
-        InvalidRecordError, match=r"a row of more than 16,777,216 characters \(at <stdin> line [12]\)"
-    ):
+    with pytest.raises(InvalidRecordError, check=because(Reason.ROW_TOO_LONG, f"<stdin> line {line}")):
         read(stream, format=known)
     assert stream.given < 20_000_000
 
@@ -286,9 +285,9 @@ def test_one_line_without_an_end_is_refused(known: str, begin: bytes) -> None:
 def test_a_quote_that_swallows_a_large_file(write: Write) -> None:
     """Is refused at the line where it begins, once more was read than any row may have."""
     path = write("f.csv", HEADER + '1,1,,"open\n' + "2,2,,a longer note to fill the lines\n" * 500_000)
-    with pytest.raises(InvalidRecordError, match="line 2") as caught:
+    with pytest.raises(InvalidRecordError, check=because(Reason.ROW_TOO_LONG, "line 2")) as caught:
         read(path)
-    assert "is a quote open that nothing closes?" in str(caught.value)
+    assert "quote" in (caught.value.action or "")
 
 
 # --- forms ------------------------------------------------------------------------------------------------
@@ -304,10 +303,10 @@ def test_encodings(write: Write, encoding: str) -> None:
 def test_an_encoding_that_is_none_or_does_not_fit(write: Write) -> None:
     """Refused by name; half a UTF-16 file by what was read of it."""
     for name in ("utf-9", "hex", "undefined", ""):
-        with pytest.raises(InvalidRequestError, match="one that Python knows"):
+        with pytest.raises(InvalidRequestError, check=because(Reason.BAD_ARGUMENT)):
             read(write("f.csv", HEADER), encoding=name)
     cut = f"{HEADER}1,1,,x\n".encode("utf-16")[:-1]
-    with pytest.raises(InvalidRecordError, match="no UTF-16"):
+    with pytest.raises(InvalidRecordError, check=because(Reason.BAD_ENCODING)):
         read(write("f.csv", cut), encoding="utf-16")
 
 
@@ -320,7 +319,8 @@ def test_german_numbers_and_dates(write: Write) -> None:
     rows, bad = read(path, schema, delimiter=";", decimal=",", date_format="%d.%m.%Y")
     assert rows == [{"a": Decimal("1.50"), "f": -0.25, "n": 7, "d": dt.date(2026, 1, 31)}]
     assert [row.line for row in bad] == [3, 4, 5]
-    assert "before the comma" in str(bad[0].error)
+    assert [row.error.reason for row in bad] == [Reason.BAD_DECIMAL, Reason.BAD_DECIMAL, Reason.BAD_INTEGER]
+    assert "before the comma" in (bad[0].error.expected or "")
 
 
 def test_json_keeps_its_own_numbers_beside_a_decimal_comma(write: Write) -> None:
@@ -340,7 +340,7 @@ def test_other_quotes_and_none(write: Write) -> None:
     rows, _ = read(write("f.csv", f'{HEADER}1,1,,"a\n'), quote="")
     assert rows[0]["note"] == '"a'
     for options in ({"quote": "''"}, {"quote": "\n"}, {"quote": ";", "delimiter": ";"}):
-        with pytest.raises(InvalidRequestError, match="expected one character"):
+        with pytest.raises(InvalidRequestError, check=because(Reason.BAD_ARGUMENT)):
             read(write("f.csv", HEADER), **options)
 
 
@@ -351,7 +351,7 @@ def test_without_a_header(write: Write) -> None:
     assert (rows[0]["amount"], bad.line) == (Decimal(2), 1)
     rows, _ = read(path, header=["note", "amount", "day", "id"], unknown_columns="ignore")
     assert rows == []
-    with pytest.raises(InvalidRecordError, match="no column 'id'"):
+    with pytest.raises(InvalidRecordError, check=because(Reason.MISSING_COLUMN)):
         read(path, header=["note", "amount", "day", "it"])
 
 
@@ -374,9 +374,9 @@ def test_compressed_files(write: Write, kind: str) -> None:
 def test_a_stream(write: Write) -> None:
     """As stdin is; it needs its format, and no Parquet comes by it."""
     assert len(read(io.BytesIO(b'{"id": 1, "amount": 1}\n'), format="jsonl")[0]) == 1
-    with pytest.raises(InvalidRequestError, match="a stream of no known format"):
+    with pytest.raises(InvalidRequestError, check=because(Reason.UNKNOWN_FORMAT)):
         read(io.BytesIO(b""))
-    with pytest.raises(InvalidRequestError, match="parquet from a stream"):
+    with pytest.raises(InvalidRequestError, check=because(Reason.PARQUET_FROM_STREAM)):
         read(io.BytesIO(b"PAR1"), format="parquet")
 
 
@@ -388,12 +388,12 @@ def test_more_and_fewer_columns(write: Write, tmp_path: Path) -> None:
     loose = {"missing_columns": "null", "unknown_columns": "ignore"}
     for path in [tmp_path / "f.parquet", *(write(name, text) for name, text in texts.items())]:
         assert read(path, **loose)[0] == [{"id": 1, "amount": Decimal(1), "day": None, "note": None}]
-    with pytest.raises(InvalidRecordError, match="no column 'day', 'note' and 1 unknown column"):
+    with pytest.raises(InvalidRecordError, check=because(Reason.MISSING_COLUMN)):
         read(tmp_path / "f.parquet")
-    with pytest.raises(InvalidRecordError, match="no column 'amount'"):
+    with pytest.raises(InvalidRecordError, check=because(Reason.MISSING_COLUMN)):
         read(write("g.csv", "id\n1\n"), **loose)
     all_null = pa.schema([("a", pa.int64())])
-    with pytest.raises(InvalidRecordError, match="1 unknown column"):
+    with pytest.raises(InvalidRecordError, check=because(Reason.UNKNOWN_COLUMN)):
         read(write("g.csv", "b\n1\n"), all_null, **loose)
 
 
@@ -412,8 +412,9 @@ OPTIONS = [
 @pytest.mark.parametrize("option", OPTIONS)
 def test_an_option_that_is_none(write: Write, option: str) -> None:
     """Refused before the file is read: a word that it has not, or one in place of several, as of null_values."""
-    with pytest.raises(InvalidRequestError, match=option):
+    with pytest.raises(InvalidRequestError, check=because(Reason.BAD_ARGUMENT)) as caught:
         read(write("f.csv", HEADER), **{option: "other"})
+    assert caught.value.seen.startswith(option)
 
 
 @pytest.mark.parametrize(
@@ -422,8 +423,9 @@ def test_an_option_that_is_none(write: Write, option: str) -> None:
 def test_an_option_that_is_no_text(write: Write, option: str) -> None:
     """As -9999 for null, in a DAG: it is named, and not what Python says of it."""
     given: Any = {"columns": {"id": 1}, "null_values": [-9999], "header": [1, 2, 3, 4]}.get(option, 5)
-    with pytest.raises(InvalidRequestError, match=rf"load: {option} .*text"):
+    with pytest.raises(InvalidRequestError, check=because(Reason.BAD_ARGUMENT)) as caught:
         read(write("f.csv", HEADER), **{option: given})
+    assert caught.value.seen.startswith(f"{option} ")
 
 
 @pytest.mark.parametrize(
@@ -438,13 +440,14 @@ def test_an_option_that_is_no_text(write: Write, option: str) -> None:
     ],
 )
 def test_an_option_that_is_nothing_or_gone_after_one_file(write: Write, option: str, given: Any) -> None:
-    with pytest.raises(InvalidRequestError, match=rf"load: {option} .*text"):
+    with pytest.raises(InvalidRequestError, check=because(Reason.BAD_ARGUMENT)) as caught:
         read(write("f.csv", HEADER), **{option: given})
+    assert caught.value.seen.startswith(f"{option} ")
 
 
 def test_a_name_of_no_column(write: Write) -> None:
     """Or a column that the file calls otherwise would be null in silence, where it may be missing."""
-    with pytest.raises(InvalidRequestError, match=r"columns names 'nota'; expected .* id, amount, day, note"):
+    with pytest.raises(InvalidRequestError, check=because(Reason.UNKNOWN_COLUMN)):
         read(write("f.csv", HEADER), columns={"nota": "Text"}, missing_columns="null")
 
 
@@ -513,7 +516,7 @@ def test_a_pipe_in_a_folder_is_refused(tmp_path: Path) -> None:
     files_in(tmp_path, "a.csv")
     os.mkfifo(tmp_path / "b.csv")
     for path in (tmp_path, f"{tmp_path}/*"):
-        with pytest.raises(InvalidRequestError, match=r"no file \(at .*b\.csv"):
+        with pytest.raises(InvalidRequestError, check=because(Reason.NOT_A_FILE, "b.csv")):
             files_named([path])
 
 
@@ -525,20 +528,20 @@ def test_paths_that_name_nothing_twice_or_the_unknown(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "odd").mkdir()
     (tmp_path / "odd" / "a.xls").write_text("")
-    named: list[tuple[Any, str]] = [
-        ([f"{tmp_path}/*.tsv"], "no file of that pattern"),
-        ([""], "an empty path"),
-        ([5], "a path of type int"),
-        ([f"{tmp_path}/\0.csv"], "the path "),
-        (["x" * 5_000], "the path 'xx"),
-        ([tmp_path / "empty"], "no files"),
-        ([tmp_path / "odd"], "a file of no known format"),
-        ([tmp_path / "a.csv", f"{tmp_path}/a*"], "named twice"),
-        ([tmp_path / "a.csv", tmp_path / "z.csv"], f"named twice, also as {tmp_path}/a.csv"),
-        ([tmp_path / "a.csv", tmp_path / "hard.csv"], "named twice"),
+    named: list[tuple[Any, Reason]] = [
+        ([f"{tmp_path}/*.tsv"], Reason.NO_FILES),
+        ([""], Reason.BAD_PATH),
+        ([5], Reason.BAD_PATH),
+        ([f"{tmp_path}/\0.csv"], Reason.BAD_PATH),
+        (["x" * 5_000], Reason.BAD_PATH),
+        ([tmp_path / "empty"], Reason.NO_FILES),
+        ([tmp_path / "odd"], Reason.UNKNOWN_FORMAT),
+        ([tmp_path / "a.csv", f"{tmp_path}/a*"], Reason.DUPLICATE_FILE),
+        ([tmp_path / "a.csv", tmp_path / "z.csv"], Reason.DUPLICATE_FILE),
+        ([tmp_path / "a.csv", tmp_path / "hard.csv"], Reason.DUPLICATE_FILE),
     ]
-    for paths, seen in named:
-        with pytest.raises(TxnEngineError, match=seen):
+    for paths, reason in named:
+        with pytest.raises(TxnEngineError, check=because(reason)):
             files_named(paths)
     assert files_named([]) == []
     assert files_named([tmp_path / "odd"], "csv") == [tmp_path / "odd" / "a.xls"]

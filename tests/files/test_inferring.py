@@ -9,8 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.loading.refusals import because
 from txn_engine.errors import InvalidRecordError, TxnEngineError
 from txn_engine.files import infer_schema, read_records
+from txn_engine.reasons import Reason
 
 Write = Callable[..., Path]
 
@@ -73,8 +75,13 @@ def test_json(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
         ("d", "date32[day]", True),
     ]
     assert sum(batch.num_rows for batch in read_records(path, schema)) == 2
-    for line in ('{"a": [1]}', "[]", "x", b"\xff"):
-        with pytest.raises(InvalidRecordError, match="line 2"):
+    for line, reason in (
+        ('{"a": [1]}', Reason.UNSUPPORTED_TYPE),
+        ("[]", Reason.NOT_A_JSON_OBJECT),
+        ("x", Reason.BAD_JSON),
+        (b"\xff", Reason.BAD_ENCODING),
+    ):
+        with pytest.raises(InvalidRecordError, check=because(reason, "line 2")):
             infer_schema(
                 write("b.jsonl", b'{"a": 1}\n' + (line if isinstance(line, bytes) else line.encode()))
             )
@@ -105,11 +112,17 @@ def test_options_and_formats(write: Write, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text"),
-    [("f.csv", ""), ("f.csv", "a,b\n"), ("f.csv", "a,b\n1\n"), ("f.csv", 'a\n"x'), ("f.xls", "")],
+    ("name", "text", "reason"),
+    [
+        ("f.csv", "", Reason.NO_RECORDS),
+        ("f.csv", "a,b\n", Reason.NO_RECORDS),
+        ("f.csv", "a,b\n1\n", Reason.TOO_FEW_FIELDS),
+        ("f.csv", 'a\n"x', Reason.UNCLOSED_QUOTE),
+        ("f.xls", "", Reason.UNKNOWN_FORMAT),
+    ],
 )
-def test_a_file_that_cannot_be_read(write: Write, name: str, text: str) -> None:
+def test_a_file_that_cannot_be_read(write: Write, name: str, text: str, reason: Reason) -> None:
     """Is refused as a load refuses it."""
     path = write(name, text)
-    with pytest.raises(TxnEngineError, match=str(path)):
+    with pytest.raises(TxnEngineError, check=because(reason, str(path))):
         infer_schema(path)

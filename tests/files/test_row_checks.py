@@ -11,8 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.loading.refusals import because
 from txn_engine.errors import InvalidRecordError, InvalidRequestError
 from txn_engine.files import BadRow, read_records
+from txn_engine.reasons import Reason
 from txn_engine.row_checks import ROW_CHECKS, RowCheck
 
 COLUMNS: list[pa.Field[Any]] = [
@@ -110,41 +112,40 @@ def test_values_that_cannot_be_compared() -> None:
         [pa.array([2**40], pa.timestamp("s")), pa.array([1], pa.timestamp("ns"))], ["a", "b"]
     )
     passes = RowCheck(PAIR, {"column_A": "a", "column_B": "b"}).on(far.schema)
-    with pytest.raises(InvalidRequestError, match="of values that cannot be compared") as refused:
+    with pytest.raises(InvalidRequestError, check=because(Reason.INCOMPARABLE_VALUES)) as refused:
         failing(passes, far)
     assert str(2**40) not in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("kind", "arguments", "words"),
+    ("kind", "arguments", "reason"),
     [
-        ("expect_column_max_to_be_between", {"column": "id"}, "of each row; expected one of expect_"),
-        (BETWEEN, {"column": "id", "min_value": 1, "parse_strings_as_datetimes": True}, "parse_strings"),
-        (BETWEEN, {"min_value": 1}, "without a column"),
-        (BETWEEN, {"column": "none", "min_value": 1}, "no column 'none'"),
-        (BETWEEN, {"column": "id"}, "of a column of type int64"),
-        (BETWEEN, {"column": "id", "min_value": "x"}, "of a column of type int64"),
-        (BETWEEN, {"column": "id", "min_value": float("nan")}, "of a column of type int64"),
-        (BETWEEN, {"column": "day", "min_value": 1}, "of a column of type date32"),
-        (BETWEEN, {"column": "at", "min_value": "2026-01-31T00:00:00"}, "of a column of type timestamp"),
-        (BETWEEN, {"column": "data", "min_value": "x"}, "of a column of type binary"),
-        (IN_SET, {"column": "kind", "value_set": []}, "of a column of type string"),
-        (IN_SET, {"column": "kind", "value_set": [1]}, "of a column of type string"),
-        (REGEX, {"column": "kind", "regex": "("}, "of a column of type string"),
-        (REGEX, {"column": "kind", "regex": "(?=a)"}, "of a column of type string"),
-        (REGEX, {"column": "id", "regex": "1"}, "of a column of type int64"),
-        (LENGTHS, {"column": "id", "max_value": 1}, "of a column of type int64"),
-        (PAIR, {"column_A": "id", "column_B": "kind"}, "of a column of type int64, string"),
-        (PAIR, {"column_A": "id", "column_B": "rate"}, "of a column of type int64, double"),
-        (PAIR, {"column_A": "rate", "column_B": "amount"}, "of a column of type double, decimal"),
-        (BETWEEN, {"column": "rate", "min_value": float("nan")}, "of a column of type double"),
+        ("expect_column_max_to_be_between", {"column": "id"}, Reason.UNKNOWN_CHECK),
+        (BETWEEN, {"column": "id", "min_value": 1, "parse_strings_as_datetimes": True}, Reason.BAD_ARGUMENT),
+        (BETWEEN, {"min_value": 1}, Reason.BAD_ARGUMENT),
+        (BETWEEN, {"column": "none", "min_value": 1}, Reason.UNKNOWN_COLUMN),
+        (BETWEEN, {"column": "id"}, Reason.CHECK_NOT_APPLICABLE),
+        (BETWEEN, {"column": "id", "min_value": "x"}, Reason.CHECK_NOT_APPLICABLE),
+        (BETWEEN, {"column": "id", "min_value": float("nan")}, Reason.CHECK_NOT_APPLICABLE),
+        (BETWEEN, {"column": "day", "min_value": 1}, Reason.CHECK_NOT_APPLICABLE),
+        (BETWEEN, {"column": "at", "min_value": "2026-01-31T00:00:00"}, Reason.CHECK_NOT_APPLICABLE),
+        (BETWEEN, {"column": "data", "min_value": "x"}, Reason.CHECK_NOT_APPLICABLE),
+        (IN_SET, {"column": "kind", "value_set": []}, Reason.CHECK_NOT_APPLICABLE),
+        (IN_SET, {"column": "kind", "value_set": [1]}, Reason.CHECK_NOT_APPLICABLE),
+        (REGEX, {"column": "kind", "regex": "("}, Reason.CHECK_NOT_APPLICABLE),
+        (REGEX, {"column": "kind", "regex": "(?=a)"}, Reason.CHECK_NOT_APPLICABLE),
+        (REGEX, {"column": "id", "regex": "1"}, Reason.CHECK_NOT_APPLICABLE),
+        (LENGTHS, {"column": "id", "max_value": 1}, Reason.CHECK_NOT_APPLICABLE),
+        (PAIR, {"column_A": "id", "column_B": "kind"}, Reason.CHECK_NOT_APPLICABLE),
+        (PAIR, {"column_A": "id", "column_B": "rate"}, Reason.CHECK_NOT_APPLICABLE),
+        (PAIR, {"column_A": "rate", "column_B": "amount"}, Reason.CHECK_NOT_APPLICABLE),
+        (BETWEEN, {"column": "rate", "min_value": float("nan")}, Reason.CHECK_NOT_APPLICABLE),
     ],
 )
-def test_what_is_refused(kind: str, arguments: dict[str, Any], words: str) -> None:
+def test_what_is_refused(kind: str, arguments: dict[str, Any], reason: Reason) -> None:
     """In one line, before a row is read."""
-    with pytest.raises(InvalidRequestError, match=words) as refused:
+    with pytest.raises(InvalidRequestError, check=because(reason)):
         RowCheck(kind, arguments).on(SCHEMA)
-    assert "\n" not in str(refused.value)
 
 
 def test_every_check_is_tried_here() -> None:
@@ -174,11 +175,12 @@ def test_of_files(tmp_path: Path, kind: str) -> None:
     (batch,) = read_records(path, AMOUNTS, rejected=bad.extend, row_checks=[POSITIVE])
     assert batch.column("id").to_pylist() == [0, 3]
     first = {"csv": 2, "jsonl": 1, "parquet": 1}[kind]
-    assert [(row.line - first, row.error.seen) for row in bad] == [
-        (1, "check positive failed"),
-        (2, "amount does not fit"),
-        (4, "check positive failed"),
+    assert [(row.line - first, row.error.reason) for row in bad] == [
+        (1, Reason.CHECK_FAILED),
+        (2, Reason.BAD_DECIMAL),
+        (4, Reason.CHECK_FAILED),
     ]
+    assert "check positive" in bad[0].error.seen
     assert "min_value 0" in str(bad[0].error.expected)
-    with pytest.raises(InvalidRecordError, match="does not fit" if kind != "parquet" else "amount"):
+    with pytest.raises(InvalidRecordError, check=because(Reason.BAD_DECIMAL)):
         list(read_records(path, AMOUNTS, row_checks=[POSITIVE]))

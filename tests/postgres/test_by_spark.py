@@ -19,6 +19,7 @@ from txn_engine.spark.jars import postgres_jar_settings
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 
+@pytest.mark.shard("engines")
 def test_a_table_goes_in_and_out_once(dsn: str, tmp_path: Path) -> None:
     """Twice is once, both ways: by the run id, and by the records' places."""
     url = f"file://{tmp_path}/ledger"

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from tests.loading.refusals import because
 from txn_engine.errors import InvalidRecordError
 from txn_engine.postgres.kinds import read_as, reads
 from txn_engine.postgres.rows import RowReader
+from txn_engine.reasons import Reason
 
 MOMENTS = (
     "2026-01-31 09:30:00+00", "2026-01-31 09:30:00.5+00", "2026-01-31 09:30:00.123456+00", "0001-01-01 00:00:00+00",
@@ -113,7 +115,7 @@ def test_a_row_is_named_by_its_number() -> None:
     for number, said in (("at", "row 72 of the query"), (None, "row 3 of the query")):
         reader = RowReader("the query", "test", schema, kinds, number, with_bad=False)
         reader.read(b"1,1,70\n")
-        with pytest.raises(InvalidRecordError, match=f"b does not fit .at {said}"):
+        with pytest.raises(InvalidRecordError, check=because(Reason.BAD_INTEGER, said)):
             reader.read(text)
     reader = RowReader("the query", "test", schema, kinds, None, with_bad=True)
     for first in (1, 4):

@@ -10,6 +10,7 @@ import pytest
 
 import txn_engine
 from tests.schemas.model import ModelTopic
+from tests.suite.tiers import in_shard
 from txn_engine import Engine
 from txn_engine.maintain import MaintenancePolicy
 
@@ -30,7 +31,7 @@ def polled(engine: Engine) -> pa.Table:
         return table
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", in_shard("engines", range(20), keep=3))
 def test_every_reader_gives_the_models_rows(seed: int) -> None:
     """Scans, consumers, the log itself and SQL, while small files are merged now and then; `verify` agrees."""
     model = ModelTopic(random.Random(seed))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from pyiceberg.table import StaticTable
 
 import txn_engine
@@ -213,6 +214,7 @@ def test_every_kind_of_change_while_all_go_on(tmp_path: Path) -> None:
             all_of_them.await_more()
 
 
+@pytest.mark.shard("engines")
 def test_every_kind_of_change_while_tables_are_published(tmp_path: Path) -> None:
     """Each version of the table is right when it comes, and as right when the columns have changed since."""
     with flight(str(tmp_path)) as all_of_them:

@@ -20,6 +20,7 @@ import txn_engine
 from storage import LocalStore
 from tests.faults import FaultyStore
 from tests.schemas.model import ModelTopic
+from tests.suite.tiers import in_shard
 from tests.tables.test_delta import DiedError, die, failing
 from txn_engine import (
     AddColumn,
@@ -72,7 +73,7 @@ CANNOT: dict[str, frozenset[str]] = {"delta": frozenset({"rename", "widen"}), "i
 
 
 @pytest.mark.parametrize("table_format", READERS)
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", in_shard("engines", range(6), keep=[3, 4]))
 def test_readers_give_the_models_rows(tmp_path: Path, table_format: str, seed: int) -> None:
     """At each version, with the columns that the topic had then, also where columns are all that is new."""
     model = ModelTopic(random.Random(100 + seed), with_defaults=False, without=CANNOT[table_format])

@@ -22,6 +22,7 @@ import txn_engine
 from storage import BucketStore, LocalStore, MemoryStore
 from tests.conftest import S3Bucket
 from tests.faults import Fault, FaultyStore, Operation
+from tests.suite.tiers import in_shard
 from tests.tables.ledgers import EAGER, SCHEMA, Ledger, engine_on, rows
 from tests.tables.readers import READERS, Options, rows_of, with_deltalake
 from txn_engine import Engine
@@ -101,7 +102,7 @@ def read_back_everything(engine: Engine, clock: ManualClock, seed: int, options:
     assert [str(each) for each in engine.admin.verify().findings if each.severity == "error"] == []
 
 
-@pytest.mark.parametrize("seed", [1, 2, 5, 6])
+@pytest.mark.parametrize("seed", in_shard("engines", [1, 2, 5, 6], keep=[5]))
 def test_each_version_is_what_a_scan_at_its_cut_is(tmp_path: Path, clock: ManualClock, seed: int) -> None:
     """After appends, aborts, merges, compaction by key, retention, new partitions; and each of the last ten again."""
     with engine_on(LocalStore(tmp_path / "ledger"), clock) as engine:
@@ -171,6 +172,7 @@ def test_what_the_log_knows_is_in_the_statistics(engine: Engine) -> None:
     assert table.metadata().partition_columns == []
 
 
+@pytest.mark.shard("engines")
 def test_a_checkpoint_a_hundred_versions(engine: Engine) -> None:
     """Readers begin there: the commits below are not needed any more."""
     for account in range(103):
@@ -258,7 +260,11 @@ class DiedError(BaseException):
     """What a process that is gone does not live to see."""
 
 
-@pytest.mark.parametrize("fault", ["dies before", "dies after", "before", "after", "taken_after"])
+FAULTS = ("dies before", "dies after", "before", "after", "taken_after")
+"""What happens at a store operation: the process dies, or the store fails before it, after it, or after another put."""
+
+
+@pytest.mark.parametrize("fault", in_shard("kills", FAULTS, keep=["dies after", "taken_after"]))
 def test_whoever_dies_leaves_what_the_next_one_finishes(
     fault: str, clock: ManualClock, tmp_path: Path
 ) -> None:
@@ -368,7 +374,7 @@ def test_what_a_version_names_stays_for_seven_days_after_the_next(engine: Engine
     append(engine, 2)
     uri = publish(engine)
     engine.delete_cut(0)
-    merged_away(engine, clock, days=20)
+    merged_away(engine, clock, days=9)
     assert accounts(uri, 0) == [1, 2]
     publish(engine)
     second = versions(engine)[-1]
@@ -379,7 +385,7 @@ def test_what_a_version_names_stays_for_seven_days_after_the_next(engine: Engine
     merged_away(engine, clock, days=2)
     with pytest.raises(Exception, match=r"No such file|not found"):
         accounts(uri, 0)
-    assert accounts(uri, second) == [1, 2, *[9] * 20]
+    assert accounts(uri, second) == [1, 2, *[9] * 9]
     assert [status.pins for status in engine.tables.status()] == [2]
     assert engine.admin.verify().ok
 

@@ -26,6 +26,7 @@ from storage import BucketStore, LocalStore, MemoryStore, ObjectStore, decode_js
 from tests.conftest import S3Bucket
 from tests.engine.test_field_ids import produce_as_before
 from tests.faults import Fault, FaultyStore, Operation
+from tests.suite.tiers import in_shard
 from tests.tables.ledgers import EAGER, SCHEMA, Ledger, engine_on, rows
 from tests.tables.readers import Options, Rows, rows_of
 from txn_engine import Engine
@@ -140,7 +141,7 @@ def read_back_everything(engine: Engine, clock: ManualClock, seed: int, options:
     ledger.close()
 
 
-@pytest.mark.parametrize("seed", [1, 2, 5, 6])
+@pytest.mark.parametrize("seed", in_shard("engines", [1, 2, 5, 6], keep=[5]))
 def test_each_version_is_what_a_scan_at_its_cut_is(tmp_path: Path, clock: ManualClock, seed: int) -> None:
     """After appends, aborts, merges, compaction by key, retention, new partitions; and each of the last ten again."""
     with engine_on(LocalStore(tmp_path / "ledger"), clock) as engine:
@@ -500,7 +501,11 @@ def live_paths(engine: Engine) -> list[str]:
     return sorted(manifests.path_of(entry) for entry in entries)
 
 
-@pytest.mark.parametrize("fault", ["dies before", "dies after", "before", "after", "taken_after"])
+FAULTS = ("dies before", "dies after", "before", "after", "taken_after")
+"""What happens at a store operation: the process dies, or the store fails before it, after it, or after another put."""
+
+
+@pytest.mark.parametrize("fault", in_shard("kills", FAULTS, keep=["dies after", "taken_after"]))
 def test_whoever_dies_leaves_what_the_next_one_finishes(fault: str, clock: ManualClock) -> None:
     """At every store operation of publishing at a cut; all files are there once, and there are two versions."""
     store = prepared(clock)
@@ -633,20 +638,20 @@ def test_a_publish_behind_many_costs_what_is_new(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, clock: ManualClock
 ) -> None:
     """Manifests are put together by sizes, so that there are few, and most publishes write one."""
-    monkeypatch.setattr(snapshots, "_TOGETHER", 4)
-    monkeypatch.setattr(snapshots, "_SMALL_FILES", 4)
-    monkeypatch.setattr(snapshots, "_LARGE_FILES", 16)
-    for account in range(70):
+    monkeypatch.setattr(snapshots, "TOGETHER", 4)
+    monkeypatch.setattr(snapshots, "SMALL_FILES", 4)
+    monkeypatch.setattr(snapshots, "LARGE_FILES", 16)
+    for account in range(36):
         append(engine, account)
         uri = publish(engine)
     last = metadata(engine)["snapshots"][-1]
     manifests = StaticTable.from_metadata(uri).current_snapshot().manifests(StaticTable.from_metadata(uri).io)  # type: ignore[union-attr]
     assert len(manifests) <= 10
-    assert accounts(uri) == list(range(70))
-    assert last["summary"]["total-data-files"] == "70"
+    assert accounts(uri) == list(range(36))
+    assert last["summary"]["total-data-files"] == "36"
     engine.maintenance.compact(policy=EAGER)
     uri = publish(engine)
-    assert accounts(uri) == list(range(70))
+    assert accounts(uri) == list(range(36))
     assert metadata(engine)["snapshots"][-1]["summary"]["total-data-files"] == "1"
 
 

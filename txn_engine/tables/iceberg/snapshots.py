@@ -21,9 +21,9 @@ from txn_engine.tables.files import TableFile
 from txn_engine.tables.iceberg.manifests import Manifests
 
 MANIFEST_FILES: Final = 2_048
-_SMALL_FILES: Final = 32
-_LARGE_FILES: Final = 1_024
-_TOGETHER: Final = 32
+SMALL_FILES: Final = 32
+LARGE_FILES: Final = 1_024
+TOGETHER: Final = 32
 _TOTALS: Final = ("total-records", "total-data-files", "total-files-size")
 
 
@@ -152,10 +152,10 @@ class SnapshotWriter:
     # --- manifests put together -----------------------------------------------------------------------------
 
     def _merged(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
-        small = [each for each in manifests if _live(each) < _SMALL_FILES]
-        medium = [each for each in manifests if _SMALL_FILES <= _live(each) < _LARGE_FILES]
+        small = [each for each in manifests if _live(each) < SMALL_FILES]
+        medium = [each for each in manifests if SMALL_FILES <= _live(each) < LARGE_FILES]
         for group in (small, medium):
-            if len(group) >= _TOGETHER or sum(map(_live, group)) >= MANIFEST_FILES:
+            if len(group) >= TOGETHER or sum(map(_live, group)) >= MANIFEST_FILES:
                 together = {each.manifest_path for each in group}
                 rest = [each for each in manifests if each.manifest_path not in together]
                 return [*rest, *self._together(group)]

@@ -184,6 +184,32 @@ class Reason(StrEnum):
     """Rows of the outbox are claimed by a run that the log does not remember."""
 
     # --- schemas, tables and SQL -------------------------------------------------------------------------------
+    NO_CHANGES = "no_changes"
+    """The call names no change."""
+    UNCHANGED = "unchanged"
+    """The change would leave the column or the order as it is."""
+    COLUMN_EXISTS = "column_exists"
+    """The topic has a column of this name already."""
+    COLUMN_NAME_WAS_USED = "column_name_was_used"
+    """A column of the topic had this name before."""
+    COLUMN_NAMES_ALIKE = "column_names_alike"
+    """The name differs from another column's name only by case, which SQL and Spark ignore."""
+    BAD_COLUMN_NAME = "bad_column_name"
+    """No column may have this name."""
+    NO_DEFAULT = "no_default"
+    """Older records would have no value for the new column, which takes no null."""
+    BAD_DEFAULT = "bad_default"
+    """The column's type does not have the default value."""
+    ONLY_COLUMN = "only_column"
+    """The topic does not have another column."""
+    KEY_COLUMN = "key_column"
+    """The topic's key cannot be changed in this way."""
+    NOT_A_WIDENING = "not_a_widening"
+    """The new type does not hold every value of the old type."""
+    INCOMPLETE_ORDER = "incomplete_order"
+    """The new order does not name each column once."""
+    TOMBSTONES_WOULD_CHANGE = "tombstones_would_change"
+    """Other records than before would be tombstones of the compacted topic."""
 
     # --- erasure -----------------------------------------------------------------------------------------------
 

@@ -212,6 +212,10 @@ class Reason(StrEnum):
     """Other records than before would be tombstones of the compacted topic."""
 
     # --- erasure -----------------------------------------------------------------------------------------------
+    CONDITION_TAKES_ALL = "condition_takes_all"
+    """Every record meets the condition, but the caller did not say that everything is to go."""
+    FILES_HELD_BY_TABLE = "files_held_by_table"
+    """A table that cannot be published again still shows the files that were to go."""
 
     # --- log, engine, coordinator ------------------------------------------------------------------------------
     SLOT_SEALED = "slot_sealed"

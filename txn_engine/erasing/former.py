@@ -23,6 +23,7 @@ from txn_engine.log.topics import Topic
 from txn_engine.maintain.deleted_topics import DeadIncarnation, dead_incarnations, partitions_of, remove
 from txn_engine.maintain.erasing import erased_files
 from txn_engine.maintain.target import Target
+from txn_engine.reasons import Reason
 from txn_engine.schemas.layout import OFFSET, PARTITION, TIMESTAMP
 from txn_engine.unreadable import DAMAGE, one_place
 
@@ -117,7 +118,9 @@ def searchable(
         missing = [each for each in matcher.columns if each not in own and each not in topic.schema.names]
         if missing:
             raise InvalidRequestError(
-                f"no column {missing[0]!r} in incarnation {incarnation} of topic {name!r}", actor="erase"
+                f"no column {missing[0]!r} in incarnation {incarnation} of topic {name!r}",
+                actor="erase",
+                reason=Reason.UNKNOWN_COLUMN,
             )
         yield topic, matcher
 

@@ -38,6 +38,7 @@ from txn_engine.maintain.erasing import ErasedFrom, PartitionEraser, delete_eras
 from txn_engine.maintain.target import Target
 from txn_engine.protocol.file_names import parse_data_path
 from txn_engine.protocol.proposals import FloorProposal
+from txn_engine.reasons import Reason
 from txn_engine.tables import Tables
 from txn_engine.unreadable import DAMAGE, one_place
 
@@ -325,6 +326,7 @@ class TopicEraser:
                 f"no reader of the topic sees the records any more, but their files stay, which a table shows: {error}",
                 actor=f"erasure {number} of topic {name!r}",
                 action=f"mend it, or run `txn-engine tables unpublish {name}`; then erase again",
+                reason=Reason.FILES_HELD_BY_TABLE,
             ) from error
 
     def _would_be_withdrawn(self, listing: Sequence[PinName]) -> dict[str, str]:
@@ -401,4 +403,5 @@ def _takes_all(seen: str) -> InvalidRequestError:
         actor="erase",
         expected="one that some records do not meet",
         action="say that everything is to go: --everything; or delete the topic",
+        reason=Reason.CONDITION_TAKES_ALL,
     )

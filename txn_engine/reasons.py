@@ -50,7 +50,7 @@ class Reason(StrEnum):
     """A value does not fit a date column."""
     BAD_TIME = "bad_time"
     """A value does not fit a column of times of day."""
-    BAD_TIMESTAMP = "bad_timestamp"
+    BAD_DATETIME = "bad_datetime"
     """A value does not fit a timestamp column."""
     BAD_STRING = "bad_string"
     """A value does not fit a string column."""
@@ -134,8 +134,6 @@ class Reason(StrEnum):
     # --- databases: Postgres and SQLite ------------------------------------------------------------------------
     READS_UNCOMMITTED = "reads_uncommitted"
     """The call needs a consumer that reads only committed records."""
-    TOPIC_MADE_AGAIN = "topic_made_again"
-    """The topic was deleted and made again since the database took its records."""
     STORE_RESTORED = "store_restored"
     """The store was restored from a backup, and the database has records of the store before."""
     POSITION_MOVED = "position_moved"

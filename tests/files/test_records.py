@@ -253,13 +253,13 @@ def test_times_keep_their_zone(write: Write) -> None:
     plain = pa.schema([("at", pa.timestamp("ms"))])
     good = write("g.csv", "at\n2026-01-31T10:00:00.123+02:00\n")
     assert table(good, zoned).to_pylist()[0]["at"] == dt.datetime(2026, 1, 31, 8, 0, 0, 123_000, dt.UTC)
-    assert refused(good, plain).reason is Reason.BAD_TIMESTAMP
+    assert refused(good, plain).reason is Reason.BAD_DATETIME
     bare = write("b.csv", "at\n2026-01-31 10:00:00\n")
     assert table(bare, plain).to_pylist()[0]["at"] == dt.datetime(2026, 1, 31, 10)  # noqa: DTZ001 -- without a zone
-    assert refused(bare, zoned).reason is Reason.BAD_TIMESTAMP
+    assert refused(bare, zoned).reason is Reason.BAD_DATETIME
     finer = write("f.csv", "at\n2026-01-31T10:00:00.123456Z\n")
-    assert refused(finer, zoned).reason is Reason.BAD_TIMESTAMP
-    assert refused(bare, zoned, date_format="%Y-%m-%d %H:%M:%S").reason is Reason.BAD_TIMESTAMP
+    assert refused(finer, zoned).reason is Reason.BAD_DATETIME
+    assert refused(bare, zoned, date_format="%Y-%m-%d %H:%M:%S").reason is Reason.BAD_DATETIME
 
 
 def test_other_types(write: Write) -> None:

@@ -54,7 +54,7 @@ _MISFIT_REASONS: Final[tuple[tuple[Callable[[pa.DataType], bool], Reason], ...]]
     (pa.types.is_boolean, Reason.BAD_BOOLEAN),
     (pa.types.is_date, Reason.BAD_DATE),
     (pa.types.is_time, Reason.BAD_TIME),
-    (pa.types.is_timestamp, Reason.BAD_TIMESTAMP),
+    (pa.types.is_timestamp, Reason.BAD_DATETIME),
     (is_string, Reason.BAD_STRING),
     (is_binary, Reason.BAD_BINARY),
     (is_nested, Reason.BAD_NESTED_VALUE),

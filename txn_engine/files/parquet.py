@@ -243,7 +243,7 @@ def _with_whole_times(
             row = first_row + int(beyond.argmax())
             raise layout.refused(
                 f"{name} does not fit",
-                reason=Reason.BAD_TIMESTAMP,
+                reason=Reason.BAD_DATETIME,
                 expected="nanoseconds between 1678 and 2261",
                 line=row,
                 unit="row",

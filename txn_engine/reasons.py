@@ -98,7 +98,7 @@ class Reason(StrEnum):
     """The folder or the pattern names no files."""
     DUPLICATE_FILE = "duplicate_file"
     """Two paths name the same file."""
-    NOT_A_FILE = "not_a_file"
+    NOT_A_REGULAR_FILE = "not_a_regular_file"
     """The path names a pipe, a socket or a device."""
     UNKNOWN_FORMAT = "unknown_format"
     """The format of the file or stream is not known."""

@@ -516,7 +516,7 @@ def test_a_pipe_in_a_folder_is_refused(tmp_path: Path) -> None:
     files_in(tmp_path, "a.csv")
     os.mkfifo(tmp_path / "b.csv")
     for path in (tmp_path, f"{tmp_path}/*"):
-        with pytest.raises(InvalidRequestError, check=because(Reason.NOT_A_FILE, "b.csv")):
+        with pytest.raises(InvalidRequestError, check=because(Reason.NOT_A_REGULAR_FILE, "b.csv")):
             files_named([path])
 
 

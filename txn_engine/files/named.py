@@ -202,6 +202,6 @@ def _checked(file: Path) -> Path:
             actor=ACTOR,
             place=str(file),
             expected="files and folders",
-            reason=Reason.NOT_A_FILE,
+            reason=Reason.NOT_A_REGULAR_FILE,
         )
     return file

@@ -55,7 +55,7 @@ class SeenFile:
                     actor="load",
                     place=str(path),
                     expected="files: a manifest knows what is in them",
-                    reason=Reason.NOT_A_FILE,
+                    reason=Reason.NOT_A_REGULAR_FILE,
                 )
             with path.open("rb") as stream:
                 digest = hashlib.file_digest(stream, "sha256").hexdigest()

@@ -20,6 +20,8 @@ from txn_engine.bench.svg import Chart, svg_of
 from txn_engine.errors import TxnEngineError
 from txn_engine.reasons import Reason
 
+pytestmark = pytest.mark.together("curves of growth")
+
 TINY = growth.GrowthSizes(appends=16, files=20, ids=6, steps=1, writer_s=0.2, on_one=(1, 2), on_sixteen=(1,))
 
 

@@ -31,7 +31,13 @@ DUPLICATE_ROWS = sum(
 )
 """The rows of the batch that is sent twice: those of one day in partition 0, the same number on each day."""
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.airflow, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.spark,
+    pytest.mark.airflow,
+    pytest.mark.timeout(600),
+    pytest.mark.together("a finished demo"),
+]
 
 
 def command(*arguments: str) -> list[str]:

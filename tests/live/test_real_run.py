@@ -20,6 +20,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.spark,
     pytest.mark.shard("airflow"),
+    pytest.mark.together("a live Airflow"),
     pytest.mark.timeout(1_800),
 ]
 

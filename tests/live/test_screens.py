@@ -41,6 +41,7 @@ pytestmark = [
     pytest.mark.airflow,
     pytest.mark.minio,
     pytest.mark.slow,
+    pytest.mark.together("a live Airflow"),
     pytest.mark.timeout(1_800),
 ]
 

@@ -1,6 +1,7 @@
 """Which worker of pytest-xdist runs which tests: the longest work first, and what is slow to start only where needed.
 
-A unit of work is a run of neighbouring tests of one module that took about `UNIT_S` seconds together. A worker that
+A unit of work is a run of neighbouring tests of one module that took about `UNIT_S` seconds together. Tests that
+are marked `together(NAME)` are one unit, because they share something that is slow to set up. A worker that
 has started a JVM for Spark, or imported Airflow, goes on with such units while there are any. The others take them only
 when nothing else is left.
 """
@@ -19,6 +20,7 @@ from tests.suite import durations
 from tests.suite.durations import Durations, module_of
 
 UNIT_S = 20.0
+TOGETHER = "together:"
 SLOW_TO_START = ("spark", "airflow")
 """In this order: a session of Spark takes longest to start."""
 
@@ -29,6 +31,9 @@ def units_of(collection: Sequence[str], known: Durations) -> dict[str, str]:
     filled: dict[str, tuple[int, float]] = {}
     for test in collection:
         module, seconds = module_of(test), known.of(test)
+        if group := next((need for need in known.needs_of([test]) if need.startswith(TOGETHER)), None):
+            units[test] = group
+            continue
         number, sum_s = filled.get(module, (0, 0.0))
         if sum_s and sum_s + seconds > UNIT_S:
             number, sum_s = number + 1, 0.0

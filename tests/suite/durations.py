@@ -4,7 +4,7 @@ Each run of pytest writes `.cache/durations.json`. `python -m tests.suite.durati
 `durations.tsv` beside this module, which is committed, so that a fresh clone is balanced too:
 
     seconds     of the test with its set-up and tear-down; for a module: the mean of its tests that have no own line
-    needs       what it needs that is slow to start: spark, airflow, minio
+    needs       what it needs that is slow to start: spark, airflow, minio; and `together:NAME` of its group
     test        its node id, or a module's path
 """
 

@@ -13,16 +13,18 @@ from tests.suite import durations
 from tests.suite.durations import Durations, module_of
 
 FIXTURES = {"spark": "spark", "minio_server": "minio", "airflow_database": "airflow", "dag_bag": "airflow"}
+MARKS = ("spark", "airflow", "minio")
 NEEDS = "needs"
 SLOWEST = 30
 SHOWN_S = 0.5
 
 
 def needs_of(item: pytest.Item) -> list[str]:
-    """What a test needs that is slow to start: by its marks, or by the fixtures that it uses, directly or not."""
-    marked = {name for name in ("spark", "airflow", "minio") if item.get_closest_marker(name) is not None}
+    """What the balance has to know of a test: by its marks, or by the fixtures that it uses, directly or not."""
+    marked = {name for name in MARKS if item.get_closest_marker(name) is not None}
     used = {need for fixture, need in FIXTURES.items() if fixture in getattr(item, "fixturenames", ())}
-    return sorted(marked | used)
+    groups = {f"together:{mark.args[0]}" for mark in item.iter_markers("together")}
+    return sorted(marked | used | groups)
 
 
 @pytest.hookimpl(wrapper=True)

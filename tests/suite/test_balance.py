@@ -11,9 +11,25 @@ from tests.suite import durations
 from tests.suite.balance import BalancedScheduling, units_of
 from tests.suite.durations import Durations
 
+TOGETHER = frozenset({"together:a server"})
 LONG = Durations(
-    {"t/a.py": 6.0, "t/b.py": 0.5, "t/s.py": 15.0, "t/f.py": 1.0, "t/c.py::test_1": 50.0, "t/m.py": 9.0},
-    {"t/s.py": frozenset({"spark"}), "t/f.py": frozenset({"airflow"}), "t/m.py": frozenset({"minio"})},
+    {
+        "t/a.py": 6.0,
+        "t/b.py": 0.5,
+        "t/c.py::test_1": 50.0,
+        "t/f.py": 1.0,
+        "t/m.py": 9.0,
+        "t/s.py": 15.0,
+        "t/x.py": 15.0,
+        "t/y.py": 15.0,
+    },
+    {
+        "t/f.py": frozenset({"airflow"}),
+        "t/m.py": frozenset({"minio"}),
+        "t/s.py": frozenset({"spark"}),
+        "t/x.py": TOGETHER,
+        "t/y.py": TOGETHER,
+    },
 )
 TESTS = [
     *(f"t/a.py::test_{number}" for number in range(7)),
@@ -76,6 +92,12 @@ def test_a_module_is_cut_where_a_unit_is_full() -> None:
     ]
     assert {units[test] for test in TESTS if test.startswith("t/b.py")} == {"t/b.py#0"}
     assert units["t/c.py::test_1"] == "t/c.py#0"
+
+
+def test_tests_that_belong_together_are_one_unit() -> None:
+    """A fixture that takes a minute to set up is set up once, also for several modules."""
+    tests = [f"t/{module}.py::test_{number}" for module in "xy" for number in range(5)]
+    assert {*units_of(tests, LONG).values()} == {"together:a server"}
 
 
 def test_every_test_runs_once_and_the_longest_units_come_first(monkeypatch: pytest.MonkeyPatch) -> None:

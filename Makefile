@@ -1,7 +1,7 @@
 # The commands of the README are `make demo`, `make airflow` and `make test`; each does all the set-up it needs, in .venv and .cache.
 
 .DEFAULT_GOAL := help
-.PHONY: docs help setup demo airflow postgres airflow-numbers test test-all shard check-fast coverage simulate explore mutants differential fuzz torture bench numbers check lint typecheck imports format prove-setup minio lock wheel sbom clean clean-all
+.PHONY: docs help setup demo airflow postgres airflow-numbers test test-all shard check-fast coverage mutants-check simulate explore mutants differential fuzz torture bench numbers check lint typecheck imports format prove-setup minio lock wheel sbom clean clean-all
 
 ENV := . .ci/env &&
 BIN := .venv/bin
@@ -34,7 +34,7 @@ test-all: setup minio ## All that is too long for `make test`, shard by shard, a
 shard: setup minio ## One shard: make shard NAME=spark; without a name, each shard and its last run
 	@$(SHARDS) $(if $(NAME),run $(NAME),list)
 
-check-fast: lint ## For every save, within 60 s: style, docs, the pure core, Kafka's rules, storage in memory and on disk
+check-fast: lint mutants-check ## For every save, within 60 s: style, docs, the pure core, Kafka's rules, storage in memory and on disk
 	@$(ENV) HYPOTHESIS_PROFILE=quick $(BIN)/pytest $(WORKERS) -q --quick \
 		tests/protocol tests/kafka_rules tests/storage tests/docs/test_references.py $(ARGS)
 
@@ -76,7 +76,10 @@ docs: setup ## Write the pages that are made from the code (docs/OPERATORS.md, d
 numbers: setup ## What all of these last came to on this machine (ARGS=--json)
 	@$(BIN)/python -m tests.numbers $(ARGS)
 
-check: lint typecheck imports ## All that can be said without running: lint, types, import contracts
+check: lint typecheck imports mutants-check ## All that can be said without running: lint, types, import contracts, mutants
+
+mutants-check: setup ## Say which deliberate bugs no longer fit the code
+	@$(BIN)/python -m tests.simulator.mutants.check
 
 lint: setup ## Ruff: rules and format
 	@$(BIN)/ruff check

@@ -144,7 +144,6 @@ _ALL: tuple[Shard, ...] = (
         (
             "python -m tests.simulator run --seeds 1000000 --minutes 2",
             "python -m tests.simulator.explore --config {configuration} --minutes 1",
-            "python -m tests.simulator.mutants --minutes 3",
         ),
     ),
     Shard(

@@ -38,7 +38,7 @@ def outcomes_at(base: str, tests: Sequence[str], tree: Path) -> dict[str, str]:
             ["git", "worktree", "add", "--detach", "--force", tree, base], cwd=REPOSITORY, check=True
         )
     for name in (".venv", ".cache"):
-        if not (tree / name).exists():
+        if not (tree / name).is_symlink():
             (tree / name).symlink_to(REPOSITORY / name)
     present = [test for test in tests if (tree / test.partition("::")[0]).exists()]
     found = dict.fromkeys(tests, "missing")
@@ -46,7 +46,8 @@ def outcomes_at(base: str, tests: Sequence[str], tree: Path) -> dict[str, str]:
     for test in present:  # one by one: a test that is missing would end a run of several
         report = tree.with_suffix(".xml")
         report.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "cache_dir=", test]
+        cache = f"cache_dir={tree.with_suffix('.cache')}"  # the failures of this checkout stay known
+        command = [sys.executable, "-m", "pytest", "-q", "-o", cache, test]
         try:
             subprocess.run(
                 [*command, f"--junitxml={report}"],

@@ -16,6 +16,7 @@ import pytest
 from tests.blocks.bundles import use_bundle
 from tests.dags.airflow_home import make_database
 from tests.dags.finished_run import FinishedRun
+from tests.dags.running import quick
 from txn_engine import Engine, connect
 
 DAY = datetime(2026, 3, 1, tzinfo=UTC)
@@ -112,13 +113,14 @@ def run_tasks(
             name, schedule=schedule, start_date=datetime(2026, 1, 1, tzinfo=UTC), default_args=settings
         ) as dag:
             make()
-        keep(dag)
         capfd.readouterr()
         caplog.clear()
         caplog.set_level(logging.INFO)
-        dag_run = dag.test(logical_date=date, run_conf=conf or None)
+        with quick():
+            keep(dag)
+            dag_run = dag.test(logical_date=date, run_conf=conf or None)
         out, err = capfd.readouterr()
-        found = FinishedRun(dag_run, out + err + caplog.text, 0.0)
+        found = FinishedRun(dag_run, out + err + caplog.text)
         print(f"{name}: {found.state}", *found.errors, sep="\n")
         return found
 

@@ -12,10 +12,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.blocks.bundles import use_bundle
 from tests.blocks.database import VARIABLE, connection_text, fill, ids
 from tests.blocks.killed import OUTBOX
 from tests.blocks.payments import accounts, events
+from tests.dags import running
 from tests.dags.airflow_home import REPO
 from tests.dags.finished_run import FinishedRun
 from txn_engine import Engine, connect
@@ -36,13 +36,9 @@ def store(store_url: str) -> Iterator[Engine]:
 
 
 @pytest.fixture
-def run_example(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
-) -> RunExample:
+def run_example(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> RunExample:
     """Run an example to its end."""
     from airflow.dag_processing.dagbag import DagBag
-
-    use_bundle(EXAMPLES, monkeypatch)
 
     def run(name: str, **conf: Any) -> FinishedRun:
         dag = DagBag(dag_folder=EXAMPLES / f"{name}.py").dags[name]
@@ -50,9 +46,9 @@ def run_example(
             task.retry_delay = timedelta(seconds=0)
         capfd.readouterr()
         caplog.set_level(logging.INFO)
-        dag_run = dag.test(run_conf=conf or None)
+        dag_run = running.run(dag, run_conf=conf or None)
         out, err = capfd.readouterr()
-        found = FinishedRun(dag_run, out + err + caplog.text, 0.0)
+        found = FinishedRun(dag_run, out + err + caplog.text)
         print(f"{name}: {found.state}", *found.errors, sep="\n")
         return found
 

@@ -18,7 +18,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from tests.dags.airflow_home import DAGS, HOME, REPO, make_database
+from tests.dags import running
+from tests.dags.airflow_home import HOME, REPO, make_database
 
 
 class AnotherScheduler:
@@ -117,17 +118,12 @@ def main() -> int:
     orders = json.loads(sys.argv[1])
     os.environ["TXN_ENGINE_URL"] = orders["url"]
     make_database()
-    from airflow.dag_processing.dagbag import DagBag
-
     if orders["pause_before_write"] >= 0:
         _pause_before(orders["pause_before_write"])
     _say(f"ready {HOME}")
     sys.stdin.readline()
     for run in orders["runs"]:
-        dag = DagBag(dag_folder=Path(DAGS) / f"{run['dag_id']}.py").dags[run["dag_id"]]
-        for task in dag.tasks:
-            task.retries = 0
-        ended = dag.test(run_conf=run.get("params"))
+        ended = running.run(running.parse(run["dag_id"]), run_conf=run.get("params"))
         states = {f"{each.task_id}[{each.map_index}]": str(each.state) for each in ended.get_task_instances()}
         _say("ran " + json.dumps({"dag_id": run["dag_id"], "state": str(ended.state), "tasks": states}))
     return 0

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator
-from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from tests.dags import running
 from tests.dags.airflow_home import DAGS, make_database
 from tests.dags.finished_run import FinishedRun, RunDag
 from txn_engine import Engine, connect
@@ -26,26 +25,19 @@ def dag_bag() -> Any:
 
 
 @pytest.fixture
-def run_dag(dag_bag: Any, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> RunDag:
-    """Run a DAG to its end in this process, as `dag.test()` does; failed tasks are tried once only unless told."""
-
-    from airflow.dag_processing.dagbag import DagBag
+def run_dag(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> RunDag:
+    """Run a DAG to its end in this process. By default a failed task is not retried."""
 
     def run(dag_id: str, *, retries: int = 0, **params: Any) -> FinishedRun:
-        # Parsed anew, for dag.test() leaves a run's params behind in the DAG that it ran.
-        dag = DagBag(dag_folder=DAGS / f"{dag_id}.py").dags[dag_id]
-        for task in dag.tasks:
-            task.retries = retries
-            task.retry_delay = timedelta(seconds=0)
+        make_database()
+        dag = running.parse(dag_id, retries=retries)
         capfd.readouterr()
         caplog.clear()
         caplog.set_level(logging.INFO)
-        started = time.monotonic()
-        dag_run = dag.test(run_conf=params or None)
-        seconds = time.monotonic() - started
+        dag_run = running.run(dag, run_conf=params or None)
         out, err = capfd.readouterr()
-        run = FinishedRun(dag_run, out + err + caplog.text, seconds)
-        print(f"{dag_id}: {run.state} after {seconds:.2f} s", *run.errors, sep="\n")
+        run = FinishedRun(dag_run, out + err + caplog.text)
+        print(f"{dag_id}: {run.state}", *run.errors, sep="\n")
         return run
 
     return run

@@ -16,7 +16,6 @@ class FinishedRun:
 
     dag_run: Any
     log: str
-    seconds: float
 
     @property
     def state(self) -> str:

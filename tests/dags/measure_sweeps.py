@@ -101,7 +101,7 @@ def run_dag(dag_id: str, url: str) -> tuple[float, dict[str, Any]]:
 
     dag = DagBag(dag_folder=DAGS / f"{dag_id}.py").dags[dag_id]
     started = time.monotonic()
-    run = FinishedRun(dag.test(), "", 0)
+    run = FinishedRun(dag.test(), "")
     seconds = time.monotonic() - started
     if run.state != "success":
         raise RuntimeError(f"{dag_id} ended as {run.state} over {url}")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.dags.airflow_home import DAGS
+from tests.dags import running
 from tests.dags.another_scheduler import AnotherScheduler, mark_failed
 from tests.dags.dying_store import Death, dies_once
 from tests.dags.finished_run import RunDag
@@ -184,13 +184,9 @@ def test_a_run_marked_failed_while_its_process_lives_on_does_no_harm(
 
 @pytest.fixture
 def clear_and_run(dag_bag: Any) -> Callable[[str, datetime], str]:
-    """Run a DAG for a logical date; the second time for the same one it is the same run again, from the start."""
-    from airflow.dag_processing.dagbag import DagBag
+    """Run a DAG for a logical date. The second call for the same date runs the same run again, from its start."""
 
     def run(dag_id: str, logical_date: datetime) -> str:
-        dag = DagBag(dag_folder=DAGS / f"{dag_id}.py").dags[dag_id]
-        for task in dag.tasks:
-            task.retries = 0
-        return str(dag.test(logical_date=logical_date).state)
+        return str(running.run(running.parse(dag_id), logical_date=logical_date).state)
 
     return run

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.dags import waiting_transform
-from tests.dags.airflow_home import DAGS
+from tests.dags import running, waiting_transform
 from tests.dags.another_scheduler import AnotherScheduler, mark_failed
 from tests.dags.ledger import SUMS, fill, load, sums
 from txn_engine import Engine, connect
@@ -37,12 +36,7 @@ def payments(store_url: str) -> Iterator[Engine]:
 
 def run_for(logical_date: datetime) -> dict[str, str]:
     """Run it for a date, or run that run again; the state of each task."""
-    from airflow.dag_processing.dagbag import DagBag
-
-    dag = DagBag(dag_folder=DAGS / f"{DAG_ID}.py").dags[DAG_ID]
-    for task in dag.tasks:
-        task.retries = 0
-    run: Any = dag.test(logical_date=logical_date, run_conf={"wait_s": 0})
+    run: Any = running.run(running.parse(DAG_ID), logical_date=logical_date, run_conf={"wait_s": 0})
     return {each.task_id: str(each.state) for each in run.get_task_instances()}
 
 

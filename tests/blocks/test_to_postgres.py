@@ -20,6 +20,7 @@ from tests.blocks.killed import OUTBOX, task
 from tests.blocks.payments import accounts, commit, leave_open, payments
 from tests.dags.airflow_home import REPO
 from tests.servers import free_port
+from tests.suite.tiers import in_shard
 from txn_engine import Engine
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow]
@@ -177,7 +178,7 @@ def test_no_password_is_ever_shown(
     assert not [text for text in seen if right in text or secret in text]
 
 
-@pytest.mark.parametrize("kind", ["out", "query", "outbox"])
+@pytest.mark.parametrize("kind", in_shard("airflow", ["outbox", "out", "query"], keep=1))
 def test_a_killed_worker_leaves_each_row_once(
     engine: Engine, database: str, tmp_path: Path, run_tasks: RunTasks, kind: str
 ) -> None:

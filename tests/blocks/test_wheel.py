@@ -15,6 +15,7 @@ import pytest
 
 from storage import BACKENDS
 from tests.dags.airflow_home import HOME, REPO
+from tests.suite.tiers import in_shard
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow]
 
@@ -84,7 +85,7 @@ def test_the_wheel_holds_its_packages_and_the_dags(installed: Path) -> None:
     assert (installed / "txn_engine_airflow" / "example_dags" / "example_txn_pipeline.py").is_file()
 
 
-@pytest.mark.parametrize("folder", ["missing", "checkout"])
+@pytest.mark.parametrize("folder", in_shard("airflow", ["missing", "checkout"], keep=1))
 def test_airflow_finds_provider_and_plugin_once(
     installed: Path, packages: Path, tmp_path: Path, folder: str
 ) -> None:

@@ -15,7 +15,7 @@ from tests.blocks.payments import accounts, payments, states
 from tests.dags.airflow_home import REPO
 from txn_engine import Engine
 
-pytestmark = [pytest.mark.airflow, pytest.mark.slow]
+pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.shard("airflow")]
 
 
 def test_the_next_try_fences_a_process_that_is_alive(

@@ -9,9 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import storage
+import txn_engine.engine as engines
 from tests.dags import running
 from tests.dags.airflow_home import DAGS, make_database
 from tests.dags.finished_run import FinishedRun, RunDag
+from tests.faults import FaultyStore
 from txn_engine import Engine, connect
 
 
@@ -41,6 +44,23 @@ def run_dag(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture)
         return run
 
     return run
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[FaultyStore]:
+    """The stores that engines open from now on. Each has a list of its calls and injects no fault.
+
+    An operation on an unreachable store ends within the store's own limits. So a test that counts operations knows how
+    long a task can take at most, whatever the machine is busy with.
+    """
+    stores: list[FaultyStore] = []
+
+    def open_store(*args: Any, **settings: Any) -> FaultyStore:
+        stores.append(FaultyStore(storage.open_store(*args, **settings)))
+        return stores[-1]
+
+    monkeypatch.setattr(engines, "open_store", open_store)
+    return stores
 
 
 @pytest.fixture

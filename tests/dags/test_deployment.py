@@ -368,14 +368,19 @@ def test_a_run_is_held_against_a_suite_that_the_deployment_names(monkeypatch: py
     ("param", "days", "variable", "least"),
     [
         ("group_offsets_days", 6.9, "TXN_ENGINE_GROUP_OFFSETS_DAYS", None),
-        ("group_offsets_days", 0.001, "TXN_ENGINE_GROUP_OFFSETS_DAYS", "1"),
-        ("group_offsets_days", 0, "TXN_ENGINE_GROUP_OFFSETS_DAYS", "0.5"),
-        ("group_offsets_days", -1, "TXN_ENGINE_GROUP_OFFSETS_DAYS", None),
-        ("group_offsets_days", 30, "TXN_ENGINE_GROUP_OFFSETS_DAYS", "x"),
-        ("entries_days", 0.9, "TXN_ENGINE_ENTRIES_DAYS", None),
         ("entries_days", 7, "TXN_ENGINE_ENTRIES_DAYS", "30"),
-        ("orphan_days", 0, "TXN_ENGINE_ORPHAN_DAYS", None),
         ("orphan_days", 7, "TXN_ENGINE_ORPHAN_DAYS", "-1"),
+        *(
+            pytest.param(*values, marks=pytest.mark.shard("airflow"))
+            for values in (
+                ("group_offsets_days", 0.001, "TXN_ENGINE_GROUP_OFFSETS_DAYS", "1"),
+                ("group_offsets_days", 0, "TXN_ENGINE_GROUP_OFFSETS_DAYS", "0.5"),
+                ("group_offsets_days", -1, "TXN_ENGINE_GROUP_OFFSETS_DAYS", None),
+                ("group_offsets_days", 30, "TXN_ENGINE_GROUP_OFFSETS_DAYS", "x"),
+                ("entries_days", 0.9, "TXN_ENGINE_ENTRIES_DAYS", None),
+                ("orphan_days", 0, "TXN_ENGINE_ORPHAN_DAYS", None),
+            )
+        ),
     ],
 )
 def test_no_run_takes_away_what_is_younger_than_the_deployment_says(

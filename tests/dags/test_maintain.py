@@ -10,6 +10,7 @@ import pytest
 
 from tests.dags.finished_run import RunDag
 from tests.dags.payments import commit, committed_rows, damage_log, leave_open
+from tests.suite.tiers import in_shard
 from txn_engine import Engine, OffsetAndMetadata, TopicPartition, connect
 from txn_engine.testing import ManualClock
 
@@ -124,7 +125,7 @@ def test_group_offsets_go_as_the_store_says(store_url: str, engine: Engine, run_
     ("scope", "gone"),
     [
         ({}, {"payments-0", "payments-1", "other-0"}),
-        ({"topic": "payments"}, {"payments-0", "payments-1"}),
+        pytest.param({"topic": "payments"}, {"payments-0", "payments-1"}, marks=pytest.mark.shard("airflow")),
         ({"topic": "payments", "partition": 1}, {"payments-1"}),
     ],
 )
@@ -220,7 +221,7 @@ def test_a_partition_that_needs_an_eye_turns_the_run_red_and_the_rest_is_done(
     assert committed_rows(aged) == rows
 
 
-@pytest.mark.parametrize("job", JOBS[:-1])
+@pytest.mark.parametrize("job", in_shard("airflow", JOBS[:-1], keep=2))
 def test_a_job_that_fails_holds_up_none_of_those_behind_it(
     engine: Engine, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch, job: str
 ) -> None:

@@ -21,6 +21,9 @@ DAG_IDS = {
 }
 COORDINATOR = {"txn_coordinator_sweep", "txn_write_markers", "txn_compute_lso", "txn_maintain"}
 
+MODULES_MAX = 60
+"""How many modules a file may import that Airflow and its plugins have not imported before it."""
+
 pytestmark = pytest.mark.airflow
 
 
@@ -39,17 +42,16 @@ def parsed() -> Mapping[str, Mapping[str, Any]]:
     return {file["file"].removesuffix(".py"): file for file in parse_times.measure()}
 
 
-def test_each_file_parses_in_a_second_of_processor_and_imports_neither_engine_nor_spark_nor_suite(
+def test_a_file_imports_neither_engine_nor_spark_nor_suite_and_few_modules(
     parsed: Mapping[str, Mapping[str, Any]],
 ) -> None:
-    """Parsing is wiring: what a file imports is paid for again and again."""
-    print({name: f"{file['seconds'] * 1000:.1f} ms" for name, file in parsed.items()})
+    """The DAG processor pays for each import again and again. (`parse_times` prints the seconds.)"""
     assert set(parsed) == DAG_IDS
     for name, file in parsed.items():
         assert file["errors"] == {}
         assert file["dags"] == [name]
         assert file["heavy"] == []
-        assert file["processor"] < 1  # seconds by the clock are for `parse_times` to print
+        assert file["modules"] < MODULES_MAX, name
 
 
 def test_the_plugin_loader_leaves_the_package_alone(parsed: Mapping[str, Mapping[str, Any]]) -> None:

@@ -19,6 +19,7 @@ pytestmark = [
     pytest.mark.airflow,
     pytest.mark.spark,
     pytest.mark.slow,
+    pytest.mark.shard("airflow"),
     pytest.mark.timeout(900),
 ]
 

@@ -28,8 +28,9 @@ from typing import Any, Final
 from urllib.parse import quote, unquote
 
 from airflow.sdk import Connection
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException
+from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 
+from txn_engine_airflow.errors import Reason, TaskError
 from txn_engine_airflow.kinds import kind_of, kinds
 
 DEFAULT_CONN_ID = "txn_engine_default"
@@ -66,10 +67,12 @@ class StoreConnection:
             or (not separator and _NEARLY_A_URL.match(self.url))
         ):
             kind = kind or kinds()[0]
-            raise AirflowFailException(
+            raise TaskError(
                 f"{self.source}: the store's URL has credentials, a port or options in it, or one slash too few;"
                 f" expected {kind.example}, the keys in login and password of the connection or in {kind.credentials},"
-                " the server in extra.endpoint_url"
+                " the server in extra.endpoint_url",
+                reason=Reason.URL_WITH_SECRETS,
+                subject=self.source,
             )
 
     @property
@@ -99,8 +102,10 @@ class StoreConnection:
             return cls.of(unread)
         url = os.environ.get(URL_VARIABLE) if conn_id == DEFAULT_CONN_ID else None
         if not url:
-            raise AirflowFailException(
-                f"connection {conn_id!r}: it is not defined, so no store is named; expected {_HOW}"
+            raise TaskError(
+                f"connection {conn_id!r}: it is not defined, so no store is named; expected {_HOW}",
+                reason=Reason.NO_CONNECTION,
+                subject=conn_id,
             )
         return cls(url, f"{URL_VARIABLE} in the environment")
 
@@ -112,12 +117,18 @@ class StoreConnection:
             _check_text(name, place, getattr(connection, place))
         extra = _extra(connection)
         if connection.port:
-            raise AirflowFailException(
-                f"{name}: port {connection.port} has no meaning here; expected the endpoint in extra.endpoint_url"
+            raise TaskError(
+                f"{name}: port {connection.port} has no meaning here; expected the endpoint in extra.endpoint_url",
+                reason=Reason.PORT_WITHOUT_MEANING,
+                subject="port",
             )
         url = _text(name, extra, "url") or _url(connection) or os.environ.get(URL_VARIABLE)
         if not url:
-            raise AirflowFailException(f"{name}: it names no store; expected {_HOW}")
+            raise TaskError(
+                f"{name}: it names no store; expected {_HOW}",
+                reason=Reason.NO_STORE,
+                subject=str(connection.conn_id),
+            )
         return cls(url, name, _settings(name, url, connection, extra))
 
     @property
@@ -154,9 +165,12 @@ def _read_environment(conn_id: str) -> Connection | None:
             return Connection.from_json(text, conn_id=conn_id)
         return Connection.from_uri(text, conn_id=conn_id)
     except (AirflowException, AttributeError, LookupError, TypeError, ValueError):
-        raise AirflowFailException(
+        raise TaskError(
             f"connection {conn_id!r}: {variable} in the environment cannot be read; expected a JSON object with"
-            " Airflow's names (conn_type, host, schema, login, password, extra), or a URI"
+            " Airflow's names (conn_type, host, schema, login, password, extra), or a URI",
+            reason=Reason.UNREADABLE_CONNECTION,
+            subject=conn_id,
+            variable=variable,
         ) from None
 
 
@@ -201,8 +215,10 @@ def _extra(connection: Connection) -> dict[str, object]:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise AirflowFailException(
-            f"connection {connection.conn_id!r}: extra cannot be read; expected a JSON object"
+        raise TaskError(
+            f"connection {connection.conn_id!r}: extra cannot be read; expected a JSON object",
+            reason=Reason.UNREADABLE_CONNECTION,
+            subject="extra",
         )
     return found
 
@@ -215,4 +231,8 @@ def _text(name: str, extra: Mapping[str, object], place: str) -> str | None:
 
 def _check_text(name: str, place: str, value: object) -> None:
     if value is not None and not isinstance(value, str):
-        raise AirflowFailException(f"{name}: {place} is of type {type(value).__name__}; expected text")
+        raise TaskError(
+            f"{name}: {place} is of type {type(value).__name__}; expected text",
+            reason=Reason.NOT_TEXT,
+            subject=place,
+        )

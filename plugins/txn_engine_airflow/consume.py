@@ -11,11 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowFailException
-
 from txn_engine_airflow.assets import topic_asset
 from txn_engine_airflow.connection import StoreConnection
 from txn_engine_airflow.deployment import deployment_spark_conf
+from txn_engine_airflow.errors import Reason, TaskError
 from txn_engine_airflow.hook import open_engine
 from txn_engine_airflow.spark_tasks import kind_of_failure_alone, task_spark, vote_told
 
@@ -87,8 +86,10 @@ def load_transform(name: str | Transform, output_topic: str | Sequence[str]) -> 
     """
     transform = _imported(name) if isinstance(name, str) else name
     if not _takes_a_frame(transform):
-        raise AirflowFailException(
-            f"transform {_name_of(transform)}: it does not take one argument; expected a function of a DataFrame"
+        raise TaskError(
+            f"transform {_name_of(transform)}: it does not take one argument; expected a function of a DataFrame",
+            reason=Reason.BAD_TRANSFORM,
+            subject=_name_of(transform),
         )
     return _failing_once(transform, output_topic)
 
@@ -98,11 +99,17 @@ def _imported(name: str) -> Transform:
     try:
         found = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError, ValueError) as error:
-        raise AirflowFailException(
-            f"transform {name!r}: {error}; expected module:function, importable where tasks run"
+        raise TaskError(
+            f"transform {name!r}: {error}; expected module:function, importable where tasks run",
+            reason=Reason.BAD_TRANSFORM,
+            subject=name,
         ) from None
     if not callable(found):
-        raise AirflowFailException(f"transform {name!r}: not callable; expected a function of a DataFrame")
+        raise TaskError(
+            f"transform {name!r}: not callable; expected a function of a DataFrame",
+            reason=Reason.BAD_TRANSFORM,
+            subject=name,
+        )
     transform: Transform = found
     return transform
 
@@ -131,13 +138,19 @@ def _failing_once(transform: Transform, output_topic: str | Sequence[str]) -> Tr
             output = transform(records)
         except (AnalysisException, AttributeError, LookupError, NameError, TypeError) as error:
             at = traceback.extract_tb(error.__traceback__)[-1]
-            raise AirflowFailException(
+            raise TaskError(
                 f"transform {_name_of(transform)}: {type(error).__name__} in {at.name}, line {at.lineno} of "
-                f"{at.filename}; expected a function of a DataFrame; mend it: a retry would fail the same"
+                f"{at.filename}; expected a function of a DataFrame; mend it: a retry would fail the same",
+                reason=Reason.TRANSFORM_FAILED,
+                subject=_name_of(transform),
             ) from None
         wrong = _not_expected(output, output_topic)
         if wrong:
-            raise AirflowFailException(f"transform {_name_of(transform)}: it gave {wrong}")
+            raise TaskError(
+                f"transform {_name_of(transform)}: it gave {wrong}",
+                reason=Reason.BAD_OUTPUT,
+                subject=_name_of(transform),
+            )
         return output
 
     return plan

@@ -51,9 +51,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk.exceptions import AirflowFailException
-
 from txn_engine_airflow.connection import DEFAULT_CONN_ID
+from txn_engine_airflow.errors import Reason, TaskError
 
 CONNECTIONS_VARIABLE = "TXN_ENGINE_CONNECTIONS"
 INPUT_ROOTS_VARIABLE = "TXN_ENGINE_INPUT_ROOTS"
@@ -156,11 +155,19 @@ def permitted_input_file(path: object, *, param: str = "input_file") -> Path:
         if not _is_below(Path(os.path.realpath(name)), roots):
             raise _outside(param, path, INPUT_ROOTS_VARIABLE) from None  # not told whether it is there
         reason = error.strerror if isinstance(error, OSError) else "no path"
-        raise AirflowFailException(f"{param} {_shown(path)}: it cannot be read: {reason}") from None
+        raise TaskError(
+            f"{param} {_shown(path)}: it cannot be read: {reason}",
+            reason=Reason.UNREADABLE_FILE,
+            subject=param,
+        ) from None
     if not _is_below(found, roots):
         raise _outside(param, path, INPUT_ROOTS_VARIABLE)
     if not stat.S_ISREG(mode):
-        raise AirflowFailException(f"{param} {_shown(path)}: it is no regular file; expected one")
+        raise TaskError(
+            f"{param} {_shown(path)}: it is no regular file; expected one",
+            reason=Reason.NOT_A_FILE,
+            subject=param,
+        )
     return found
 
 
@@ -177,7 +184,11 @@ def permitted_report_folder(path: object, *, param: str = "report_folder") -> Pa
         raise _outside(param, path, REPORT_ROOTS_VARIABLE)
     nearest = next(place for place in (found, *found.parents) if os.path.lexists(place))
     if not nearest.is_dir():
-        raise AirflowFailException(f"{param} {_shown(path)}: it leads through what is no folder")
+        raise TaskError(
+            f"{param} {_shown(path)}: it leads through what is no folder",
+            reason=Reason.NOT_A_FOLDER,
+            subject=param,
+        )
     return found
 
 
@@ -187,9 +198,11 @@ def check_nothing_leads_out(folder: Path) -> None:
         for name in (*folders, *files):
             mode = os.lstat(os.path.join(parent, name)).st_mode
             if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
-                raise AirflowFailException(
+                raise TaskError(
                     f"report folder {_shown(str(folder))}: {_shown(name)} in it is neither file nor folder; expected a"
-                    " folder of reports alone: remove it"
+                    " folder of reports alone: remove it",
+                    reason=Reason.UNSAFE_FOLDER,
+                    subject=name,
                 )
 
 
@@ -219,7 +232,7 @@ def _is_below(path: Path, roots: Iterable[Path]) -> bool:
     return any(root in path.parents for root in roots)
 
 
-def _outside(param: str, path: object, variable: str) -> AirflowFailException:
+def _outside(param: str, path: object, variable: str) -> TaskError:
     return _refusal(
         param, path, variable, "a path below a folder that {} names, also once links are followed"
     )
@@ -342,7 +355,11 @@ def permitted_spark_settings(given: object) -> dict[str, str]:
     """The settings as Spark takes them. Raises `AirflowFailException` for those that a run may not give."""
     known = spark_params()
     if given is not None and not isinstance(given, Mapping):
-        raise AirflowFailException("spark_settings: expected an object of names and values")
+        raise TaskError(
+            "spark_settings: expected an object of names and values",
+            reason=Reason.BAD_SETTING,
+            subject="spark_settings",
+        )
     return {name: _spark_value(name, value, known) for name, value in (given or {}).items()}
 
 
@@ -357,7 +374,11 @@ def _spark_value(name: str, value: object, known: Mapping[str, str]) -> str:
         )
     text = str(value).lower() if isinstance(value, bool) else str(value)
     if not isinstance(value, (str, int)) or not re.fullmatch(known[name], text):
-        raise AirflowFailException(f"spark_settings: {name} is {_shown(value)}; expected {known[name]}")
+        raise TaskError(
+            f"spark_settings: {name} is {_shown(value)}; expected {known[name]}",
+            reason=Reason.BAD_SETTING,
+            subject=name,
+        )
     return text
 
 
@@ -369,8 +390,10 @@ def deployment_spark_conf() -> dict[str, str]:
     except ValueError:
         found = None
     if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
-        raise AirflowFailException(  # the text may hold a key: it is not repeated
-            f"{SPARK_CONF_VARIABLE} in the worker's environment cannot be read; expected a JSON object of texts"
+        raise TaskError(  # the text may hold a key: it is not repeated
+            f"{SPARK_CONF_VARIABLE} in the worker's environment cannot be read; expected a JSON object of texts",
+            reason=Reason.BAD_SETTING,
+            variable=SPARK_CONF_VARIABLE,
         )
     return dict(found)
 
@@ -382,8 +405,10 @@ def _number(variable: str, default: float, unit: str, most: int) -> float:
     text = os.environ.get(variable) or f"{default:g}"
     if re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,9})?", text) and 0 < float(text) <= most:
         return float(text)
-    raise AirflowFailException(
-        f"{variable} is {_shown(text)}; expected {unit}, more than 0 and at most {most}"
+    raise TaskError(
+        f"{variable} is {_shown(text)}; expected {unit}, more than 0 and at most {most}",
+        reason=Reason.BAD_SETTING,
+        variable=variable,
     )
 
 
@@ -397,10 +422,13 @@ def _words(text: str) -> Iterator[str]:
             yield word.strip()
 
 
-def _refusal(param: str, value: object, variable: str, expected: str) -> AirflowFailException:
-    return AirflowFailException(
+def _refusal(param: str, value: object, variable: str, expected: str) -> TaskError:
+    return TaskError(
         f"{param} {_shown(value)} is refused: the deployment does not permit it to a run's params; expected "
-        f"{expected.format(variable)}"
+        f"{expected.format(variable)}",
+        reason=Reason.NOT_PERMITTED,
+        subject=param,
+        variable=variable,
     )
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from txn_engine_airflow.deployment import deployment_spark_conf, permitted_days
+from txn_engine_airflow.errors import Reason, TaskError
 from txn_engine_airflow.hook import open_engine_of_run, readable_errors
 from txn_engine_airflow.spark_tasks import task_spark
 from txn_engine_airflow.tables import Cell, Table, show
@@ -48,8 +49,10 @@ def check_params(params: Params) -> None:
             elif not _is_deleted(engine, topic):
                 engine.partition(topic, partition or 0)
     elif partition is not None:
-        raise AirflowFailException(
-            f"partition {partition} without a topic; expected both, or a topic alone, or neither"
+        raise TaskError(
+            f"partition {partition} without a topic; expected both, or a topic alone, or neither",
+            reason=Reason.BAD_ARGUMENT,
+            subject="partition",
         )
 
 
@@ -183,9 +186,10 @@ def expire_group_offsets(params: Params) -> Table:
     rows: list[list[Cell]] = [[at.group_id, at.topic, at.partition, at.offset] for at in forgotten]
     table = show(f"group offsets forgotten{_dry(params)}", ["group", "topic", "partition", "offset"], rows)
     if forgotten.unreadable:
-        raise AirflowFailException(
+        raise TaskError(
             f"group offsets forgotten: {len(rows)}, but not those of what cannot be read: "
-            f"{'; '.join(map(str, forgotten.unreadable))}"
+            f"{'; '.join(map(str, forgotten.unreadable))}",
+            reason=Reason.DAMAGED,
         )
     return table
 

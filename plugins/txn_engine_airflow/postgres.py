@@ -10,8 +10,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk import Connection
-from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException
+from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.sdk.log import mask_secret
+
+from txn_engine_airflow.errors import Reason, TaskError
 
 if TYPE_CHECKING:
     import psycopg
@@ -82,20 +84,28 @@ def _words(conn_id: str) -> dict[str, Any]:
     try:
         found = Connection.get(conn_id)
     except AirflowNotFoundException:
-        raise AirflowFailException(
-            f"connection {conn_id!r}: it is not defined; expected one of type postgres"
+        raise TaskError(
+            f"connection {conn_id!r}: it is not defined; expected one of type postgres",
+            reason=Reason.NO_CONNECTION,
+            subject=conn_id,
         ) from None
     name = f"connection {conn_id!r}"
     if found.conn_type not in _TYPES:
-        raise AirflowFailException(f"{name}: of type {found.conn_type!r:.40}; expected postgres")
+        raise TaskError(
+            f"{name}: of type {found.conn_type!r:.40}; expected postgres",
+            reason=Reason.WRONG_CONNECTION_TYPE,
+            subject=conn_id,
+        )
     words = {
         word: value
         for field, word in _OF_THE_CONNECTION.items()
         if (value := getattr(found, field)) not in (None, "")
     }
     if {"@", ":", "="} & set(f"{words.get('host', '').removeprefix('@')}{words.get('dbname', '')}"):
-        raise AirflowFailException(
-            f"{name}: host or schema is a URL or a DSN; expected host and database alone, and the rest in its fields"
+        raise TaskError(
+            f"{name}: host or schema is a URL or a DSN; expected host and database alone, and the rest in its fields",
+            reason=Reason.URL_WITH_SECRETS,
+            subject=conn_id,
         )
     words |= _extra(name, found)
     for secret in ("password", *(word for word, is_secret in _known().items() if is_secret)):
@@ -111,14 +121,24 @@ def _extra(name: str, connection: Connection) -> dict[str, Any]:
     except ValueError:
         extra = None
     if not isinstance(extra, dict):
-        raise AirflowFailException(f"{name}: extra cannot be read; expected a JSON object")
+        raise TaskError(
+            f"{name}: extra cannot be read; expected a JSON object",
+            reason=Reason.UNREADABLE_CONNECTION,
+            subject="extra",
+        )
     known = _known().keys() - _OF_THE_CONNECTION.values()
     if unknown := sorted(extra.keys() - known - _OF_OTHERS):
-        raise AirflowFailException(
-            f"{name}: extra.{unknown[0]:.40}; expected what libpq takes: {', '.join(sorted(known))}"
+        raise TaskError(
+            f"{name}: extra.{unknown[0]:.40}; expected what libpq takes: {', '.join(sorted(known))}",
+            reason=Reason.UNKNOWN_FIELD,
+            subject=f"extra.{unknown[0]:.40}",
         )
     if bad := [word for word, value in extra.items() if not isinstance(value, str | int | float)]:
-        raise AirflowFailException(f"{name}: extra.{bad[0]} is no text; expected text or a number")
+        raise TaskError(
+            f"{name}: extra.{bad[0]} is no text; expected text or a number",
+            reason=Reason.NOT_TEXT,
+            subject=f"extra.{bad[0]}",
+        )
     return {word: value for word, value in extra.items() if word in known}
 
 

@@ -23,6 +23,7 @@ from airflow.sdk.exceptions import (
 )
 
 from txn_engine_airflow.connection import DEFAULT_CONN_ID
+from txn_engine_airflow.errors import Reason, TaskError
 from txn_engine_airflow.hook import open_engine
 from txn_engine_airflow.progress import (
     Position,
@@ -200,9 +201,11 @@ class TransactionFinalSensor(StoreSensor):
         """For the transaction that is under way now, or for the run's."""
         found = open_transaction(engine, self.transactional_id)
         if self.run_id is None and transaction_state(engine, self.transactional_id) is None:
-            raise AirflowFailException(
+            raise TaskError(
                 f"transactional id {self.transactional_id!r} is not known at {engine.url}; expected one that was used: "
-                "`txn-engine transactions list` shows them"
+                "`txn-engine transactions list` shows them",
+                reason=Reason.UNKNOWN_TRANSACTIONAL_ID,
+                subject=self.transactional_id,
             )
         return TransactionFinalTrigger(
             transactional_id=self.transactional_id,

@@ -7,9 +7,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypedDict
 
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowException
 
 from txn_engine_airflow import metrics
+from txn_engine_airflow.errors import Reason, TaskError
 from txn_engine_airflow.hook import open_engine_of_run
 
 if TYPE_CHECKING:
@@ -123,9 +124,10 @@ def check_markers_written(found: Sequence[Sequence[PendingWork]], conn_id: str) 
             "The log of write_markers says why; the next run tries again"
         )
     if damaged:
-        raise AirflowFailException(
+        raise TaskError(
             f"{transactions} decided transactions are complete, but {len(damaged)} coordinator partitions cannot be "
-            f"read, so what is decided there stays pending: {_some(damaged)}"
+            f"read, so what is decided there stays pending: {_some(damaged)}",
+            reason=Reason.DAMAGED,
         )
     return {"transactions": transactions, "coordinator_partitions": len(up_to), "left": 0}
 
@@ -162,8 +164,9 @@ def _result(what: str, report: SweepReport) -> SweepResult:
 def _would(what: str, names: Sequence[str], unreadable: Sequence[Unreadable]) -> SweepResult:
     log.info("a dry run: %d would %s (%s); nothing was written", len(names), what, _some(names) or "none")
     if unreadable:
-        raise AirflowFailException(
-            f"not all could be read ({len(unreadable)} damaged): {_some([*map(str, unreadable)])}"
+        raise TaskError(
+            f"not all could be read ({len(unreadable)} damaged): {_some([*map(str, unreadable)])}",
+            reason=Reason.DAMAGED,
         )
     return SweepResult(
         transactions=len(names),

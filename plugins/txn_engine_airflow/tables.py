@@ -6,11 +6,10 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NotRequired, TypedDict
 
-from airflow.sdk.exceptions import AirflowFailException
-
 from txn_engine_airflow import metrics
 from txn_engine_airflow.alerts import UNKNOWN_HOLDER, Settings
 from txn_engine_airflow.assets import COORDINATOR_TOPIC
+from txn_engine_airflow.errors import Reason, TaskError
 from txn_engine_airflow.hook import open_engine_of_run
 
 if TYPE_CHECKING:
@@ -79,9 +78,10 @@ def write_snapshots(conn_id: str) -> dict[str, int]:
         "snapshots written: %s", ", ".join(f"{topic} {n}" for topic, n in written.items()) or "none was due"
     )
     if found.unreadable:
-        raise AirflowFailException(
+        raise TaskError(
             f"snapshots written: {sum(written.values())}, but not all could be read ({len(found.unreadable)} damaged): "
-            f"{'; '.join(map(str, found.unreadable[:_NAMED_MAX]))}"
+            f"{'; '.join(map(str, found.unreadable[:_NAMED_MAX]))}",
+            reason=Reason.DAMAGED,
         )
     return written
 

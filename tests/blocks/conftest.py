@@ -16,7 +16,7 @@ import pytest
 from tests.blocks.bundles import use_bundle
 from tests.dags.airflow_home import make_database
 from tests.dags.finished_run import FinishedRun
-from tests.dags.running import quick
+from tests.dags.running import collected_failures, quick
 from txn_engine import Engine, connect
 
 DAY = datetime(2026, 3, 1, tzinfo=UTC)
@@ -116,11 +116,11 @@ def run_tasks(
         capfd.readouterr()
         caplog.clear()
         caplog.set_level(logging.INFO)
-        with quick():
+        with quick(), collected_failures() as failures:
             keep(dag)
             dag_run = dag.test(logical_date=date, run_conf=conf or None)
         out, err = capfd.readouterr()
-        found = FinishedRun(dag_run, out + err + caplog.text)
+        found = FinishedRun(dag_run, out + err + caplog.text, failures)
         print(f"{name}: {found.state}", *found.errors, sep="\n")
         return found
 

@@ -72,10 +72,7 @@ def test_one_that_is_kept_until_it_is_deleted(engine: Engine, run_tasks: RunTask
 def test_days_that_cannot_be_meant_make_no_cut(engine: Engine, run_tasks: RunTasks, wrong: object) -> None:
     """In one line, and no retry follows."""
     run = run_tasks(lambda: cut(keep_days=wrong), retries=2)
-    (line,) = run.errors
-    assert line.startswith(
-        f"airflow.sdk.exceptions.AirflowFailException: keep_days: {wrong!r}; expected days"
-    )
+    assert run.faults == [("bad_argument", "keep_days", "")]
     assert engine.cuts() == []
 
 

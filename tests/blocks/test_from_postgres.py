@@ -50,7 +50,7 @@ def test_a_query_is_loaded_once_a_run(engine: Engine, database: str, run_tasks: 
     assert accounts(engine) == list(range(7))
     other = run_tasks(lambda: load(sql=QUERY), dag_id="once")
     assert other.state == "failed"
-    assert "committed before with other arguments: parameters was" in other.errors[0]
+    assert [reason for reason, *_ in other.faults] == ["other_arguments"]
 
 
 def test_a_run_takes_its_data_interval(engine: Engine, database: str, run_tasks: RunTasks) -> None:
@@ -67,7 +67,7 @@ def test_a_run_takes_its_data_interval(engine: Engine, database: str, run_tasks:
     sql = "SELECT account_id, amount, paid_at FROM incoming"
     make = lambda: load(topic="timed", sql=sql, interval_column="paid_at")  # noqa: E731
     refused = run_tasks(make, dag_id="none")
-    assert "this run has no data interval" in refused.errors[0]
+    assert refused.faults == [("no_data_interval", "interval_column", "")]
     daily = CronDataIntervalTimetable("0 0 * * *", timezone="UTC")
     for day in (5, 3, 5, 2, 4, 6, 3):
         run = run_tasks(make, dag_id="daily", date=DAY.replace(day=day), schedule=daily)

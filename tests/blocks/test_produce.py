@@ -21,8 +21,6 @@ from txn_engine.loading import DEAD_LETTERS, LOADED_FILES
 
 pytestmark = pytest.mark.airflow
 
-FAILED = "airflow.sdk.exceptions.AirflowFailException: "
-
 
 def load(**settings: Any) -> Any:
     """The task `load`."""
@@ -425,9 +423,7 @@ def test_a_run_beyond_the_logs_memory_is_told_from_one_that_may_have_committed(
     commit_days(engine, "many/load", DAY + timedelta(days=1), 101)
     early = run_tasks(lambda: load(python_callable=payments), dag_id="many", retries=1)
     assert early.state == "failed"
-    (line,) = early.errors
-    assert line.startswith(FAILED)
-    assert "more than 100 runs have followed, so nobody can tell" in line
+    assert early.faults == [("forgotten_run", f"many/load@{DAY.isoformat()}", "")]
 
     late = DAY + timedelta(days=102)
     assert run_tasks(lambda: load(python_callable=broken), dag_id="many", date=late).state == "failed"
@@ -454,7 +450,7 @@ def test_a_run_whose_note_is_lost_loads_nothing_twice(engine: Engine, run_tasks:
         session.execute(delete(model).where(model.dag_id == dag_id))
     again = run_tasks(make, dag_id=dag_id, retries=1)
     assert again.state == "failed"
-    assert "so nobody can tell" in again.errors[0]
+    assert [reason for reason, *_ in again.faults] == ["forgotten_run"]
     assert accounts(engine).count(0) == 1
     beside = DAY + timedelta(days=99, hours=1)  # not in the order of the dates, as where runs go side by side
     for date in (DAY + timedelta(days=102), beside):
@@ -471,7 +467,7 @@ def test_a_backfill_beyond_the_logs_memory_loads_where_it_is_told_to(
     before = DAY - timedelta(days=30)
     refused = run_tasks(lambda: load(python_callable=payments), dag_id="older", date=before)
     assert refused.state == "failed"
-    assert "if not run it with forgotten_runs='load'" in refused.errors[0]
+    assert [reason for reason, *_ in refused.faults] == ["forgotten_run"]
     for _ in range(2):
         told = run_tasks(
             lambda: load(python_callable=payments, forgotten_runs="load"), dag_id="older", date=before
@@ -479,13 +475,12 @@ def test_a_backfill_beyond_the_logs_memory_loads_where_it_is_told_to(
         assert told.state == "success", told.errors
     assert accounts(engine).count(0) == 1
     wrong = run_tasks(lambda: load(python_callable=payments, forgotten_runs="{{ 'yes' }}"), dag_id="older")
-    assert "forgotten_runs: 'yes'; expected one of ('refuse', 'load')" in wrong.errors[0]
+    assert wrong.faults == [("bad_argument", "forgotten_runs", "")]
 
 
 def test_a_later_try_without_its_note_is_refused_whatever_its_date(engine: Engine) -> None:
     """A backfill of older dates has pushed it out of the log's memory: it does not look old."""
-    from airflow.sdk.exceptions import AirflowFailException
-
+    from txn_engine_airflow.errors import TaskError
     from txn_engine_airflow.operators.transactions import has_committed_before
 
     late = DAY + timedelta(days=250)
@@ -495,8 +490,9 @@ def test_a_later_try_without_its_note_is_refused_whatever_its_date(engine: Engin
     context: Any = {"ti": SimpleNamespace(try_number=2), "task_state_store": forgetful}
     with engine.producer(transactional_id="pushed/load") as producer:
         producer.init_transactions()
-        with pytest.raises(AirflowFailException, match="nobody can tell"):
+        with pytest.raises(TaskError) as refused:
             has_committed_before(producer, f"pushed/load@{late.isoformat()}", context, {})
+    assert refused.value.reason == "forgotten_run"
 
 
 def test_a_run_without_a_date_goes_by_the_time_in_its_id(engine: Engine, run_tasks: RunTasks) -> None:
@@ -510,8 +506,7 @@ def test_a_run_without_a_date_goes_by_the_time_in_its_id(engine: Engine, run_tas
 
 def test_a_run_whose_id_somebody_made_up_is_new_at_its_first_try(engine: Engine) -> None:
     """Where there is no time in it. Later tries have the note; without it nobody can tell."""
-    from airflow.sdk.exceptions import AirflowFailException
-
+    from txn_engine_airflow.errors import TaskError
     from txn_engine_airflow.operators.transactions import has_committed_before
 
     class Memory(dict[str, Any]):
@@ -525,16 +520,18 @@ def test_a_run_whose_id_somebody_made_up_is_new_at_its_first_try(engine: Engine)
     with engine.producer(transactional_id="named/load") as producer:
         producer.init_transactions()
         run_id, memory = "named/load@mine", Memory()
-        with pytest.raises(AirflowFailException, match="nobody can tell"):
+        with pytest.raises(TaskError) as unknown:
             has_committed_before(producer, run_id, context(2, Memory()), {})
+        assert unknown.value.reason == "forgotten_run"
         for try_number in (1, 2):
             assert not has_committed_before(producer, run_id, context(try_number, memory), {"path": "a"})
         with producer.transaction(run_id):
             producer.produce("payments", payments(0, 1))
         assert has_committed_before(producer, run_id, context(3, memory), {"path": "a"})
         assert has_committed_before(producer, run_id, context(3, Memory()), {"path": "b"})
-        with pytest.raises(AirflowFailException, match="path was a and is b"):
+        with pytest.raises(TaskError) as other:
             has_committed_before(producer, run_id, context(3, memory), {"path": "b"})
+        assert (other.value.reason, other.value.subject) == ("other_arguments", "path was a and is b")
 
 
 # --- whose run it is --------------------------------------------------------------------------------------
@@ -585,11 +582,12 @@ def test_a_part_that_was_committed_with_other_arguments_is_refused(
         assert run_tasks(lambda: make(a, b), dag_id="order").state == "success"
     run = run_tasks(lambda: make(b, a), dag_id="order", retries=1)
     assert run.state == "failed"
+    assert sorted(run.faults) == [
+        ("other_arguments", f'path was "{a}" and is "{b}"', ""),
+        ("other_arguments", f'path was "{b}" and is "{a}"', ""),
+    ]
     first, second = sorted(run.errors)
-    assert first.startswith(
-        f"{FAILED}transactional id 'order/load/0', run 'order/load/0@2026-03-01T00:00:00+00:00': "
-    )
-    assert f'committed before with other arguments: path was "{a}" and is "{b}"; expected' in first
+    assert "transactional id 'order/load/0', run 'order/load/0@2026-03-01T00:00:00+00:00': " in first
     assert "'order/load/1'" in second
     assert accounts(engine) == [0, 1]
 
@@ -633,7 +631,7 @@ def test_a_fault_in_a_file_names_its_line_and_nothing_is_loaded(
     run = run_tasks(lambda: load(path=str(file)), retries=2)
     assert run.state == "failed"
     (line,) = run.errors
-    assert line.startswith(FAILED)
+    assert run.are_final
     assert f"{file}" in line
     assert "line 3" in line
     assert accounts(engine) == []
@@ -658,25 +656,24 @@ def test_a_callable_that_fails_leaves_nothing_to_be_seen(engine: Engine, run_tas
 
 
 @pytest.mark.parametrize(
-    ("settings", "says"),
+    ("settings", "code"),
     [
-        ({"topic": "no-such-topic", "python_callable": payments}, "'no-such-topic'"),
-        ({"python_callable": lambda: "payments"}, "the callable gave str; expected a pyarrow Table"),
-        ({"python_callable": lambda: pa.table({"strange": [1]})}, "strange"),
-        ({"python_callable": payments, "transactional_id": "{{ ' ' }}"}, "1 characters; expected 1 to 1000"),
-        ({"python_callable": payments, "conn_id": "nowhere"}, "connection 'nowhere': it is not defined"),
-        ({"python_callable": payments, "partition": 7}, "partition 7"),
+        ({"topic": "no-such-topic", "python_callable": payments}, "UNKNOWN_TOPIC_OR_PARTITION"),
+        ({"python_callable": lambda: "payments"}, "bad_output"),
+        ({"python_callable": lambda: pa.table({"strange": [1]})}, "INVALID_RECORD"),
+        ({"python_callable": payments, "transactional_id": "{{ ' ' }}"}, "bad_argument"),
+        ({"python_callable": payments, "conn_id": "nowhere"}, "no_connection"),
+        ({"python_callable": payments, "partition": 7}, "UNKNOWN_TOPIC_OR_PARTITION"),
     ],
 )
 def test_a_wrong_call_fails_in_one_line_and_is_not_retried(
-    engine: Engine, run_tasks: RunTasks, settings: dict[str, Any], says: str
+    engine: Engine, run_tasks: RunTasks, settings: dict[str, Any], code: str
 ) -> None:
     """Saying what was seen and expected."""
     run = run_tasks(lambda: load(**settings), retries=2)
     assert run.state == "failed"
-    (line,) = run.errors
-    assert line.startswith(FAILED)
-    assert says in line
+    assert len(run.errors) == 1
+    assert (run.codes, run.are_final) == ([code], True)
     assert accounts(engine) == []
 
 

@@ -106,24 +106,29 @@ def test_mapped_tasks_write_side_by_side(engine: Engine, database: str, run_task
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "code", "subject"),
     [
-        ({"mode": "upsert"}, "expected a key for upsert"),
-        ({"mode": "merge"}, "mode: 'merge'"),
-        ({"key": "account_id"}, "expected a key for upsert, and only there"),
-        ({"create": False}, "no such table"),
+        ({"mode": "upsert"}, "bad_argument", "key"),
+        ({"mode": "merge"}, "bad_argument", "mode"),
+        ({"key": "account_id"}, "bad_argument", "key"),
+        ({"create": False}, "DATABASE_REFUSED", None),
     ],
 )
 def test_what_cannot_be_written_fails_at_once(
-    engine: Engine, database: str, run_tasks: RunTasks, settings: dict[str, Any], said: str
+    engine: Engine,
+    database: str,
+    run_tasks: RunTasks,
+    settings: dict[str, Any],
+    code: str,
+    subject: str | None,
 ) -> None:
     """In one line, without a retry."""
     commit(engine, payments(0, 1))
     run = run_tasks(lambda: write(**settings), retries=1)
     assert run.state == "failed"
-    (line,) = run.errors
-    assert "AirflowFailException" in line
-    assert said in line
+    assert len(run.errors) == 1
+    assert (run.codes, run.are_final) == ([code], True)
+    assert getattr(run.failures[0], "subject", None) == subject
 
 
 @pytest.mark.parametrize(

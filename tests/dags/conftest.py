@@ -37,9 +37,10 @@ def run_dag(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture)
         capfd.readouterr()
         caplog.clear()
         caplog.set_level(logging.INFO)
-        dag_run = running.run(dag, run_conf=params or None)
+        with running.collected_failures() as failures:
+            dag_run = running.run(dag, run_conf=params or None)
         out, err = capfd.readouterr()
-        run = FinishedRun(dag_run, out + err + caplog.text)
+        run = FinishedRun(dag_run, out + err + caplog.text, failures)
         print(f"{dag_id}: {run.state}", *run.errors, sep="\n")
         return run
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,8 @@ class FinishedRun:
 
     dag_run: Any
     log: str
+    failures: Sequence[Any] = ()
+    """What each failed try of a task raised, in their order."""
 
     @property
     def state(self) -> str:
@@ -39,6 +41,26 @@ class FinishedRun:
     def errors(self) -> list[str]:
         """The line that each failed task ended with, as its log has it."""
         return [line for line in self.log.splitlines() if _ERROR.match(line)]
+
+    @property
+    def faults(self) -> list[tuple[str, str, str]]:
+        """Reason, subject and variable of each `TaskError` that a try raised. No try raised anything else."""
+        return [(str(error.reason), error.subject, error.variable) for error in self.failures]
+
+    @property
+    def are_final(self) -> bool:
+        """Whether tries failed, and each of them with an error that Airflow does not retry."""
+        from airflow.sdk.exceptions import AirflowFailException
+
+        return bool(self.failures) and all(isinstance(error, AirflowFailException) for error in self.failures)
+
+    @property
+    def codes(self) -> list[str]:
+        """The reason of each `TaskError` that a try raised, or the code of the engine's error that it reports."""
+        return [
+            str(error.reason) if hasattr(error, "reason") else str(error.__context__.code)
+            for error in self.failures
+        ]
 
     @property
     def events(self) -> list[tuple[str, str, dict[str, Any]]]:

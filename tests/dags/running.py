@@ -63,6 +63,27 @@ def _checked_once(check_schema: Callable[..., None]) -> Callable[..., None]:
 
 
 @contextmanager
+def collected_failures() -> Iterator[list[Any]]:
+    """The errors that tasks raise in this process while the block runs, each try's own."""
+    from airflow.listeners import hookimpl
+    from airflow.sdk.listener import get_listener_manager
+
+    errors: list[Any] = []
+
+    class Listener:
+        @hookimpl
+        def on_task_instance_failed(self, previous_state: Any, task_instance: Any, error: Any) -> None:
+            errors.append(error)
+
+    listeners, listener = get_listener_manager(), Listener()
+    listeners.add_listener(listener)
+    try:
+        yield errors
+    finally:
+        listeners.pm.unregister(listener)
+
+
+@contextmanager
 def quick() -> Iterator[None]:
     """Let `dag.test()` look for tasks to start every hundredth of a second, and let a JSON schema be checked once.
 

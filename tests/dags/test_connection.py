@@ -96,37 +96,35 @@ def test_credentials_endpoint_and_region_stand_where_the_aws_connection_has_them
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "reason", "subject"),
     [
+        ('{"conn_type": "txn_engine", "login": "KEY"}', "no_store", "txn_engine_default"),
+        ("txn-engine://ledger:9000", "port_without_meaning", "port"),
         (
-            '{"conn_type": "txn_engine", "login": "KEY"}',
-            "it names no store; expected extra.url, or host and schema",
+            '{"conn_type": "txn_engine", "host": "ledger", "extra": "not json"}',
+            "unreadable_connection",
+            "extra",
         ),
-        (
-            "txn-engine://ledger:9000",
-            "port 9000 has no meaning here; expected the endpoint in extra.endpoint_url",
-        ),
-        ('{"conn_type": "txn_engine", "host": "ledger", "extra": "not json"}', "extra cannot be read"),
-        ('{"conn_type": "txn_engine", "host": "ledger", "extra": "[1]"}', "expected a JSON object"),
-        (
-            '{"conn_type": "txn_engine", "extra": {"url": {"a": 1}}}',
-            "extra.url is of type dict; expected text",
-        ),
-        ('{"conn_type": "txn_engine", "host": 5}', "host is of type int; expected text"),
-        *((text, "cannot be read; expected a JSON object") for text in UNREADABLE),
-        *((text, "has credentials, a port or options in it") for text in WITH_A_SECRET),
+        ('{"conn_type": "txn_engine", "host": "ledger", "extra": "[1]"}', "unreadable_connection", "extra"),
+        ('{"conn_type": "txn_engine", "extra": {"url": {"a": 1}}}', "not_text", "extra.url"),
+        ('{"conn_type": "txn_engine", "host": 5}', "not_text", "host"),
+        *((text, "unreadable_connection", "txn_engine_default") for text in UNREADABLE),
+        *((text, "url_with_secrets", "connection 'txn_engine_default'") for text in WITH_A_SECRET),
     ],
 )
-def test_a_connection_that_cannot_be_meant_is_refused_in_one_line(
-    monkeypatch: pytest.MonkeyPatch, text: str, says: str
+def test_a_connection_that_cannot_be_used_is_refused_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, text: str, reason: str, subject: str
 ) -> None:
-    """Naming the connection; a retry would not help."""
+    """The line names the connection and quotes no secret. The task is not retried."""
     from airflow.sdk.exceptions import AirflowFailException
 
-    with pytest.raises(AirflowFailException) as refused:
+    from txn_engine_airflow.errors import TaskError
+
+    assert issubclass(TaskError, AirflowFailException)
+    with pytest.raises(TaskError) as refused:
         _load(monkeypatch, text)
     assert str(refused.value).startswith("connection 'txn_engine_default': ")
-    assert says in str(refused.value)
+    assert (refused.value.reason, refused.value.subject) == (reason, subject)
     assert "\n" not in str(refused.value)
     assert "HIDDEN" not in str(refused.value)
 
@@ -163,15 +161,16 @@ def test_a_wrong_connection_in_the_environment_leaves_the_dags_there(
 )
 def test_a_url_with_credentials_names_no_store(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     """It would be shown in the names of assets. The line does not repeat it."""
-    from airflow.sdk.exceptions import AirflowFailException
-
     from txn_engine_airflow import topic_alias, topic_asset, topic_schedule
     from txn_engine_airflow.connection import StoreConnection
+    from txn_engine_airflow.errors import TaskError
 
     monkeypatch.delenv("AIRFLOW_CONN_TXN_ENGINE_DEFAULT", raising=False)
     monkeypatch.setenv("TXN_ENGINE_URL", url)
-    with pytest.raises(AirflowFailException, match="TXN_ENGINE_URL in the environment: ") as refused:
+    with pytest.raises(TaskError) as refused:
         StoreConnection.load()
+    source = "TXN_ENGINE_URL in the environment"
+    assert (refused.value.reason, refused.value.subject) == ("url_with_secrets", source)
     assert "HIDDEN" not in str(refused.value)
     assert topic_schedule("payments") == topic_alias("payments")
     with pytest.raises(ValueError, match="has credentials, a port or options in it") as unnamed:
@@ -181,9 +180,8 @@ def test_a_url_with_credentials_names_no_store(monkeypatch: pytest.MonkeyPatch, 
 
 def test_without_a_connection_the_environment_names_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
     """For the default id alone: a name that somebody gave must exist."""
-    from airflow.sdk.exceptions import AirflowFailException
-
     from txn_engine_airflow.connection import StoreConnection
+    from txn_engine_airflow.errors import TaskError
 
     monkeypatch.delenv("AIRFLOW_CONN_TXN_ENGINE_DEFAULT", raising=False)
     monkeypatch.setenv("TXN_ENGINE_URL", "s3://ledger")
@@ -193,11 +191,13 @@ def test_without_a_connection_the_environment_names_the_store(monkeypatch: pytes
         {},
         "TXN_ENGINE_URL in the environment",
     )
-    with pytest.raises(AirflowFailException, match="connection 'other': it is not defined"):
+    with pytest.raises(TaskError) as other:
         StoreConnection.load("other")
+    assert (other.value.reason, other.value.subject) == ("no_connection", "other")
     monkeypatch.delenv("TXN_ENGINE_URL")
-    with pytest.raises(AirflowFailException, match="connection 'txn_engine_default': it is not defined"):
+    with pytest.raises(TaskError) as default:
         StoreConnection.load()
+    assert (default.value.reason, default.value.subject) == ("no_connection", "txn_engine_default")
 
 
 @pytest.mark.minio

@@ -19,8 +19,12 @@ from txn_engine import Engine
 
 pytestmark = pytest.mark.airflow
 
-REFUSED = "airflow.sdk.exceptions.AirflowFailException: "
 SECRET = "s3cret"
+
+
+def fault(error: Any) -> tuple[str, str, str]:
+    """What a `TaskError` says to programs."""
+    return str(error.reason), error.subject, error.variable
 
 
 @pytest.fixture
@@ -64,9 +68,8 @@ def test_a_file_is_read_below_a_root_alone(
     inside: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Links are followed and checked; what is refused tells neither what is in it nor whether it is there."""
-    from airflow.sdk.exceptions import AirflowFailException
-
     from txn_engine_airflow.deployment import permitted_input_file
+    from txn_engine_airflow.errors import TaskError
 
     monkeypatch.delenv("TXN_ENGINE_INPUT_ROOTS", raising=False)
     monkeypatch.setenv("TXN_ENGINE_REPORT_ROOTS", str(inside))  # for writing is not for reading
@@ -74,48 +77,58 @@ def test_a_file_is_read_below_a_root_alone(
     good = inside / "deep" / "good.csv"
     good.write_text("a;b\n")
     (inside / "alias.csv").symlink_to(good)
-    with pytest.raises(AirflowFailException, match="TXN_ENGINE_INPUT_ROOTS in the worker's environment"):
+    with pytest.raises(TaskError) as unset:
         permitted_input_file(str(good))
+    not_permitted = ("not_permitted", "input_file", "TXN_ENGINE_INPUT_ROOTS")
+    assert fault(unset.value) == not_permitted
     monkeypatch.setenv("TXN_ENGINE_INPUT_ROOTS", f"relative:{inside}")
     assert permitted_input_file(str(good)) == permitted_input_file(str(inside / "alias.csv")) == good
     for what, path in paths(inside, outside).items():
-        with pytest.raises(AirflowFailException, match="TXN_ENGINE_INPUT_ROOTS") as refused:
+        with pytest.raises(TaskError) as refused:
             permitted_input_file(path)
+        assert fault(refused.value) == not_permitted, what
         assert "\n" not in str(refused.value), what
         assert "No such" not in str(refused.value), what
     for path in (inside / "fifo", inside / "deep"):
-        with pytest.raises(AirflowFailException, match="no regular file"):
+        with pytest.raises(TaskError) as special:
             permitted_input_file(str(path))
-    with pytest.raises(AirflowFailException, match="cannot be read: No such file"):
+        assert fault(special.value) == ("not_a_file", "input_file", "")
+    with pytest.raises(TaskError) as missing:
         permitted_input_file(str(inside / "no.csv"))
+    assert fault(missing.value) == ("unreadable_file", "input_file", "")
     monkeypatch.setenv("TXN_ENGINE_INPUT_ROOTS", "/")
-    with pytest.raises(AirflowFailException, match="no regular file"):
+    with pytest.raises(TaskError) as device:
         permitted_input_file("/dev/null")
+    assert fault(device.value) == ("not_a_file", "input_file", "")
 
 
 def test_a_report_is_written_below_a_root_alone(
     inside: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also one whose folder is not there yet; nothing that lies there leads a write elsewhere."""
-    from airflow.sdk.exceptions import AirflowFailException
-
     from txn_engine_airflow.deployment import check_nothing_leads_out, permitted_report_folder
+    from txn_engine_airflow.errors import TaskError
 
     monkeypatch.delenv("TXN_ENGINE_REPORT_ROOTS", raising=False)
     monkeypatch.setenv("TXN_ENGINE_INPUT_ROOTS", str(inside))
-    with pytest.raises(AirflowFailException, match="TXN_ENGINE_REPORT_ROOTS in the worker's environment"):
+    with pytest.raises(TaskError) as unset:
         permitted_report_folder(str(inside / "new"))
+    not_permitted = ("not_permitted", "report_folder", "TXN_ENGINE_REPORT_ROOTS")
+    assert fault(unset.value) == not_permitted
     monkeypatch.setenv("TXN_ENGINE_REPORT_ROOTS", str(inside))
     assert permitted_report_folder(str(inside / "new" / "deep")) == inside / "new" / "deep"
     assert permitted_report_folder(str(inside)) == inside
     for path in (*paths(inside, outside).values(), str(inside.parent)):
-        with pytest.raises(AirflowFailException, match="TXN_ENGINE_REPORT_ROOTS"):
+        with pytest.raises(TaskError) as refused:
             permitted_report_folder(path)
-    with pytest.raises(AirflowFailException, match="through what is no folder"):
+        assert fault(refused.value) == not_permitted
+    with pytest.raises(TaskError) as through:
         permitted_report_folder(str(inside / "fifo" / "x"))
+    assert fault(through.value) == ("not_a_folder", "report_folder", "")
     check_nothing_leads_out(inside / "not-there")
-    with pytest.raises(AirflowFailException, match="in it is neither file nor folder"):
+    with pytest.raises(TaskError) as leads_out:
         check_nothing_leads_out(inside)
+    assert leads_out.value.reason == "unsafe_folder"
 
 
 def test_no_file_of_the_worker_is_read_or_written(
@@ -124,14 +137,10 @@ def test_no_file_of_the_worker_is_read_or_written(
     """By default none: the run is red at once, and no line of the file is in its log or alert."""
     run = run_dag("txn_verify_exactly_once", retries=2, input_file=str(outside), scope="everything")
     assert run.state == "failed"
-    (line,) = run.errors
-    assert line.startswith(f"{REFUSED}input_file '{outside}' is refused: ")
-    assert "TXN_ENGINE_INPUT_ROOTS" in line
+    assert run.faults == [("not_permitted", "input_file", "TXN_ENGINE_INPUT_ROOTS")]
     assert SECRET not in run.log
     run = run_dag("txn_verify_exactly_once", retries=2, report_folder=str(tmp_path / "reports"))
-    (line,) = run.errors
-    assert line.startswith(f"{REFUSED}report_folder ")
-    assert "TXN_ENGINE_REPORT_ROOTS" in line
+    assert run.faults == [("not_permitted", "report_folder", "TXN_ENGINE_REPORT_ROOTS")]
     assert not (tmp_path / "reports").exists()
 
 
@@ -201,10 +210,7 @@ def test_a_run_acts_on_connections_that_the_deployment_names_alone(
     a_form_that_offers_anything(monkeypatch)
     run = run_dag(dag_id, conn_id="payroll")
     assert run.state == "failed"
-    for line in run.errors:
-        assert line.startswith(f"{REFUSED}conn_id 'payroll' is refused: "), line
-        assert "TXN_ENGINE_CONNECTIONS" in line
-    assert run.errors
+    assert set(run.faults) == {("not_permitted", "conn_id", "TXN_ENGINE_CONNECTIONS")}
     assert "store file:" not in run.log
     assert sorted(info.key for info in engine.store.list("")) == before
 
@@ -267,24 +273,25 @@ def test_no_spark_setting_of_a_run_names_code_a_place_or_a_key(
     name: str, value: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By an allow-list: what nobody thought of is refused. A name that the deployment adds takes a plain word alone."""
-    from airflow.sdk.exceptions import AirflowFailException
+    from txn_engine_airflow.deployment import HARMLESS_SPARK_SETTINGS, permitted_spark_settings
+    from txn_engine_airflow.errors import TaskError
 
-    from txn_engine_airflow.deployment import permitted_spark_settings
-
-    with pytest.raises(AirflowFailException, match="spark_settings"):
+    with pytest.raises(TaskError) as refused:
         permitted_spark_settings({name: value})
+    by_default = ("bad_setting", name, ""), ("not_permitted", "spark_settings", "TXN_ENGINE_SPARK_PARAMS")
+    assert fault(refused.value) == by_default[name not in HARMLESS_SPARK_SETTINGS]
     monkeypatch.setenv("TXN_ENGINE_SPARK_PARAMS", name)
     if name.startswith("spark.sql.ext") or name in ("spark.plugins", "spark.hadoop.fs.s3a.access.key"):
         return  # a plain word: then it is the deployment's wish
-    with pytest.raises(AirflowFailException, match="expected"):
+    with pytest.raises(TaskError) as unusable:
         permitted_spark_settings({name: value})
+    assert fault(unusable.value) == ("bad_setting", name, "")
 
 
 def test_harmless_settings_are_given_as_spark_takes_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """Numbers and booleans of a form as text; those of the deployment hold for each job, and are its own alone."""
-    from airflow.sdk.exceptions import AirflowFailException
-
     from txn_engine_airflow.deployment import deployment_spark_conf, permitted_spark_settings
+    from txn_engine_airflow.errors import TaskError
 
     given = {
         "spark.driver.memory": "2g",
@@ -301,8 +308,9 @@ def test_harmless_settings_are_given_as_spark_takes_them(monkeypatch: pytest.Mon
     assert deployment_spark_conf() == {"spark.master": "local[4]"}
     for text in ('["x"]', '{"spark.hadoop.key": 5, "k": "SECRET"', '{"SECRET": 1}'):
         monkeypatch.setenv("TXN_ENGINE_SPARK_CONF", text)
-        with pytest.raises(AirflowFailException, match="TXN_ENGINE_SPARK_CONF") as refused:
+        with pytest.raises(TaskError) as refused:
             deployment_spark_conf()
+        assert fault(refused.value) == ("bad_setting", "", "TXN_ENGINE_SPARK_CONF")
         assert "SECRET" not in str(refused.value)
 
 
@@ -332,18 +340,16 @@ def test_a_job_that_is_not_permitted_fails_once_in_its_first_task(
     a_form_that_offers_anything(monkeypatch)
     run = run_dag("txn_spark_consume", retries=3, **params)
     assert run.tasks == {"wait_for_records": "failed", "consume": "upstream_failed"}
-    (line,) = run.errors
-    assert line.startswith(REFUSED)
-    assert setting in line
+    ((reason, subject, variable),) = run.faults
+    assert (reason, subject, variable) == ("not_permitted", next(iter(params)), setting)
     assert sorted(info.key for info in engine.store.list("")) == before
 
 
 def test_a_run_is_held_against_a_suite_that_the_deployment_names(monkeypatch: pytest.MonkeyPatch) -> None:
     """It can name another of them, and cannot do without: its output would be let through unchecked."""
-    from airflow.sdk.exceptions import AirflowFailException
-
     from txn_engine_airflow import dag_defaults
     from txn_engine_airflow.deployment import permitted_suite
+    from txn_engine_airflow.errors import TaskError
 
     assert permitted_suite(None) is None
     assert (dag_defaults.checks_param().value, dag_defaults.checks_param().schema["enum"]) == (None, [None])
@@ -360,8 +366,9 @@ def test_a_run_is_held_against_a_suite_that_the_deployment_names(monkeypatch: py
         ["/suites/a.json"],
         7,
     ):
-        with pytest.raises(AirflowFailException, match="TXN_ENGINE_SUITES"):
+        with pytest.raises(TaskError) as refused:
             permitted_suite(other)
+        assert fault(refused.value) == ("not_permitted", "checks", "TXN_ENGINE_SUITES")
 
 
 @pytest.mark.parametrize(
@@ -398,9 +405,9 @@ def test_no_run_takes_away_what_is_younger_than_the_deployment_says(
         monkeypatch.setenv(variable, least)
     run = run_dag("txn_maintain", retries=1, **{param: days})
     assert run.state == "failed"
-    (line,) = run.errors
-    assert line.startswith(REFUSED)
-    assert variable in line
+    ((reason, subject, named),) = run.faults
+    assert named == variable
+    assert (reason, subject) in {("not_permitted", param), ("bad_setting", "")}
 
 
 def test_the_page_for_operators_names_every_variable() -> None:

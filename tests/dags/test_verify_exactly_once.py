@@ -353,6 +353,6 @@ def test_a_wrong_call_fails_in_one_line_before_anything_is_written(
     run = run_dag("txn_verify_exactly_once", retries=2, report_folder=str(tmp_path / "reports"), **params)
     assert run.state == "failed"
     (line,) = run.errors
-    assert line.startswith("airflow.sdk.exceptions.AirflowFailException: ")
+    assert run.are_final
     assert says in line
     assert not (tmp_path / "reports").exists()

@@ -77,11 +77,12 @@ def test_a_sweep_as_frequent_as_short_time_outs_need(
 def test_an_interval_that_cannot_be(monkeypatch: pytest.MonkeyPatch, seconds: str) -> None:
     """One line that names the variable."""
     dag_defaults = pytest.importorskip("txn_engine_airflow.dag_defaults")
-    from airflow.sdk.exceptions import AirflowFailException
+    from txn_engine_airflow.errors import TaskError
 
     monkeypatch.setenv("TXN_ENGINE_SWEEP_SECONDS", seconds)
-    with pytest.raises(AirflowFailException, match="TXN_ENGINE_SWEEP_SECONDS"):
+    with pytest.raises(TaskError) as refused:
         dag_defaults.sweep_schedule()
+    assert (refused.value.reason, refused.value.variable) == ("bad_setting", "TXN_ENGINE_SWEEP_SECONDS")
 
 
 def test_a_longer_maximum(engine: Engine, url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, Context
-from airflow.sdk.exceptions import AirflowFailException
 
 from txn_engine_airflow.connection import DEFAULT_CONN_ID
+from txn_engine_airflow.errors import Reason, TaskError
 from txn_engine_airflow.hook import open_engine
 from txn_engine_airflow.operators.identity import checked_transactional_id
 from txn_engine_airflow.progress import open_transaction
@@ -76,9 +76,11 @@ class TxnAbortOperator(BaseOperator):
             engine.admin.fence_producers([transactional_id])
         identity = (found.producer_id, found.producer_epoch)
         if engine.coordinator.was_committed(transactional_id, *identity):
-            raise AirflowFailException(
+            raise TaskError(
                 f"{transactional_id!r}: its transaction was decided to commit and cannot be aborted; "
-                "expected one that is Ongoing; `txn_write_markers` completes it"
+                "expected one that is Ongoing; `txn_write_markers` completes it",
+                reason=Reason.DECIDED_TO_COMMIT,
+                subject=transactional_id,
             )
         return True
 
@@ -96,4 +98,8 @@ def _number(field: str, value: object) -> int:
         return value
     if isinstance(value, str) and value.strip().isascii() and value.strip().isdecimal():
         return int(value)
-    raise AirflowFailException(f"{field}: {value!r}; expected a whole number, 0 or more; nothing was aborted")
+    raise TaskError(
+        f"{field}: {value!r}; expected a whole number, 0 or more; nothing was aborted",
+        reason=Reason.BAD_ARGUMENT,
+        subject=field,
+    )

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from airflow.sdk import BaseOperator, Context
-from airflow.sdk.exceptions import AirflowFailException
 
 from txn_engine_airflow.assets import CUTS, topic_alias
 from txn_engine_airflow.connection import DEFAULT_CONN_ID
 from txn_engine_airflow.cuts import announce_cut, cut_told
 from txn_engine_airflow.deployment import DAYS_MAX
+from txn_engine_airflow.errors import Reason, TaskError
 from txn_engine_airflow.hook import open_engine
 from txn_engine_airflow.operators.transactions import with_outlets
 
@@ -77,6 +77,8 @@ def _keep_ms(days: object) -> int | None:
         found = 0.0
     if 0 < found <= DAYS_MAX:
         return max(1, int(found * _DAY_MS))
-    raise AirflowFailException(
-        f"keep_days: {days!r:.80}; expected days, more than 0 and at most {DAYS_MAX}, or None; no cut was made"
+    raise TaskError(
+        f"keep_days: {days!r:.80}; expected days, more than 0 and at most {DAYS_MAX}, or None; no cut was made",
+        reason=Reason.BAD_ARGUMENT,
+        subject="keep_days",
     )

@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, get_args
 
 from airflow.sdk import BaseOperator, Context
-from airflow.sdk.exceptions import AirflowFailException
 
 from txn_engine_airflow.assets import TopicUpdate
 from txn_engine_airflow.connection import DEFAULT_CONN_ID
+from txn_engine_airflow.errors import Reason, TaskError
 from txn_engine_airflow.hook import open_engine
 from txn_engine_airflow.operators.arguments import hidden, shown
 from txn_engine_airflow.operators.identity import checked_transactional_id, run_id_of, transactional_id_of
@@ -160,8 +160,10 @@ class PostgresToTxnOperator(BaseOperator):
 
         name = checked_transactional_id(self.transactional_id or transactional_id_of(context))
         if self.forgotten_runs not in get_args(ForgottenRuns):
-            raise AirflowFailException(
-                f"forgotten_runs: {self.forgotten_runs!r}; expected one of {get_args(ForgottenRuns)}"
+            raise TaskError(
+                f"forgotten_runs: {self.forgotten_runs!r}; expected one of {get_args(ForgottenRuns)}",
+                reason=Reason.BAD_ARGUMENT,
+                subject="forgotten_runs",
             )
         topic = engine.logs.topics.look_up(self.topic)
         run_id = run_into(run_id_of(context), topic)
@@ -236,9 +238,11 @@ class PostgresToTxnOperator(BaseOperator):
             return None
         start, end = (context.get(f"data_interval_{each}") for each in ("start", "end"))
         if not isinstance(start, datetime) or not isinstance(end, datetime) or not start < end:
-            raise AirflowFailException(
+            raise TaskError(
                 f"interval_column {self.interval_column!r}: this run has no data interval; expected a timetable that"
-                " gives one, as CronDataIntervalTimetable; nothing was loaded"
+                " gives one, as CronDataIntervalTimetable; nothing was loaded",
+                reason=Reason.NO_DATA_INTERVAL,
+                subject="interval_column",
             )
         return KeyRange(self.interval_column, start, end)
 

@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from airflow.sdk.exceptions import AirflowFailException
+from txn_engine_airflow.errors import Reason, TaskError
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -71,8 +71,10 @@ def dag_run_of(run_id: str) -> tuple[str, str, datetime | None] | None:
 def checked_transactional_id(name: str) -> str:
     """The id, as it was rendered. Raises `AirflowFailException` for one that the coordinator would refuse."""
     if not name.strip() or len(name) > TRANSACTIONAL_ID_CHARS_MAX:
-        raise AirflowFailException(
+        raise TaskError(
             f"transactional id {name!r:.80}: {len(name)} characters; expected 1 to {TRANSACTIONAL_ID_CHARS_MAX},"
-            " not blank"
+            " not blank",
+            reason=Reason.BAD_ARGUMENT,
+            subject="transactional_id",
         )
     return name

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.bases.decorator import determine_kwargs
-from airflow.sdk.exceptions import AirflowFailException
 
 from txn_engine_airflow.connection import DEFAULT_CONN_ID
 from txn_engine_airflow.deployment import deployment_spark_conf
+from txn_engine_airflow.errors import Reason, TaskError
 from txn_engine_airflow.hook import open_engine
 from txn_engine_airflow.operators.arguments import hidden, shown
 from txn_engine_airflow.operators.identity import checked_transactional_id, run_id_of, transactional_id_of
@@ -209,8 +209,10 @@ class TxnProduceOperator(BaseOperator):
         """Load what this run has not loaded yet."""
         name = checked_transactional_id(self.transactional_id or transactional_id_of(context))
         if self.forgotten_runs not in get_args(ForgottenRuns):
-            raise AirflowFailException(
-                f"forgotten_runs: {self.forgotten_runs!r}; expected one of {get_args(ForgottenRuns)}"
+            raise TaskError(
+                f"forgotten_runs: {self.forgotten_runs!r}; expected one of {get_args(ForgottenRuns)}",
+                reason=Reason.BAD_ARGUMENT,
+                subject="forgotten_runs",
             )
         from txn_engine.producer import run_into
 

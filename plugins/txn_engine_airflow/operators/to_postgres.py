@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.bases.decorator import determine_kwargs
-from airflow.sdk.exceptions import AirflowFailException
 
 from txn_engine_airflow.connection import DEFAULT_CONN_ID
+from txn_engine_airflow.errors import Reason, TaskError
 from txn_engine_airflow.hook import open_engine
 from txn_engine_airflow.postgres import POSTGRES_CONN_ID, open_postgres
 
@@ -119,13 +119,19 @@ class TxnToPostgresOperator(BaseOperator):
             return write
         table = str(self.table)
         if self.mode not in get_args(WriteMode):
-            raise AirflowFailException(f"mode: {self.mode!r:.40}; expected one of {get_args(WriteMode)}")
+            raise TaskError(
+                f"mode: {self.mode!r:.40}; expected one of {get_args(WriteMode)}",
+                reason=Reason.BAD_ARGUMENT,
+                subject="mode",
+            )
         if (self.mode == "upsert") != (self.key is not None) or (
             self.delete_tombstones and self.mode != "upsert"
         ):
-            raise AirflowFailException(
+            raise TaskError(
                 f"mode={self.mode!r}, key={self.key!r:.80}; expected a key for upsert, and only there;"
-                " delete_tombstones is for upsert too"
+                " delete_tombstones is for upsert too",
+                reason=Reason.BAD_ARGUMENT,
+                subject="key",
             )
         if self.key is not None:
             key = [self.key] if isinstance(self.key, str) else list(self.key)

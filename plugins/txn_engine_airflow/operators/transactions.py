@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from airflow.sdk import AssetAlias
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowException
 
 from txn_engine_airflow.assets import COORDINATOR_TOPIC, TopicUpdate, topic_alias, topic_asset
 from txn_engine_airflow.connection import StoreConnection
+from txn_engine_airflow.errors import Reason, TaskError
 from txn_engine_airflow.operators.arguments import differences
 from txn_engine_airflow.operators.identity import moment_of, transactional_id_of
 from txn_engine_airflow.progress import by_name, stable_end
@@ -145,11 +146,13 @@ def has_committed_before(
         try:
             producer.committed_before(run_id, forgotten_runs=forgotten)
         except InvalidRequestError:
-            raise AirflowFailException(
+            raise TaskError(
                 f"transactional id {producer.transactional_id!r}, run {run_id!r}: an earlier try may have committed it,"
                 " and more than 100 runs have followed, so nobody can tell; expected a run that is not so old, of a"
                 " transactional id that few tasks share; look whether its records are there: if so mark the task as"
-                " success, if not run it with forgotten_runs='load'"
+                " success, if not run it with forgotten_runs='load'",
+                reason=Reason.FORGOTTEN_RUN,
+                subject=run_id,
             ) from None
     note: dict[str, JsonValue] = {
         "transactional_id": producer.transactional_id,
@@ -186,11 +189,13 @@ def _check_arguments(
 ) -> None:
     changed = differences(noted["arguments"], arguments) if noted else ""
     if changed:
-        raise AirflowFailException(
+        raise TaskError(
             f"transactional id {producer.transactional_id!r}, run {run_id!r}: it was committed before with other"
             f" arguments: {changed}; expected the same whenever it runs, and a mapped task's list in the same order;"
             " nothing was loaded now: look which records are there, then load what is missing in a DAG run of its own,"
-            " and mark this task as success"
+            " and mark this task as success",
+            reason=Reason.OTHER_ARGUMENTS,
+            subject=changed,
         )
 
 
@@ -215,9 +220,11 @@ def parts_of(records: Any, *, task: str) -> Iterable[pa.Table | pa.RecordBatch |
         return (records,)
     if isinstance(records, Iterable) and not isinstance(records, str | bytes | Mapping):
         return records
-    raise AirflowFailException(
+    raise TaskError(
         f"{task}: the callable gave {type(records).__name__}; expected a pyarrow Table, RecordBatch or"
-        " RecordBatchReader, an iterable of them, or None"
+        " RecordBatchReader, an iterable of them, or None",
+        reason=Reason.BAD_OUTPUT,
+        subject=task,
     )
 
 

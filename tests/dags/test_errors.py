@@ -1,0 +1,47 @@
+"""`TaskError`: the reason of a task that fails for good."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.dags.airflow_home import PLUGINS
+
+pytestmark = pytest.mark.airflow
+
+
+def test_a_task_error_is_the_same_in_another_process() -> None:
+    """By pickle and by Airflow's own serialization."""
+    from airflow.sdk.module_loading import import_string
+
+    from txn_engine_airflow.errors import Reason, TaskError
+
+    error = TaskError("it failed", reason=Reason.NOT_PERMITTED, subject="topic", variable="TXN_ENGINE_TOPICS")
+    name, arguments, keywords = error.serialize()
+    for other in (pickle.loads(pickle.dumps(error)), import_string(name)(*arguments, **keywords)):
+        assert type(other) is TaskError
+        assert str(other) == "it failed"
+        assert (other.reason, other.subject, other.variable) == (
+            Reason.NOT_PERMITTED,
+            "topic",
+            "TXN_ENGINE_TOPICS",
+        )
+
+
+def test_every_reason_is_explained_and_raised() -> None:
+    """Each member is written like its name and followed by its sentence, and some other module raises it."""
+    from txn_engine_airflow import errors
+
+    source = Path(errors.__file__).read_text(encoding="utf-8")
+    others = "".join(
+        path.read_text(encoding="utf-8")
+        for path in (PLUGINS / "txn_engine_airflow").rglob("*.py")
+        if path.name != "errors.py"
+    )
+    for reason in errors.Reason:
+        assert reason.value == reason.name.lower()
+        assert re.search(rf'    {reason.name} = "{reason.value}"\n    """[^"]+\."""', source), reason
+        assert f"Reason.{reason.name}" in others, reason

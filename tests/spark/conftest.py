@@ -1,10 +1,11 @@
-"""One Spark session for all tests of this folder, a ledger for each."""
+"""One Spark session for all tests of this folder, and a ledger for each test."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
@@ -15,6 +16,9 @@ from tests import jvm
 from txn_engine.engine import Engine
 from txn_engine.spark import spark_session
 from txn_engine.spark.balances import BALANCES_SCHEMA, balances
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Answer
 
 SCHEMA = pa.schema(
     [
@@ -94,13 +98,32 @@ def spark_ends_with_its_tests() -> Iterator[None]:
     jvm.end_session()
 
 
-@pytest.fixture(scope="package")
-def spark(spark_jvm: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Two task slots, and three tries for each task."""
-    log = tmp_path_factory.mktemp("spark") / "spark.log"
-    session = spark_session("file:///", master="local[2,3]", log_path=log)
-    yield session
-    session.stop()
+@pytest.fixture
+def spark(spark_jvm: None) -> SparkSession:
+    """The session of this package, with two task slots and three tries for each task. A command that ran before may
+    have stopped it; then this is a new one.
+    """
+    return spark_session("file:///", master="local[2,3]")
+
+
+Command = Callable[..., "Answer"]
+
+
+@pytest.fixture
+def command(spark_jvm: None) -> Command:
+    """Call a command in this process, on an engine's store. It starts a session of its own and stops it."""
+    from click.testing import CliRunner
+
+    from tests.cli.conftest import Answer
+    from txn_engine.cli.main import cli
+
+    def run(engine: Engine, *arguments: str) -> Answer:
+        jvm.end_session()
+        given = [*arguments, "--url", engine.url]
+        result = CliRunner().invoke(cli, given, prog_name="txn-engine", catch_exceptions=False)
+        return Answer(result.exit_code, result.stdout, result.stderr)
+
+    return run
 
 
 @pytest.fixture

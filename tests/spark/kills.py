@@ -6,19 +6,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.spark.conftest import SCHEMA, load
 from txn_engine.engine import Engine
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-
-
-def of_the_day(steps: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Two of the steps that are neighbours, others each day: over as many days as there are steps, every pair."""
-    first = datetime.now(UTC).toordinal() % len(steps)
-    return [steps[first], steps[(first + 1) % len(steps)]]
 
 
 def run_once(module: str, engine: Engine, folder: Path) -> subprocess.CompletedProcess[str]:

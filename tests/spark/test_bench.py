@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -19,14 +20,28 @@ def silent(_what: str, _done: int, _total: int) -> None:
     """No progress."""
 
 
+@pytest.mark.parametrize(
+    ("rows", "batches", "warm_up"),
+    [
+        pytest.param(2_000, 1, 0, id="few"),
+        pytest.param(20_000, 4, 1, id="many", marks=pytest.mark.shard("spark")),
+    ],
+)
 def test_reads_writes_and_streams(
-    spark: SparkSession, ledger: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
+    ledger: Engine,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    rows: int,
+    batches: int,
+    warm_up: int,
 ) -> None:
-    """Every number of the table, of a few rows; a result that differs from the bare one's raises."""
+    """Every number of the table, measured with few rows. A result that differs from the bare one's raises."""
     monkeypatch.chdir(tmp_path)
-    reads = spark_read_numbers(spark, ledger, "r", rows=20_000, files=8, rounds=1, progress=silent)
-    writes = spark_write_numbers(spark, ledger, "w", rows=20_000, rounds=1, progress=silent)
-    streams = spark_stream_numbers(spark, ledger, "s", rows=20_000, rounds=1, progress=silent)
+    common: Any = {"rounds": 1, "progress": silent, "warm_up": warm_up}
+    reads = spark_read_numbers(spark, ledger, "r", rows=20_000, files=8, **common)
+    writes = spark_write_numbers(spark, ledger, "w", rows=rows, **common)
+    streams = spark_stream_numbers(spark, ledger, "s", rows=rows, batches=batches, **common)
     numbers = [*reads, *writes, *streams]
     assert [number.name.split(",")[0] for number in numbers] == [
         "count",

@@ -21,6 +21,7 @@ from tests.spark.conftest import accounts_of, balances_of, load, payments, sums,
 from tests.spark.test_loading import csv_of
 from tests.spark.test_streaming import copy, ids
 from tests.spark.test_writing import data_files, small
+from tests.suite.tiers import in_shard
 from txn_engine.engine import Engine
 from txn_engine.errors import (
     ChecksErroredError,
@@ -121,7 +122,7 @@ def test_a_run_that_was_committed_is_not_checked_again(spark: SparkSession, ledg
     assert calls == []
 
 
-@pytest.mark.parametrize("red", ["balances", "accounts"])
+@pytest.mark.parametrize("red", in_shard("spark", ["balances", "accounts"], keep=1))
 def test_one_red_output_stops_all_of_them_and_the_offsets(
     spark: SparkSession, two_topics: Engine, red: str
 ) -> None:
@@ -184,15 +185,19 @@ def raising(rows: DataFrame) -> bool:
 
 @pytest.mark.parametrize(
     ("checks", "why"),
-    [
-        (NO_SUCH_COLUMN, "Great Expectations raised an exception"),
-        (IT_RAISES, "Great Expectations raised an exception"),
-        (raising, "ValueError was raised"),
-        (lambda rows: None, "it returned NoneType; expected a bool, or a list"),
-        (lambda rows: [], "it returned list; expected a bool, or a list"),
-        (lambda rows: rows, "it returned DataFrame; expected a bool, or a list"),
-        (lambda rows: [NamedResult("a", True), True], "it returned list; expected a bool, or a list"),
-    ],
+    in_shard(
+        "spark",
+        [
+            (NO_SUCH_COLUMN, "Great Expectations raised an exception"),
+            (IT_RAISES, "Great Expectations raised an exception"),
+            (raising, "ValueError was raised"),
+            (lambda rows: None, "it returned NoneType; expected a bool, or a list"),
+            (lambda rows: [], "it returned list; expected a bool, or a list"),
+            (lambda rows: rows, "it returned DataFrame; expected a bool, or a list"),
+            (lambda rows: [NamedResult("a", True), True], "it returned list; expected a bool, or a list"),
+        ],
+        keep=lambda each: each[0] in (IT_RAISES, raising),
+    ),
 )
 def test_what_cannot_be_made_blocks_and_quotes_nothing(
     spark: SparkSession,
@@ -398,6 +403,7 @@ def test_a_sink_has_no_checks(spark: SparkSession, copies: Engine, tmp_path: Pat
         ).start().awaitTermination()
 
 
+@pytest.mark.shard("spark")
 @pytest.mark.slow
 def test_killed_while_checks_run(spark: SparkSession, ledger: Engine) -> None:
     """SIGKILL between upload and vote: nothing is visible, nothing is open, and run again it commits."""

@@ -14,7 +14,7 @@ from tests.azurite import AzureContainer
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.shard("spark")]
 
 
 def test_the_data_source_and_writes_need_no_connector(

@@ -22,6 +22,7 @@ from storage import ObjectStore, open_store
 from tests.faults import Fault, FaultyStore, Operation, ProcessDiedError, no_pause
 from tests.maintain.ledgers import HOUR_MS, START_MS, assert_sound
 from tests.maintain.tables import ALWAYS, TABLE, held, new_table, put, rows, table_of
+from tests.suite.tiers import in_shard
 from txn_engine.engine import Engine
 from txn_engine.errors import InvalidRecordError, InvalidRequestError, StoreUnavailableError
 from txn_engine.maintain import MaintenancePolicy
@@ -110,7 +111,7 @@ def values(number: int, count: int) -> list[pa.Array]:
     ]
 
 
-@pytest.mark.parametrize("kind", KEYS, ids=str)
+@pytest.mark.parametrize("kind", in_shard("spark", KEYS, keep=[pa.int64(), pa.string()]), ids=str)
 def test_every_type_of_key(spark: SparkSession, folder: Path, kind: pa.DataType) -> None:
     """Keys that differ in anything are different keys, here and there; values are as they were, bit for bit."""
     clock = ManualClock(START_MS)
@@ -337,6 +338,7 @@ def driver_puts(spark: SparkSession, folder: Path, now_ms: int) -> list[int]:
     return [at for at, _ in puts]
 
 
+@pytest.mark.shard("spark")
 @pytest.mark.slow
 @pytest.mark.parametrize("effect", ["before", "after"])
 def test_a_driver_that_dies_at_any_write(
@@ -368,6 +370,7 @@ def die(spark: SparkSession, folder: Path, now_ms: int, at: int, effect: Fault) 
         seen.decide = None
 
 
+@pytest.mark.shard("spark")
 @pytest.mark.slow
 @pytest.mark.parametrize("other", ["local", "spark"])
 def test_another_run_at_any_moment(spark: SparkSession, dirty: tuple[Path, ManualClock], other: str) -> None:
@@ -396,6 +399,7 @@ def test_another_run_at_any_moment(spark: SparkSession, dirty: tuple[Path, Manua
         finished(spark, folder, clock())
 
 
+@pytest.mark.shard("spark")
 def test_writers_go_on(spark: SparkSession, folder: Path) -> None:
     """Each key's latest acknowledged record is what readers see, while two compactors of both kinds run."""
     with txn_engine.connect(folder.as_uri()) as engine:
@@ -465,7 +469,7 @@ class Twice(Merger):
         yield from Merger.__call__(self, held)
 
 
-@pytest.mark.parametrize("merger", [FailsAtFirst, Twice])
+@pytest.mark.parametrize("merger", in_shard("spark", [FailsAtFirst, Twice], keep=1))
 def test_one_attempt_is_named(
     spark: SparkSession,
     dirty: tuple[Path, ManualClock],

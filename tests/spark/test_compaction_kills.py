@@ -9,18 +9,10 @@ import pytest
 
 from tests.maintain.tables import SCHEMA, TABLE, held, rows, table_of
 from tests.spark.dying_compaction import POLICY, STEPS
-from tests.spark.kills import of_the_day, run_once
+from tests.spark.kills import run_once
 from txn_engine.engine import Engine
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
-
-KILLS = (
-    ("keys", "worker"),
-    ("uploaded", "driver"),
-    ("merging", "jvm"),
-    ("named", "driver"),
-    ("uploaded", "worker"),
-)
 
 
 def kill_at(steps: Sequence[tuple[str, str]], engine: Engine, folder: Path) -> None:
@@ -44,14 +36,18 @@ def kill_at(steps: Sequence[tuple[str, str]], engine: Engine, folder: Path) -> N
     assert engine.maintenance.compact(TABLE, policy=POLICY).partitions == ()
 
 
-def test_around_the_upload(ledger: Engine, tmp_path: Path) -> None:
-    """Two kills each day, all of them in `live`."""
-    kill_at(of_the_day(KILLS), ledger, tmp_path)
+def test_after_an_upload(ledger: Engine, tmp_path: Path) -> None:
+    """The driver is killed when a task has uploaded a file that no entry of the log names."""
+    kill_at([("uploaded", "driver")], ledger, tmp_path)
 
 
 @pytest.mark.shard("spark")
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("victim", ["jvm", "driver"])
-def test_at_every_step(ledger: Engine, tmp_path: Path, victim: str) -> None:
-    """From the first key to the last row."""
-    kill_at([*((step, victim) for step in STEPS), *KILLS], ledger, tmp_path)
+@pytest.mark.parametrize(
+    ("victim", "steps"),
+    [("jvm", STEPS), ("driver", STEPS), ("worker", ("keys", "merging", "uploaded"))],
+    ids=["jvm", "driver", "worker"],
+)
+def test_at_every_step(ledger: Engine, tmp_path: Path, victim: str, steps: tuple[str, ...]) -> None:
+    """From the first key to the last row; a worker runs tasks only."""
+    kill_at([(step, victim) for step in steps], ledger, tmp_path)

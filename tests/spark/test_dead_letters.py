@@ -17,6 +17,7 @@ from pyspark.sql import functions as sf
 from tests.loading.ledgers import DEAD, HEADER, MIXED, TOPIC, dead, dying_at_every_put, ids, set_up
 from tests.loading.ledgers import load as load_here
 from tests.spark.conftest import load
+from tests.suite.tiers import in_shard
 from txn_engine import Engine, WidenColumn, connect
 from txn_engine.errors import InvalidRecordError, InvalidRequestError
 from txn_engine.loading import DEAD_LETTERS, replay
@@ -276,7 +277,7 @@ def load_in_one_process(engine: Engine, path: Path) -> None:
         write_with(engine, producer, {TOPIC: rows}, offsets=None, run_id="monday", letters=letters)
 
 
-@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("after", in_shard("spark", [False, True], keep=1))
 def test_dying_at_every_put(write: Callable[..., Path], after: bool) -> None:
     """Of tasks and driver, and run again: each row once, in one of the two topics, never one without the other."""
     path = write("f.csv", MIXED)

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql import types as spark_types
 
+from tests.suite.tiers import in_shard
 from txn_engine.engine import Engine
 from txn_engine.errors import InvalidRequestError
 from txn_engine.producer.partitioner import choose_partitions
@@ -132,7 +133,7 @@ def test_when_no_shuffle_is_made(spark: SparkSession, wide: Engine, monkeypatch:
 
 
 @pytest.mark.parametrize("by_partition", [None, False, True])
-@pytest.mark.parametrize("is_sorted", [False, True])
+@pytest.mark.parametrize("is_sorted", in_shard("spark", [False, True], keep=[True]))
 def test_records_of_a_key_keep_their_order(
     spark: SparkSession, wide: Engine, by_partition: bool | None, is_sorted: bool
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark.conftest import SCHEMA, payments
+from tests.suite.tiers import in_shard
 from txn_engine import AddColumn
 from txn_engine.engine import Engine
 from txn_engine.errors import InvalidRequestError
@@ -122,7 +123,7 @@ NAMES = [
 ]
 
 
-@pytest.mark.parametrize("is_local", [True, False])
+@pytest.mark.parametrize("is_local", in_shard("spark", [True, False], keep=1))
 def test_names_are_taken_as_they_are(
     spark: SparkSession, ledger: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_local: bool
 ) -> None:

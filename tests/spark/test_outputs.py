@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from tests.faults import DyingStore, ProcessDiedError, no_pause
 from tests.spark.conftest import accounts_of, balances_of, load, payments, sums, two_outputs
+from tests.suite.tiers import in_shard
 from txn_engine.engine import Engine, connect
 from txn_engine.errors import (
     GroupIdNotFoundError,
@@ -126,6 +127,7 @@ def test_a_job_that_gives_outputs_by_topic(spark: SparkSession, two_topics: Engi
     assert run().skipped  # type: ignore[attr-defined]
 
 
+@pytest.mark.shard("spark")
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_dying_at_any_put(
@@ -157,7 +159,7 @@ def test_dying_at_any_put(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", ["upload", "entry", "commit", "marker"])
+@pytest.mark.parametrize("step", in_shard("spark", ["upload", "entry", "commit", "marker"], keep=["marker"]))
 def test_killed_and_run_again(spark: SparkSession, two_topics: Engine, step: str) -> None:
     """A driver that is killed (SIGKILL) between two outputs, or before or after its decision: all or nothing."""
     load(two_topics, 0, 40)

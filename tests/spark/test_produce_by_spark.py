@@ -1,4 +1,4 @@
-"""`txn-engine produce --engine spark`: the command, in a process of its own."""
+"""`txn-engine produce --engine spark`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.servers import REPOSITORY
-from tests.spark.conftest import SCHEMA, payments
+from tests.spark.conftest import SCHEMA, Command, payments
 from tests.spark.test_loading import csv_of
 from txn_engine.engine import Engine
 
@@ -42,8 +42,10 @@ def produce(ledger: Engine, *arguments: str) -> subprocess.CompletedProcess[str]
 
 
 @pytest.mark.slow
-def test_files_once_for_a_run(ledger: Engine, tmp_path: Path) -> None:
-    """By a pattern, in one transaction; run again it says so and loads nothing; a bad row is named by file and line."""
+def test_files_once_for_a_run(ledger: Engine, command: Command, tmp_path: Path) -> None:
+    """The files of a pattern are loaded in one transaction, by a process whose standard error has nothing of Spark's.
+    The same run again reports that it is committed and loads nothing. A bad row is named by file and line.
+    """
     for number in range(3):
         (tmp_path / f"day{number}.csv").write_text(csv_of(payments(100 * number, 100)))
     options = [f"{tmp_path}/day*.csv", "--run-id", "may", "--spark-conf", "spark.master=local[1]", "--json"]
@@ -53,16 +55,16 @@ def test_files_once_for_a_run(ledger: Engine, tmp_path: Path) -> None:
     assert (told["records"], told["committed_before"]) == (300, False)
     assert told["transactional_id"] == "load-files/payments"
     assert sum(row["records"] for row in told["produced"]) == 300
-    again = json.loads(produce(ledger, *options).stdout)
+    load = ("produce", "payments", "--engine", "spark")
+    again = command(ledger, *load, *options).json
     assert (again["records"], again["committed_before"]) == (0, True)
     assert ledger.scan("payments").to_table(SCHEMA.names).num_rows == 300
 
     (tmp_path / "day1.csv").write_text(csv_of(payments(0, 1)).replace(".10", ".1234"))
-    bad = produce(ledger, f"{tmp_path}/day*.csv", "--run-id", "june")
-    assert bad.returncode == 1
-    assert len(bad.stderr.splitlines()) == 1, bad.stderr
-    assert "day1.csv line 2" in bad.stderr
-    assert ".1234" not in bad.stderr
+    bad = command(ledger, *load, f"{tmp_path}/day*.csv", "--run-id", "june")
+    assert bad.code == 1
+    assert "day1.csv line 2" in bad.error
+    assert ".1234" not in bad.error
     assert ledger.scan("payments").to_table(SCHEMA.names).num_rows == 300
 
 
@@ -77,9 +79,8 @@ def test_files_once_for_a_run(ledger: Engine, tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_be_asked_for(ledger: Engine, arguments: list[str], words: str) -> None:
-    """One line, before a JVM is started."""
-    refused = produce(ledger, *arguments)
-    assert refused.returncode == 2
-    assert words in refused.stderr
-    assert len(refused.stderr.splitlines()) == 1
+def test_options_that_are_refused(ledger: Engine, command: Command, arguments: list[str], words: str) -> None:
+    """A usage error in one line, before a session is started."""
+    refused = command(ledger, "produce", "payments", "--engine", "spark", *arguments)
+    assert refused.code == 2
+    assert words in refused.error

@@ -1,41 +1,42 @@
-"""`txn-engine quality run` with Spark: the command, in a process of its own."""
+"""`txn-engine quality run` with Spark."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
+from pyspark import SparkContext
 
-from tests.spark.conftest import load
+from tests.spark.conftest import Command, load
 from txn_engine.engine import Engine
 
 pytestmark = pytest.mark.spark
 
 
-def run(engine: Engine, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "txn_engine", "quality", "run", "payments", "--record-id", "trans_id"]
-    command += ["--url", engine.url, "--report", str(folder / "report"), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+@pytest.fixture
+def run(ledger: Engine, command: Command, tmp_path: Path) -> Command:
+    """Prove the topic `payments`."""
+    common = ("quality", "run", "payments", "--record-id", "trans_id", "--report", str(tmp_path / "report"))
+    return partial(command, ledger, *common)
 
 
-def test_spark_proves_what_is_more_than_one_process_takes(ledger: Engine, tmp_path: Path) -> None:
-    """It ends with the command; who counted is told; the next proof goes on from it in this process."""
+def test_spark_proves_more_records_than_one_process_takes(ledger: Engine, run: Command) -> None:
+    """Spark ends with the command, which reports what counted. The next proof continues in this process."""
     load(ledger, 1, 200)
-    first = run(ledger, tmp_path, "--spark-above", "100", "--spark-conf", "spark.master=local[1]", "--json")
-    assert first.returncode == 0, first.stderr
-    told = json.loads(first.stdout)
-    assert (told["engine"], told["success"], told["proof"]["proof"]) == ("Spark", True, 0)
+    first = run("--spark-above", "100", "--spark-conf", "spark.master=local[1]", "--json")
+    assert first.code == 0, first.stderr
+    seen = first.json
+    assert (seen["engine"], seen["success"], seen["proof"]["proof"]) == ("Spark", True, 0)
+    assert SparkContext._active_spark_context is None
     load(ledger, 201, 10)
-    second = run(ledger, tmp_path, "--engine", "local", "--spark-above", "0")
-    assert second.returncode == 0, second.stderr
+    second = run("--engine", "local", "--spark-above", "0")
+    assert second.code == 0, second.stderr
     assert "in process (DuckDB)" in second.stderr
 
 
-def test_a_setting_that_is_none_of_sparks(ledger: Engine, tmp_path: Path) -> None:
+def test_a_setting_that_spark_does_not_have(run: Command) -> None:
     """A usage error, before anything is read."""
-    answer = run(ledger, tmp_path, "--spark-conf", "master=local")
-    assert answer.returncode == 2
+    answer = run("--spark-conf", "master=local")
+    assert answer.code == 2
     assert "--spark-conf takes a setting of Spark's" in answer.stderr

@@ -19,6 +19,7 @@ from tests.quality import test_anomalies, test_changed_columns, test_relations, 
 from tests.quality.anomalous import INJECTED, Books
 from tests.quality.ledger import good_evidence
 from tests.spark.conftest import load
+from tests.suite.tiers import in_shard
 from txn_engine import AddColumn, DropColumn, RenameColumn, WidenColumn
 from txn_engine.engine import Engine
 from txn_engine.errors import InvalidRequestError, OneProcessLimitError, TxnEngineError
@@ -77,7 +78,9 @@ def _counts(evidence: Evidence, reducer: Reducer) -> Mapping[str, Counted | str]
     }
 
 
-@pytest.mark.parametrize("breaker", [None, *(broken for broken, _ in test_suite.VIOLATIONS)])
+@pytest.mark.parametrize(
+    "breaker", in_shard("spark", [None, *(broken for broken, _ in test_suite.VIOLATIONS)], keep=2)
+)
 def test_every_violation_comes_to_the_same_numbers(
     reduce: Reduce, tmp_path: Path, breaker: test_suite.Breaker | None
 ) -> None:
@@ -89,7 +92,9 @@ def test_every_violation_comes_to_the_same_numbers(
 
 
 @pytest.mark.parametrize(
-    ("make", "anomaly", "check"), INJECTED, ids=lambda each: getattr(each, "__name__", "")
+    ("make", "anomaly", "check"),
+    in_shard("spark", INJECTED, keep=1),
+    ids=lambda each: getattr(each, "__name__", ""),
 )
 @pytest.mark.usefixtures("on_spark")
 def test_an_anomaly_is_found_by_its_name(
@@ -117,14 +122,18 @@ class TestRelations:
 
     @pytest.mark.parametrize(
         "holds",
-        [
-            test_relations.test_right_outputs_pass,
-            test_relations.test_a_row_twice_and_one_left_out,
-            test_relations.test_a_set_with_another_member,
-            test_relations.test_a_key_that_comes_to_nothing_on_both_sides,
-            test_relations.test_an_older_record_is_not_the_latest,
-            test_relations.test_the_latest_of_a_key_in_two_partitions,
-        ],
+        in_shard(
+            "spark",
+            [
+                test_relations.test_right_outputs_pass,
+                test_relations.test_a_row_twice_and_one_left_out,
+                test_relations.test_a_set_with_another_member,
+                test_relations.test_a_key_that_comes_to_nothing_on_both_sides,
+                test_relations.test_an_older_record_is_not_the_latest,
+                test_relations.test_the_latest_of_a_key_in_two_partitions,
+            ],
+            keep=2,
+        ),
     )
     def test_relation(self, engine: Engine, tmp_path: Path, holds: Callable[[Engine, Path], None]) -> None:
         """Rows, sets, totals, the latest of a key, and queries."""
@@ -132,14 +141,18 @@ class TestRelations:
 
     @pytest.mark.parametrize(
         "query",
-        [
-            "SELECT 1 AS n; SELECT 2 AS n",
-            "INSERT INTO topic VALUES (1)",
-            "DROP VIEW topic",
-            "CREATE TABLE t AS SELECT 1 AS n",
-            "SELECT 1 AS n) AS a UNION ALL (SELECT 2 AS n",
-            "SET spark.sql.runSQLOnFiles = true",
-        ],
+        in_shard(
+            "spark",
+            [
+                "SELECT 1 AS n; SELECT 2 AS n",
+                "INSERT INTO topic VALUES (1)",
+                "DROP VIEW topic",
+                "CREATE TABLE t AS SELECT 1 AS n",
+                "SELECT 1 AS n) AS a UNION ALL (SELECT 2 AS n",
+                "SET spark.sql.runSQLOnFiles = true",
+            ],
+            keep=2,
+        ),
     )
     def test_a_query_that_is_no_select_is_refused(self, engine: Engine, tmp_path: Path, query: str) -> None:
         """In one line, and nothing is run."""
@@ -151,13 +164,17 @@ class TestRelations:
 
     @pytest.mark.parametrize(
         "query",
-        [
-            "SELECT * FROM parquet.`/etc`",
-            "SELECT reflect('java.lang.System', 'getProperty', 'user.home') AS n",
-            "SELECT java_method('java.lang.System', 'getProperty', 'user.home') AS n",
-            "SELECT sum(amount) AS n FROM elsewhere",
-            "SELECT CAST('x' AS INT) AS n",
-        ],
+        in_shard(
+            "spark",
+            [
+                "SELECT * FROM parquet.`/etc`",
+                "SELECT reflect('java.lang.System', 'getProperty', 'user.home') AS n",
+                "SELECT java_method('java.lang.System', 'getProperty', 'user.home') AS n",
+                "SELECT sum(amount) AS n FROM elsewhere",
+                "SELECT CAST('x' AS INT) AS n",
+            ],
+            keep=2,
+        ),
     )
     def test_a_query_that_reaches_further_is_errored(
         self, engine: Engine, tmp_path: Path, query: str

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import txn_engine
 from tests.schemas.model import ModelTopic
+from tests.suite.tiers import in_shard
 from txn_engine import AddColumn, DropColumn, Engine, RenameColumn, WidenColumn
 from txn_engine.maintain import MaintenancePolicy
 from txn_engine.spark import read_topic, register, write_topic
@@ -36,7 +37,7 @@ def rows_of(frame: DataFrame, names: list[str]) -> list[dict[str, Any]]:
     return sorted(table.to_pylist(), key=lambda row: row["id"])
 
 
-@pytest.mark.parametrize("seed", [3, 11, 17])
+@pytest.mark.parametrize("seed", in_shard("spark", [3, 11, 17], keep=1))
 def test_every_reader_gives_the_models_rows(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     """Natively, file lists of each version united, and by the data source."""
     model = ModelTopic(random.Random(seed))

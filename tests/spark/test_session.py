@@ -6,17 +6,22 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from storage import BucketStore, Hadoop, open_store
+from storage.s3 import S3Config, S3Store
 from tests.conftest import S3Bucket
 from tests.servers import REPOSITORY, SeaweedServer, minio_client
 from txn_engine.errors import InvalidRequestError
+from txn_engine.reasons import Reason
 from txn_engine.spark import session, spark_session
 from txn_engine.spark.errors import SparkJobError, SparkSessionError, reason
+from txn_engine.spark.hadoop import bucket_options
 from txn_engine.spark.java import JavaNotFoundError
 
 
@@ -98,14 +103,31 @@ def test_the_line_that_says_why() -> None:
 
 
 def test_a_store_without_a_connector() -> None:
-    """One line that says what reads it all the same, before Spark is asked for anything."""
-    from storage import BucketStore, open_store
-    from txn_engine.spark.hadoop import bucket_options
-
+    """It is refused before Spark is asked for anything, and the error names the data source, which reads the store."""
     store = open_store("az://container", account="ledger")
     assert isinstance(store, BucketStore)
-    with pytest.raises(SparkSessionError, match=r'reads no az:// by itself.*format\("txn_engine"\)'):
+    with pytest.raises(SparkSessionError) as refused:
         bucket_options(None, store)  # type: ignore[arg-type]
+    assert refused.value.reason is Reason.NO_CONNECTOR
+    assert 'format("txn_engine")' in str(refused.value)
+
+
+@pytest.mark.spark
+def test_a_session_without_the_jars_of_a_connector(spark: SparkSession) -> None:
+    """A bucket that the running session cannot read is refused, and the session keeps no key of it. The shared JVM has
+    the jars of S3A, so the connector here is one that no JVM has; `test_clouds.py` has a session without S3A.
+    """
+    store = StoreOfAnotherConnector(S3Config("bucket", access_key="AKIA", secret_key="s3cr3t"))
+    with pytest.raises(SparkSessionError) as refused:
+        bucket_options(spark, store)
+    assert refused.value.reason is Reason.NO_CONNECTOR_JARS
+    assert spark.sparkContext._jsc.hadoopConfiguration().get("fs.s3a.bucket.bucket.secret.key") is None
+
+
+class StoreOfAnotherConnector(S3Store):
+    """A bucket of S3 that Spark has to read by a connector of the scheme `elsewhere`."""
+
+    backend = replace(S3Store.backend, hadoop=Hadoop(scheme="elsewhere", jars="none.txt"))
 
 
 @pytest.mark.spark
@@ -131,6 +153,7 @@ def test_s3a_on_a_real_server(minio_bucket: S3Bucket, tmp_path: Path) -> None:
         assert secret not in log.read_text() + done.stdout + done.stderr
 
 
+@pytest.mark.shard("spark")
 @pytest.mark.spark
 @pytest.mark.minio
 @pytest.mark.slow
@@ -160,6 +183,7 @@ def test_streams_on_a_real_server(minio_bucket: S3Bucket, tmp_path: Path, of: st
         assert secret not in log.read_text() + done.stdout + done.stderr
 
 
+@pytest.mark.shard("spark")
 @pytest.mark.spark
 @pytest.mark.minio
 @pytest.mark.slow

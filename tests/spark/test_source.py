@@ -18,6 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import txn_engine
 from tests.spark.conftest import PLACE, SCHEMA, load, payments
+from tests.suite.tiers import in_shard
 from txn_engine.engine import Engine
 from txn_engine.maintain import MaintenancePolicy
 from txn_engine.spark import register
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.spark
 Options = dict[str, str]
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(autouse=True)
 def _registered(spark: SparkSession) -> None:
     register(spark)
 
@@ -227,7 +228,10 @@ def test_a_notebook_of_kafkas_source_and_sink(spark: SparkSession, ledger: Engin
     assert {row["headers"] is None for row in answers} == {True}
 
 
-@pytest.mark.parametrize("columns", [["id AS value"], ["'k' AS key"], ["'v' AS value", "'t' AS topic"]])
+@pytest.mark.parametrize(
+    "columns",
+    in_shard("spark", [["id AS value"], ["'k' AS key"], ["'v' AS value", "'t' AS topic"]], keep=1),
+)
 def test_what_kafkas_sink_would_not_take(spark: SparkSession, ledger: Engine, columns: list[str]) -> None:
     """A value that is neither text nor bytes, none, and a topic for each row: told by the columns expected."""
     ledger.admin.create_topic("events", partitions=2)
@@ -244,6 +248,7 @@ def test_a_column_of_kafkas_name_in_another_case(spark: SparkSession, ledger: En
     assert "has a column 'Topic' of its own" in words
 
 
+@pytest.mark.shard("spark")
 def test_columns_that_differ_by_case_alone(spark: SparkSession, ledger: Engine) -> None:
     """They are read; Spark refuses to guess which one is meant, until the session tells them apart."""
     schema = pa.schema([("a", pa.int64()), ("A", pa.int64())])
@@ -359,6 +364,7 @@ def test_progress_shows_both_ends(spark: SparkSession, copies: Engine, tmp_path:
         producer.abort_transaction()
 
 
+@pytest.mark.shard("spark")
 def test_a_group_follows(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
     """For who looks at its lag; a query that is started again lets it catch up."""
     load(copies, 0, 90)
@@ -393,6 +399,7 @@ def test_a_topic_made_again_is_data_loss(spark: SparkSession, copies: Engine, tm
     assert ids(copies) == [*range(30), *range(100, 190)]
 
 
+@pytest.mark.shard("spark")
 def test_a_gap_is_no_data_loss(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
     """Markers and aborted transactions leave gaps."""
     for first in range(0, 90, 30):
@@ -414,6 +421,7 @@ def test_new_partitions_are_read_from_their_beginning(
     assert ids(copies) == list(range(90))
 
 
+@pytest.mark.shard("spark")
 def test_a_new_topic_whose_log_does_not_begin_at_0(
     spark: SparkSession, copies: Engine, tmp_path: Path
 ) -> None:
@@ -437,7 +445,7 @@ def test_a_new_topic_whose_log_does_not_begin_at_0(
 def test_a_small_batch_waits(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
     """`minOffsetsPerTrigger` holds it back until `maxTriggerDelay`; what is asked for now is not held back."""
     load(copies, 0, 30)
-    rows = stream(spark, copies, minOffsetsPerTrigger=1000, maxTriggerDelay="4s")
+    rows = stream(spark, copies, minOffsetsPerTrigger=1000, maxTriggerDelay="1s")
     sink = {"url": copies.url, "topic": "copies", "checkpointLocation": str(tmp_path / "waiting")}
     query = rows.select(*SCHEMA.names).writeStream.format("txn_engine").options(**sink).start()
     try:
@@ -526,6 +534,7 @@ def test_an_older_state_of_the_checkpoint(spark: SparkSession, copies: Engine, t
     assert ids(copies) == list(range(160))
 
 
+@pytest.mark.shard("spark")
 def test_an_older_state_whose_batch_has_as_many_records(
     spark: SparkSession, copies: Engine, tmp_path: Path
 ) -> None:
@@ -546,6 +555,7 @@ def test_an_older_state_whose_batch_has_as_many_records(
     assert ids(copies) == before
 
 
+@pytest.mark.shard("spark")
 def test_a_batch_that_has_other_rows_the_second_time(
     spark: SparkSession, copies: Engine, tmp_path: Path
 ) -> None:
@@ -629,6 +639,7 @@ def test_a_query_that_was_overtaken(spark: SparkSession, copies: Engine, tmp_pat
     assert ids(copies) == []
 
 
+@pytest.mark.shard("spark")
 def test_tasks_that_fail_leave_nothing(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
     """A task that dies after it has read is tried again: what it uploaded before is not named."""
     load(copies, 0, 200)

@@ -17,7 +17,7 @@ from tests.schemas.test_in_flight import PUBLISHED, Flight, flight, wrong
 from txn_engine.schemas.changes import DropColumn, RenameColumn, WidenColumn
 from txn_engine.spark import register
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.shard("spark")]
 
 _PATIENCE_S = 120
 STOPS = (RenameColumn, WidenColumn, DropColumn)

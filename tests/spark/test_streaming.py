@@ -190,6 +190,7 @@ def test_a_group_that_somebody_moved(spark: SparkSession, copies: Engine, tmp_pa
     assert ids(copies) == list(range(50))
 
 
+@pytest.mark.shard("spark")
 def test_two_queries_under_one_id(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
     """The one that was started later fences the other, which is told so."""
     load(copies, 0, 50)
@@ -203,6 +204,7 @@ def test_two_queries_under_one_id(spark: SparkSession, copies: Engine, tmp_path:
     assert ids(copies) == list(range(50))
 
 
+@pytest.mark.shard("spark")
 def test_a_topic_made_again(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
     """Data loss, as for every stream; a new checkpoint reads the new one from its beginning."""
     load(copies, 0, 30)
@@ -216,6 +218,7 @@ def test_a_topic_made_again(spark: SparkSession, copies: Engine, tmp_path: Path)
     assert ids(copies) == [*range(30), *range(100, 190)]
 
 
+@pytest.mark.shard("spark")
 def test_batches_without_output(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
     """What was aborted and what a filter leaves out moves the group all the same."""
     load(copies, 0, 30, commit=False)

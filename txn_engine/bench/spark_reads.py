@@ -63,8 +63,9 @@ def spark_read_numbers(
     files: int,
     rounds: int,
     progress: Progress,
+    warm_up: int = 1,
 ) -> Iterator[Measured]:
-    """Counts, sums, a point filter and offsets over a topic of `rows` in `files`."""
+    """Counts, sums, a point filter and offsets over a topic of `rows` in `files`. Rounds of `warm_up` do not count."""
     from txn_engine.spark import read_topic
 
     topic = f"{prefix}-read-{files}"
@@ -77,6 +78,7 @@ def spark_read_numbers(
             lambda query=query: query.ours(read_topic(spark, engine, topic).df),  # type: ignore[misc]
             lambda query=query: query.bare(bare.frame()),  # type: ignore[misc]
             rounds,
+            warm_up,
             f"{rows / 1e6:g} M rows in {files:,} files",
         )
     yield from _ranges(spark, engine, topic, rows, files, rounds)
@@ -130,12 +132,17 @@ def _queries(wanted: int) -> Iterator[_Query]:
 
 
 def _compared(
-    query: _Query, ours: Callable[[], object], bare: Callable[[], object], rounds: int, what: str
+    query: _Query,
+    ours: Callable[[], object],
+    bare: Callable[[], object],
+    rounds: int,
+    warm_up: int,
+    what: str,
 ) -> Measured:
     seen, expected = ours(), bare()
     if seen != expected:
         raise TxnEngineError(f"{query.name}: {seen}", actor="bench", expected=f"{expected}, as of bare files")
-    mine, theirs = paired(ours, bare, rounds, warm_up=1)
+    mine, theirs = paired(ours, bare, rounds, warm_up)
     ratio = ratio_of(mine, theirs)
     note = f"{what}; read_topic(...) and the query; bare: spark.read.schema(...).parquet(the same folders)"
     if ours is not bare and query.name.startswith("max"):

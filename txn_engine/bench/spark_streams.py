@@ -31,14 +31,24 @@ _AIM_SOURCE, _AIM_NATIVE, _AIM_LATENCY = 0.4, 0.9, 1.5
 
 
 def spark_stream_numbers(
-    spark: SparkSession, engine: Engine, prefix: str, *, rows: int, rounds: int, progress: Progress
+    spark: SparkSession,
+    engine: Engine,
+    prefix: str,
+    *,
+    rows: int,
+    rounds: int,
+    progress: Progress,
+    warm_up: int = 1,
+    batches: int = _BATCHES,
 ) -> Iterator[Measured]:
-    """All rows of a topic into another, in four micro-batches; then micro-batches of nothing and of 1,000 rows."""
+    """All rows of a topic into another, in so many micro-batches; then micro-batches of nothing and of 1,000 rows.
+    Rounds of `warm_up` do not count.
+    """
     from txn_engine.spark import register
 
     register(spark)
     with tempfile.TemporaryDirectory(prefix="txn-engine-bench-streams-", dir=".") as folder:
-        streams = _Streams(spark, engine, prefix, rows, Path(folder).resolve())
+        streams = _Streams(spark, engine, prefix, rows, batches, Path(folder).resolve())
         load_files_of(engine, streams.topic, rows=rows, files=_FILES, progress=progress)
         for name, work, aim in (
             ("source and sink", streams.by_format, _AIM_SOURCE),
@@ -50,28 +60,30 @@ def spark_stream_numbers(
             def stream(work: Callable[[], float] = work, sustained: list[float] = sustained) -> None:
                 sustained.append(work())
 
-            whole, batch = paired(stream, streams.batch, rounds, warm_up=1)
+            whole, batch = paired(stream, streams.batch, rounds, warm_up)
             mine = sustained[-len(whole) :]
             speed = statistics.median(b / a for a, b in zip(mine, batch, strict=True))
             yield Measured(
                 f"stream by {name}, {rows / 1e6:g} M", "Mrow/s", rows / statistics.median(mine) / 1e6,
                 rows / statistics.median(batch) / 1e6, speed, f"speed at least {aim}", speed >= aim, len(mine),
-                f"{_BATCHES} micro-batches, the sum of Spark's triggerExecution; {statistics.median(whole):.1f} s from "
+                f"{batches} micro-batches, the sum of Spark's triggerExecution; {statistics.median(whole):.1f} s from "
                 "start() to the end; bare: read_topic and write_topic of all rows at once",
             )  # fmt: skip
         progress("micro-batches", 0, rounds)
-        yield from _latencies(streams, rounds)
+        yield from _latencies(streams, rounds, warm_up)
 
 
 class _Streams:
     """Queries over `topic`, each run with a checkpoint and an output of its own."""
 
-    def __init__(self, spark: SparkSession, engine: Engine, prefix: str, rows: int, folder: Path) -> None:
+    def __init__(
+        self, spark: SparkSession, engine: Engine, prefix: str, rows: int, batches: int, folder: Path
+    ) -> None:
         self.spark, self.engine, self.rows, self.folder = spark, engine, rows, folder
         self.topic = f"{prefix}-stream"
         self._numbers = count()
-        # Offsets of markers are between the rows: a little more than a fourth, so that there is no fifth batch.
-        self._most = rows // _BATCHES + rows // 50
+        # Offsets of markers are between the rows: a little more than a batch's share, so that there is no batch more.
+        self._most = rows // batches + rows // 50
 
     def output(self) -> str:
         """A new topic."""
@@ -139,7 +151,7 @@ class _Streams:
             raise TxnEngineError(f"{seen} rows were written", actor="bench", expected=f"{self.rows}")
 
 
-def _latencies(streams: _Streams, rounds: int) -> Iterator[Measured]:
+def _latencies(streams: _Streams, rounds: int, warm_up: int) -> Iterator[Measured]:
     """A query that is run for 1,000 new rows, and for none; each round both ways."""
     source, output = streams.output(), streams.output()
     numbers = count()
@@ -166,11 +178,11 @@ def _latencies(streams: _Streams, rounds: int) -> Iterator[Measured]:
 
     small: list[tuple[float, float]] = []
     empty: list[tuple[float, float]] = []
-    for number in range(rounds + 1):
+    for number in range(warm_up + rounds):
         more()
         took = (_triggers_s(ours()), _triggers_s(bare()))
         nothing = (timed(ours), timed(bare))
-        if number:
+        if number >= warm_up:
             small.append(took)
             empty.append(nothing)
     yield _latency(f"micro-batch of {_SMALL_ROWS:,} rows", small, "Spark's triggerExecution")

@@ -67,22 +67,29 @@ class _Writers:
 
 
 def spark_write_numbers(
-    spark: SparkSession, engine: Engine, prefix: str, *, rows: int, rounds: int, progress: Progress
+    spark: SparkSession,
+    engine: Engine,
+    prefix: str,
+    *,
+    rows: int,
+    rounds: int,
+    progress: Progress,
+    warm_up: int = 1,
 ) -> Iterator[Measured]:
     """A write of `rows` payments into a topic of one partition, and split by key into one of four: beside Spark's
     writer, which splits nothing, and beside the same with `partitionBy`.
 
-    The rows are read from Parquet files on the same store.
+    The rows are read from Parquet files on the same store. Rounds of `warm_up` do not count.
     """
     source = _loaded(engine, prefix, rows, progress)
     for partitions in _PARTITIONS:
         writers = _Writers(spark, engine, source, f"{prefix}-{partitions}p", partitions, rows)
         progress(f"write by Spark into {partitions} partitions", 0, rounds)
-        mine, theirs = paired(writers.ours, writers.bare, rounds, warm_up=1)
+        mine, theirs = paired(writers.ours, writers.bare, rounds, warm_up)
         kind = "1 partition" if partitions == 1 else f"{partitions} partitions, by key"
         yield _measured(mine, theirs, rows, kind, "df.write.parquet")
         if partitions > 1:
-            mine, theirs = paired(writers.ours, writers.bare_split, rounds, warm_up=1)
+            mine, theirs = paired(writers.ours, writers.bare_split, rounds, warm_up)
             yield _measured(
                 mine, theirs, rows, f"{kind}, bare split too", "df.write.partitionBy(...).parquet"
             )

@@ -17,7 +17,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.spark.conftest import accounts_of, balances_of, load, payments, sums, two_outputs
+from tests.spark.conftest import accounts_of, balances_of, load, payments, refused_for, sums, two_outputs
 from tests.spark.test_loading import csv_of
 from tests.spark.test_streaming import copy, ids
 from tests.spark.test_writing import data_files, small
@@ -31,6 +31,7 @@ from txn_engine.errors import (
     UnknownTopicOrPartitionError,
 )
 from txn_engine.quality import NamedResult, load_suite
+from txn_engine.reasons import Reason
 from txn_engine.spark import load_files, run_consume_job, write_topic, write_topics
 from txn_engine.spark.balances import balances
 
@@ -326,7 +327,7 @@ def test_checks_that_are_none_are_refused_before_anything_is_written(
     assert says in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
     assert data_files(ledger, "balances") == 0
-    with pytest.raises(InvalidRequestError, match="report_folder without checks"):
+    with refused_for(Reason.REPORT_WITHOUT_CHECKS):
         write(spark, ledger, small(spark), None, report_folder="/nowhere")
 
 

@@ -10,12 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.spark.conftest import SCHEMA, payments
+from tests.spark.conftest import SCHEMA, payments, refused_for
 from tests.suite.tiers import in_shard
 from txn_engine import AddColumn
 from txn_engine.engine import Engine
 from txn_engine.errors import InvalidRequestError
 from txn_engine.files import read_records
+from txn_engine.reasons import Reason
 from txn_engine.spark import load_files, loading
 from txn_engine.spark.errors import SparkJobError
 
@@ -153,15 +154,15 @@ def test_no_file_is_passed_over_or_taken_twice(spark: SparkSession, ledger: Engi
     for name in ("_x.csv", ".h.csv", "x.csv", "_SUCCESS", ".x.csv.crc"):
         (folder / name).write_text(csv_of(payments(0, 1)))
     (tmp_path / "empty.csv").write_bytes(b"")
-    for paths, words in (
-        (f"{folder}/_x.csv", "a name that Spark passes over"),
-        (f"{folder}/.h.csv", "a name that Spark passes over"),
-        (f"{folder}/*.csv", "a name that Spark passes over"),
-        ([f"{folder}/x.csv", f"{folder}/x*"], "named twice"),
-        ([f"{folder}/x.csv", f"{folder}/y*"], "no files"),
-        ([f"{folder}/x.csv", f"{tmp_path}/empty.csv"], "the file is empty"),
+    for paths, reason in (
+        (f"{folder}/_x.csv", Reason.HIDDEN_FILE),
+        (f"{folder}/.h.csv", Reason.HIDDEN_FILE),
+        (f"{folder}/*.csv", Reason.HIDDEN_FILE),
+        ([f"{folder}/x.csv", f"{folder}/x*"], Reason.NAMED_TWICE),
+        ([f"{folder}/x.csv", f"{folder}/y*"], Reason.NO_FILES),
+        ([f"{folder}/x.csv", f"{tmp_path}/empty.csv"], Reason.EMPTY_FILE),
     ):
-        with pytest.raises(InvalidRequestError, match=words):
+        with refused_for(reason):
             load_files(spark, ledger, "payments", paths, run_id="may")
     assert loaded(ledger) == []
     for run_id, paths in (("folder", str(folder)), ("glob", f"{folder}/x*")):

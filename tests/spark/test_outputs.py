@@ -14,16 +14,16 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.faults import DyingStore, ProcessDiedError, no_pause
-from tests.spark.conftest import accounts_of, balances_of, load, payments, sums, two_outputs
+from tests.spark.conftest import accounts_of, balances_of, load, payments, refused_for, sums, two_outputs
 from tests.suite.tiers import in_shard
 from txn_engine.engine import Engine, connect
 from txn_engine.errors import (
     GroupIdNotFoundError,
     InvalidRecordError,
-    InvalidRequestError,
     TxnEngineError,
     UnknownTopicOrPartitionError,
 )
+from txn_engine.reasons import Reason
 from txn_engine.spark import read_topic, run_consume_job, write_topics, writing
 from txn_engine.spark.balances import balances
 from txn_engine.spark.opening import store_for_executors
@@ -90,13 +90,11 @@ def test_what_is_wrong_with_one_output_is_found_before_any_is_written(
     load(two_topics, 0, 40)
     frame = read_topic(spark, two_topics, "payments").df
     good = balances(frame)
-    for wrong, error, message in (
-        ({"accounts": good}, InvalidRecordError, "accounts"),
-        ({"nowhere": good}, UnknownTopicOrPartitionError, "nowhere"),
-    ):
-        with pytest.raises(error, match=message):  # type: ignore[arg-type]
-            write_topics({"balances": good, **wrong}, two_topics, transactional_id="job")
-    with pytest.raises(InvalidRequestError, match="no outputs"):
+    with refused_for(Reason.OTHER_COLUMNS, InvalidRecordError):
+        write_topics({"balances": good, "accounts": good}, two_topics, transactional_id="job")
+    with pytest.raises(UnknownTopicOrPartitionError):
+        write_topics({"balances": good, "nowhere": good}, two_topics, transactional_id="job")
+    with refused_for(Reason.NO_OUTPUTS):
         write_topics({}, two_topics, transactional_id="job")
     assert [row.transactional_id for row in two_topics.admin.list_transactions()] == ["load"]
     assert not list(Path(two_topics.url.removeprefix("file://"), "topics", "balances").rglob("data/*"))
@@ -118,7 +116,7 @@ def test_a_job_that_gives_outputs_by_topic(spark: SparkSession, two_topics: Engi
         )
 
     for transform, output_topic in ((two_outputs, "balances"), (balances, None), (lambda df: 1, None)):
-        with pytest.raises(InvalidRequestError, match="run_consume_job: an output of"):
+        with refused_for(Reason.OUTPUT_WITHOUT_TOPIC):
             run(transform, output_topic=output_topic)
     assert not assert_all_or_nothing(two_topics)
     result = run()

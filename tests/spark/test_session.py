@@ -17,7 +17,7 @@ from storage import BucketStore, Hadoop, open_store
 from storage.s3 import S3Config, S3Store
 from tests.conftest import S3Bucket
 from tests.servers import REPOSITORY, SeaweedServer, minio_client
-from txn_engine.errors import InvalidRequestError
+from tests.spark.conftest import refused_for
 from txn_engine.reasons import Reason
 from txn_engine.spark import session, spark_session
 from txn_engine.spark.errors import SparkJobError, SparkSessionError, reason
@@ -46,7 +46,7 @@ def test_it_listens_at_home_only(spark: SparkSession) -> None:
 
 def test_a_store_in_memory_is_refused() -> None:
     """Spark's workers are other processes: a store in memory is refused before anything is started."""
-    with pytest.raises(InvalidRequestError, match="workers are other processes"):
+    with refused_for(Reason.STORE_IN_MEMORY):
         spark_session("memory://somewhere")
 
 

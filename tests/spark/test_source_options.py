@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.spark.conftest import refused_for
 from txn_engine import TopicPartition
 from txn_engine.errors import InvalidRequestError
+from txn_engine.reasons import Reason
 from txn_engine.spark.source.options import EARLIEST, LATEST, read_options, sink_options
 
 STORE = {"url": "file:///ledger"}
@@ -77,59 +79,86 @@ def test_delays(given: str, ms: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("given", "reason", "name"),
     [
-        ({}, "no option 'url'"),
-        ({"url": "ledger", "subscribe": "payments"}, "option 'url': 'ledger'; expected file:///"),
-        (STORE, "none of subscribe, subscribePattern, assign; expected exactly one"),
-        (TOPIC | {"assign": '{"payments": [0]}'}, "subscribe and assign of"),
-        (STORE | {"subscribe": "a,,b"}, "option 'subscribe'"),
-        (STORE | {"assign": '{"payments": 0}'}, "option 'assign'"),
-        (STORE | {"assign": "payments"}, "option 'assign'"),
-        (TOPIC | {"startingOffsets": "now"}, "option 'startingOffsets': 'now'"),
-        (TOPIC | {"startingOffsets": '{"payments": {"0": -3}}'}, "option 'startingOffsets'"),
-        (TOPIC | {"startingOffsets": '{"payments": {"0": 1.5}}'}, "option 'startingOffsets'"),
-        (TOPIC | {"startingOffsets": '{"payments": {"0": 1e400}}'}, "option 'startingOffsets'"),
-        (TOPIC | {"startingOffsets": "[" * 100_000}, "option 'startingOffsets'"),
-        (TOPIC | {"startingTimestamp": "yesterday"}, "option 'startingTimestamp'"),
-        (TOPIC | {"maxOffsetsPerTrigger": "0"}, "option 'maxOffsetsPerTrigger'"),
-        (TOPIC | {"maxOffsetsPerTrigger": "5", "minOffsetsPerTrigger": "6"}, "minOffsetsPerTrigger"),
-        (TOPIC | {"maxTriggerDelay": "soon"}, "option 'maxTriggerDelay'"),
-        (TOPIC | {"failOnDataLoss": "yes"}, "option 'failOnDataLoss': 'yes'; expected true or false"),
-        (TOPIC | {"isolationLevel": "committed"}, "option 'isolationLevel'"),
-        (TOPIC | {"groupId": "a", "kafka.group.id": "b"}, "option 'kafka.group.id'"),
-        (TOPIC | {"kafka.bootstrap.servers": "h:9092"}, "there are no brokers: `url` names the store"),
-        (TOPIC | {"kafka.security.protocol": "SSL"}, "there is none"),
-        (TOPIC | {"kafkaConsumer.pollTimeoutMs": "1"}, "unknown option 'kafkaconsumer.polltimeoutms'"),
-        (TOPIC | {"startingOffset": "latest"}, "did you mean 'startingOffsets'"),
-        (TOPIC | {"endingOffsets": "latest"}, "option 'endingOffsets'; expected options of a stream"),
-        (TOPIC | {"topic": "balances"}, "option 'topic'; expected options of a stream"),
-        (TOPIC | {"path": "x"}, "`url` names the store"),
+        ({}, Reason.MISSING_OPTION, "url"),
+        ({"url": "ledger", "subscribe": "payments"}, Reason.BAD_OPTION_VALUE, "url"),
+        (STORE, Reason.ONE_SUBSCRIPTION, "subscribe"),
+        (TOPIC | {"assign": '{"payments": [0]}'}, Reason.ONE_SUBSCRIPTION, "subscribe and assign"),
+        (STORE | {"subscribe": "a,,b"}, Reason.BAD_OPTION_VALUE, "subscribe"),
+        (STORE | {"assign": '{"payments": 0}'}, Reason.BAD_OPTION_VALUE, "assign"),
+        (STORE | {"assign": "payments"}, Reason.BAD_OPTION_VALUE, "assign"),
+        (TOPIC | {"startingOffsets": "now"}, Reason.BAD_OPTION_VALUE, "startingOffsets"),
+        (TOPIC | {"startingOffsets": '{"payments": {"0": -3}}'}, Reason.BAD_OPTION_VALUE, "startingOffsets"),
+        (TOPIC | {"startingOffsets": '{"payments": {"0": 1.5}}'}, Reason.BAD_OPTION_VALUE, "startingOffsets"),
+        (
+            TOPIC | {"startingOffsets": '{"payments": {"0": 1e400}}'},
+            Reason.BAD_OPTION_VALUE,
+            "startingOffsets",
+        ),
+        (TOPIC | {"startingOffsets": "[" * 100_000}, Reason.BAD_OPTION_VALUE, "startingOffsets"),
+        (TOPIC | {"startingTimestamp": "yesterday"}, Reason.BAD_OPTION_VALUE, "startingTimestamp"),
+        (TOPIC | {"maxOffsetsPerTrigger": "0"}, Reason.BAD_OPTION_VALUE, "maxOffsetsPerTrigger"),
+        (
+            TOPIC | {"maxOffsetsPerTrigger": "5", "minOffsetsPerTrigger": "6"},
+            Reason.BAD_OPTION_VALUE,
+            "minOffsetsPerTrigger",
+        ),
+        (TOPIC | {"maxTriggerDelay": "soon"}, Reason.BAD_OPTION_VALUE, "maxTriggerDelay"),
+        (TOPIC | {"failOnDataLoss": "yes"}, Reason.BAD_OPTION_VALUE, "failOnDataLoss"),
+        (TOPIC | {"isolationLevel": "committed"}, Reason.BAD_OPTION_VALUE, "isolationLevel"),
+        (TOPIC | {"groupId": "a", "kafka.group.id": "b"}, Reason.BAD_OPTION_VALUE, "kafka.group.id"),
+        (TOPIC | {"kafka.bootstrap.servers": "h:9092"}, Reason.UNKNOWN_OPTION, "kafka.bootstrap.servers"),
+        (TOPIC | {"kafka.security.protocol": "SSL"}, Reason.UNKNOWN_OPTION, "kafka.security.protocol"),
+        (TOPIC | {"kafkaConsumer.pollTimeoutMs": "1"}, Reason.UNKNOWN_OPTION, "kafkaconsumer.polltimeoutms"),
+        (TOPIC | {"startingOffset": "latest"}, Reason.UNKNOWN_OPTION, "startingoffset"),
+        (TOPIC | {"endingOffsets": "latest"}, Reason.OPTION_NOT_HERE, "endingOffsets"),
+        (TOPIC | {"topic": "balances"}, Reason.OPTION_NOT_HERE, "topic"),
+        (TOPIC | {"path": "x"}, Reason.UNKNOWN_OPTION, "path"),
     ],
 )
-def test_what_a_stream_cannot_mean(given: dict[str, str], words: str) -> None:
-    """One sentence that names the option, what was seen, and what is expected."""
+def test_what_a_stream_cannot_mean(given: dict[str, str], reason: Reason, name: str) -> None:
+    """One line that names the option, what was seen, and what is expected."""
     with pytest.raises(InvalidRequestError) as refused:
         read_options(given, streaming=True)
-    assert words in str(refused.value)
+    assert refused.value.reason is reason
+    assert name in refused.value.seen
     assert "\n" not in str(refused.value)
     assert len(str(refused.value)) < 500
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("given", "reason", "name"),
     [
-        ({"startingOffsets": "latest"}, "option 'startingOffsets'"),
-        ({"endingOffsets": "earliest"}, "option 'endingOffsets'"),
-        ({"maxOffsetsPerTrigger": "5"}, "option 'maxOffsetsPerTrigger'; expected options of a batch read"),
-        ({"groupId": "g"}, "option 'groupId'; expected options of a batch read"),
+        ({"startingOffsets": "latest"}, Reason.BAD_OPTION_VALUE, "startingOffsets"),
+        ({"endingOffsets": "earliest"}, Reason.BAD_OPTION_VALUE, "endingOffsets"),
+        ({"maxOffsetsPerTrigger": "5"}, Reason.OPTION_NOT_HERE, "maxOffsetsPerTrigger"),
+        ({"groupId": "g"}, Reason.OPTION_NOT_HERE, "groupId"),
     ],
 )
-def test_what_a_batch_cannot_mean(given: dict[str, str], words: str) -> None:
+def test_what_a_batch_cannot_mean(given: dict[str, str], reason: Reason, name: str) -> None:
     """A batch has an end, and no group follows it."""
     with pytest.raises(InvalidRequestError) as refused:
         read_options(TOPIC | given, streaming=False)
-    assert words in str(refused.value)
+    assert refused.value.reason is reason
+    assert name in refused.value.seen
+
+
+@pytest.mark.parametrize(
+    ("given", "action"),
+    [
+        ("startingOffset", "did you mean 'startingOffsets'?"),
+        ("kafka.bootstrap.servers", "there are no brokers: `url` names the store"),
+    ],
+)
+def test_an_unknown_option_says_what_to_use(given: str, action: str) -> None:
+    """The line names the option that was probably meant, or what takes the place of an option of Kafka's."""
+    with pytest.raises(InvalidRequestError) as refused:
+        read_options(TOPIC | {given: "latest"}, streaming=True)
+    assert str(refused.value) == (
+        f'format("txn_engine"): unknown option {given.lower()!r}; expected options of a stream; {action} '
+        "[INVALID_REQUEST]"
+    )
 
 
 def test_a_sink() -> None:
@@ -143,7 +172,7 @@ def test_a_sink() -> None:
     options = sink_options(given, streaming=True)
     assert (options.topic, options.transactional_id, options.checkpoint) == ("balances", "b", "/ck")
     assert options.take_over
-    with pytest.raises(InvalidRequestError, match="no option 'topic'"):
+    with refused_for(Reason.MISSING_OPTION):
         sink_options(STORE, streaming=True)
-    with pytest.raises(InvalidRequestError, match="option 'runId'"):
+    with refused_for(Reason.OPTION_NOT_HERE):
         sink_options(given | {"runId": "r"}, streaming=True)

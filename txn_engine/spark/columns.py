@@ -17,6 +17,7 @@ from txn_engine.errors import InvalidRecordError, InvalidRequestError
 from txn_engine.exact import InexactError, cast_exactly
 from txn_engine.files import is_convertible
 from txn_engine.log.data_files import conform
+from txn_engine.reasons import Reason
 from txn_engine.scan import TOPIC
 from txn_engine.schemas.layout import OFFSET, PARTITION, TIMESTAMP, Schemas
 
@@ -55,6 +56,7 @@ def spark_schema(schema: pa.Schema, *, topic: str) -> StructType:
                 actor=f"spark with topic {topic!r}",
                 expected="types that Spark has",
                 action="use engine.scan() and a producer for this topic",
+                reason=Reason.TYPE_UNKNOWN_TO_SPARK,
             )
         fields.append(StructField(field.name, kind, nullable=True))
     return StructType(fields)
@@ -71,6 +73,7 @@ def check_told_apart(spark: SparkSession, schema: pa.Schema, *, topic: str) -> N
             actor=f"spark with topic {topic!r}",
             expected="names that differ by more than case",
             action="set spark.sql.caseSensitive to true, or use engine.scan()",
+            reason=Reason.NAMES_DIFFER_BY_CASE,
         )
 
 
@@ -105,6 +108,7 @@ def check_same_columns(schemas: Mapping[str, StructType]) -> None:
                     actor="read_topic",
                     expected="topics with the same columns",
                     action="read them one by one, and unite what they have in common",
+                    reason=Reason.DIFFERENT_COLUMNS,
                 )
 
 
@@ -142,6 +146,7 @@ def check_columns(seen: StructType, schema: pa.Schema, *, topic: str, has_letter
             f"columns missing {missing}, unknown {extra}, given twice {twice}",
             actor=actor,
             expected=f"the columns {wanted.names}",
+            reason=Reason.OTHER_COLUMNS,
         )
     for field in wanted:
         # simpleString leaves nullability out: whether there are nulls is seen in the rows
@@ -153,6 +158,7 @@ def check_columns(seen: StructType, schema: pa.Schema, *, topic: str, has_letter
                 actor=actor,
                 expected=_told(field.dataType),
                 action="cast it; nothing was written",
+                reason=Reason.OTHER_TYPE,
             )
 
 

@@ -27,6 +27,7 @@ from txn_engine.log.data_files import EncodedFile
 from txn_engine.log.row_sizes import RowSizes
 from txn_engine.log.topics import Topic
 from txn_engine.producer.partitioner import split_by_key
+from txn_engine.reasons import Reason
 from txn_engine.row_checks import RowCheck
 from txn_engine.scan import TOPIC
 from txn_engine.schemas.layout import OFFSET, PARTITION
@@ -57,6 +58,7 @@ class DeadLettersTo:
                 "a topic that is written to as well",
                 actor=f"dead-letter topic {self.topic.name!r}",
                 expected="a topic of its own",
+                reason=Reason.ALSO_AN_OUTPUT,
             )
 
     def check_count(self, dead: int, rows: int, reasons: Mapping[str, int]) -> None:
@@ -85,6 +87,7 @@ def dead_letters_to(
                 "max_dead_letters without a dead-letter topic",
                 actor=actor,
                 expected="dead_letter_topic as well",
+                reason=Reason.LIMIT_WITHOUT_DEAD_LETTER_TOPIC,
             )
         return None
     check_dead_letter_topic(engine, dead_letter_topic, topic="")

@@ -17,6 +17,7 @@ from urllib.parse import quote
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from txn_engine.reasons import Reason
 from txn_engine.spark.errors import SPARK_FAILURES, SparkSessionError, reason
 from txn_engine.spark.hadoop import spark_scheme
 from txn_engine.types import ScanFile
@@ -70,6 +71,7 @@ def _check_session(spark: SparkSession) -> None:
             actor="read_topic",
             expected="Spark's default for it",
             action="unset it in this session, or use spark_session()",
+            reason=Reason.SESSION_SETTING,
         )
 
 
@@ -79,6 +81,7 @@ def _not_taken(seen: str) -> SparkSessionError:
         actor="read_topic",
         expected="a session that takes the list as it is",
         action="unset what this session has set under spark.sql.streaming.fileSink, or use spark_session()",
+        reason=Reason.SESSION_SETTING,
     )
 
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import pyspark
 
 from storage import Hadoop, backend_of
+from txn_engine.reasons import Reason
 from txn_engine.spark.cache_folder import cache_folder
 from txn_engine.spark.errors import SparkSessionError
 from txn_engine.spark.java import find_java_home
@@ -91,6 +92,7 @@ def _check(jars: list[Jar], folder: Path) -> None:
                 place=str(folder / jar.file_name),
                 expected=jar.sha256,
                 action="remove the file, so that it is fetched anew; if it comes again, somebody gives you another jar",
+                reason=Reason.OTHER_JAR,
             )
 
 
@@ -123,6 +125,7 @@ def _fetch(jars: list[Jar], folder: Path) -> None:
                 actor="spark",
                 place=str(folder),
                 expected="Maven Central, or the jars put into the folder by hand",
+                reason=Reason.JARS_NOT_FETCHED,
             )
         _check(jars, new)
         for jar in jars:

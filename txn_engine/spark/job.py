@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from txn_engine.engine import Engine
 from txn_engine.errors import InvalidRequestError, UnstableOffsetCommitError
 from txn_engine.producer import Producer
+from txn_engine.reasons import Reason
 from txn_engine.spark.dead_letters import dead_letters_to
 from txn_engine.spark.layout import FileLayout
 from txn_engine.spark.opening import UrlOrEngine, opened
@@ -155,6 +156,7 @@ def outputs_of(output: Output, output_topic: str | None, actor: str) -> Mapping[
                     actor=actor,
                     expected="a DataFrame",
                     action="nothing was written",
+                    reason=Reason.NOT_A_DATAFRAME,
                 )
         return output
     if output_topic is not None and isinstance(output, DataFrame):
@@ -164,6 +166,7 @@ def outputs_of(output: Output, output_topic: str | None, actor: str) -> Mapping[
         actor=actor,
         expected="a DataFrame and its output_topic, or a mapping from topic to DataFrame and no output_topic",
         action="nothing was written",
+        reason=Reason.OUTPUT_WITHOUT_TOPIC,
     )
 
 

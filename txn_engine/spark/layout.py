@@ -12,6 +12,7 @@ from pyspark.sql import functions as sf
 
 from txn_engine.errors import InvalidRequestError
 from txn_engine.log.topics import Topic
+from txn_engine.reasons import Reason
 from txn_engine.spark.open_files import FILE_BYTES
 
 SMALL_FILE_BYTES: Final = 16 << 20
@@ -53,12 +54,14 @@ class FileLayout:
                 f"sort_within_files {self.sort_within_files!r}",
                 actor=f"write_topic to {topic.name!r}",
                 expected=f"True for a topic with a key, or columns of {topic.schema.names}",
+                reason=Reason.BAD_SORT_COLUMNS,
             )
         if self.by_partition and not _has_spark_hash(topic):
             raise InvalidRequestError(
                 f"by_partition for the key {topic.key!r} and {topic.partitions} partitions",
                 actor=f"write_topic to {topic.name!r}",
                 expected="a key of int32 or int64, and more than one partition",
+                reason=Reason.NO_PARTITION_BY_SPARK,
             )
 
     def sort_columns(self, topic: Topic) -> tuple[str, ...]:

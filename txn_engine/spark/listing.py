@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from txn_engine.errors import InvalidRequestError
 from txn_engine.files import format_of
+from txn_engine.reasons import Reason
 from txn_engine.spark.errors import SPARK_FAILURES, reason
 
 _ACTOR: Final = "load_files"
@@ -33,11 +34,15 @@ def listed_files(
                 reason(error), actor=_ACTOR, place=path, expected="files that Spark can list"
             ) from error
         if not names:
-            raise InvalidRequestError("no files", actor=_ACTOR, place=path, expected="one or more")
+            raise InvalidRequestError(
+                "no files", actor=_ACTOR, place=path, expected="one or more", reason=Reason.NO_FILES
+            )
         found += names
     twice = next((name for name in found if found.count(name) > 1), None) if _repeats(found) else None
     if twice is not None:
-        raise InvalidRequestError("named twice", actor=_ACTOR, place=twice, expected="each file once")
+        raise InvalidRequestError(
+            "named twice", actor=_ACTOR, place=twice, expected="each file once", reason=Reason.NAMED_TWICE
+        )
     return found
 
 
@@ -97,6 +102,7 @@ def _with_bytes(status: Any) -> str:
             place=name,
             expected="one or more records",
             action="leave it out of the paths, or mend it; nothing was loaded",
+            reason=Reason.EMPTY_FILE,
         )
     return name
 
@@ -109,6 +115,7 @@ def _visible(status: Any) -> Any:
             place=_name_of(status.getPath()),
             expected="none that begins with '_' or '.', or ends with '._COPYING_'",
             action="name the file otherwise, or load it without Spark",
+            reason=Reason.HIDDEN_FILE,
         )
     return status
 

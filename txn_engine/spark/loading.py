@@ -30,6 +30,7 @@ from txn_engine.loading.manifest import text_of_path
 from txn_engine.log.row_sizes import RowSizes
 from txn_engine.log.topics import Topic
 from txn_engine.producer.runs import ForgottenRuns, run_into
+from txn_engine.reasons import Reason
 from txn_engine.schemas.defaults import fills
 from txn_engine.spark.dead_letters import Taker, dead_letters_to
 from txn_engine.spark.errors import SPARK_FAILURES, reason
@@ -161,6 +162,7 @@ def files_of(
                     place=name,
                     expected=", ".join(sorted(FORMATS)),
                     action="name the format: csv, jsonl or parquet",
+                    reason=Reason.UNKNOWN_FORMAT,
                 )
     files = _opened(handing_over_one_by_one(spark), names, options)
     listed = files.select("path") if all(map(_is_local, names)) else files.select("path", "content")

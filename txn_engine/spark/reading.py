@@ -17,6 +17,7 @@ from txn_engine.errors import InvalidRequestError, UnknownTopicOrPartitionError
 from txn_engine.log.cut_format import Cut
 from txn_engine.log.topics import Topic
 from txn_engine.quality.rows import FileRows
+from txn_engine.reasons import Reason
 from txn_engine.scan import TOPIC, SchemaVersion
 from txn_engine.schemas.layout import OFFSET, OFFSET_DELTA, PARTITION, TIMESTAMP, Layout, Schemas
 from txn_engine.spark.columns import check_same_columns, check_told_apart, read_schema, spark_schema
@@ -103,7 +104,10 @@ def read_topic(
             _checked_columns(spark, infos)
         if cut is not None and group_id is not None:
             raise InvalidRequestError(
-                f"group {group_id!r} as of a cut", actor="read_topic", expected="one of group_id and cut"
+                f"group {group_id!r} as of a cut",
+                actor="read_topic",
+                expected="one of group_id and cut",
+                reason=Reason.GROUP_AND_CUT,
             )
         begin, group = dict(start or {}), None
         if cut is None:
@@ -133,6 +137,7 @@ def read_topic(
                     actor="read_topic",
                     place=engine.url,
                     action="read again, where it was made again",
+                    reason=Reason.DELETED_MEANWHILE,
                 )
         options = read_options(spark, engine.store) if files else {}
     count = sum(file.end_row - file.first_row for file in files)

@@ -21,6 +21,7 @@ from txn_engine.quality.evidence import EvidenceMissingError
 from txn_engine.quality.file_pass import FileFacts, facts_of_file
 from txn_engine.quality.relations import SPARK
 from txn_engine.quality.rows import FileRows, Rows
+from txn_engine.reasons import Reason
 from txn_engine.schemas.layout import Schemas
 from txn_engine.spark.errors import SPARK_FAILURES, failure_of_tasks, reason
 from txn_engine.spark.opening import check_classic, read_options, store_for_executors
@@ -174,7 +175,10 @@ class SparkReducer:
                 parser.parseQuery(each)
         except SPARK_FAILURES as error:
             raise InvalidRequestError(
-                f"an SQL reduction: {reason(error)}", actor=ACTOR, expected="one SELECT, and nothing else"
+                f"an SQL reduction: {reason(error)}",
+                actor=ACTOR,
+                expected="one SELECT, and nothing else",
+                reason=Reason.NOT_ONE_SELECT,
             ) from error
 
     def _forbid(self, functions: Collection[str]) -> None:

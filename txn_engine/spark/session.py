@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from storage import is_remote
 from txn_engine.engine import URL_VARIABLE
 from txn_engine.errors import InvalidRequestError
+from txn_engine.reasons import Reason
 from txn_engine.spark.errors import SparkSessionError, reason
 from txn_engine.spark.jars import jar_settings
 from txn_engine.spark.java import find_java_home
@@ -89,6 +90,7 @@ def check_spark_url(url: str) -> None:
             actor="spark",
             place=url,
             expected="a folder or a bucket: Spark's workers are other processes and cannot see it",
+            reason=Reason.STORE_IN_MEMORY,
         )
 
 

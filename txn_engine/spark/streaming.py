@@ -20,6 +20,7 @@ from storage import BucketStore, ObjectStore
 from txn_engine.engine import Engine
 from txn_engine.errors import InvalidRequestError, OffsetsMovedError, UnknownTopicOrPartitionError
 from txn_engine.producer import Producer
+from txn_engine.reasons import Reason
 from txn_engine.spark.dead_letters import DeadLettersTo, dead_letters_to
 from txn_engine.spark.job import Output, outputs_of
 from txn_engine.spark.layout import FileLayout
@@ -90,7 +91,10 @@ def stream_topic(
     check_classic(spark, "stream_topic")
     if max_offsets_per_trigger is not None and max_offsets_per_trigger < 1:
         raise InvalidRequestError(
-            f"max_offsets_per_trigger={max_offsets_per_trigger!r}", actor="stream_topic", expected="1 or more"
+            f"max_offsets_per_trigger={max_offsets_per_trigger!r}",
+            actor="stream_topic",
+            expected="1 or more",
+            reason=Reason.BAD_LIMIT,
         )
     if find_spec("pyspark_txn_engine") is None:
         register(spark)

@@ -22,6 +22,7 @@ from txn_engine.quality.row_checks import parted
 from txn_engine.quality.suite_report import run_with_report
 from txn_engine.quality.suite_run import Asked, SuiteCheck, SuitesRun
 from txn_engine.quality.suites import Suite, load_suite
+from txn_engine.reasons import Reason
 from txn_engine.row_checks import RowCheck
 from txn_engine.spark.dead_letters import DeadLettersTo
 from txn_engine.spark.reading import uploaded_rows
@@ -107,7 +108,10 @@ def vote_of(
     if checks is None:
         if report_folder is not None:
             raise InvalidRequestError(
-                "report_folder without checks", actor=actor, expected="checks, whose report goes there"
+                "report_folder without checks",
+                actor=actor,
+                expected="checks, whose report goes there",
+                reason=Reason.REPORT_WITHOUT_CHECKS,
             )
         return None
     folder = None if report_folder is None else Path(os.fspath(report_folder))
@@ -119,6 +123,7 @@ def vote_of(
                 f"checks of {topic!r}, which is no output",
                 actor=actor,
                 expected=f"those of {', '.join(sorted(outputs))}",
+                reason=Reason.CHECKS_OF_NO_OUTPUT,
             )
         engine.logs.topics.look_up(topic)
     return Vote({topic: _parted(suite, actor, letters) for topic, suite in checks.items()}, folder)
@@ -131,6 +136,7 @@ def _parted(checks: Checks, actor: str, letters: DeadLettersTo | None) -> _Parte
             f"check {found[0][0].name}, whose rows are to be dead letters",
             actor=actor,
             expected="a dead_letter_topic",
+            reason=Reason.CHECK_NEEDS_DEAD_LETTER_TOPIC,
         )
     return found
 

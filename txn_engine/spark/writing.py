@@ -23,6 +23,7 @@ from txn_engine.loading.dead_letters import told_reasons
 from txn_engine.log.topics import Topic
 from txn_engine.producer import MAX_BLOCK_MS, ForgottenRuns, Producer, run_into
 from txn_engine.quality.suite_run import SuitesRun
+from txn_engine.reasons import Reason
 from txn_engine.row_checks import RowCheck, checks_on
 from txn_engine.spark.columns import check_columns
 from txn_engine.spark.dead_letters import DeadLettersTo, LetterTarget, counted_reasons, dead_letters_to
@@ -238,7 +239,10 @@ def check_write(
     """Refuse what can be refused before anything is written; `letters`: where rows go that do not fit."""
     if not outputs:
         raise InvalidRequestError(
-            "no outputs", actor="write_topics", expected="a DataFrame for one topic or more"
+            "no outputs",
+            actor="write_topics",
+            expected="a DataFrame for one topic or more",
+            reason=Reason.NO_OUTPUTS,
         )
     if letters is not None:
         letters.check_none_of(outputs)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NoReturn, TypeVar
 
 from txn_engine.errors import InvalidRequestError
+from txn_engine.reasons import Reason
 from txn_engine.types import IsolationLevel, TopicPartition
 
 ACTOR: Final = 'format("txn_engine")'
@@ -253,6 +254,7 @@ class _Options:
                 f"{' and '.join(given) or 'none'} of {', '.join(_SUBSCRIPTIONS)}",
                 actor=ACTOR,
                 expected="exactly one of them",
+                reason=Reason.ONE_SUBSCRIPTION,
             )
         if given == ["assign"]:
             return Subscription(partitions=self._value("assign", _assigned, '{"payments": [0, 1]}'))
@@ -328,7 +330,11 @@ class _Options:
         given = self.text(name)
         if not given:
             raise InvalidRequestError(
-                f"no option {name!r}", actor=ACTOR, expected=what, action=_NO_TABLE if name == "url" else ""
+                f"no option {name!r}",
+                actor=ACTOR,
+                expected=what,
+                action=_NO_TABLE if name == "url" else "",
+                reason=Reason.MISSING_OPTION,
             )
         return given
 
@@ -347,14 +353,20 @@ class _Options:
 
 def _refuse(name: str, given: str, expected: str) -> NoReturn:
     shown = given if len(given) <= 100 else f"{given[:100]}..."
-    raise InvalidRequestError(f"option {name!r}: {shown!r}", actor=ACTOR, expected=expected)
+    raise InvalidRequestError(
+        f"option {name!r}: {shown!r}", actor=ACTOR, expected=expected, reason=Reason.BAD_OPTION_VALUE
+    )
 
 
 def _refuse_name(name: str, allowed: tuple[str, ...]) -> NoReturn:
     where = _WHERE[allowed]
     if name in _ALL:
         raise InvalidRequestError(
-            f"option {_ALL[name]!r}", actor=ACTOR, expected=f"options {where}", action="leave it out"
+            f"option {_ALL[name]!r}",
+            actor=ACTOR,
+            expected=f"options {where}",
+            action="leave it out",
+            reason=Reason.OPTION_NOT_HERE,
         )
     meant = _INSTEAD.get(name)
     if meant is None and name.startswith("kafka."):
@@ -363,7 +375,11 @@ def _refuse_name(name: str, allowed: tuple[str, ...]) -> NoReturn:
         near = difflib.get_close_matches(name, [known.lower() for known in allowed], n=1)
         meant = f"did you mean {_ALL[near[0]]!r}?" if near else "leave it out"
     raise InvalidRequestError(
-        f"unknown option {name!r}", actor=ACTOR, expected=f"options {where}", action=meant
+        f"unknown option {name!r}",
+        actor=ACTOR,
+        expected=f"options {where}",
+        action=meant,
+        reason=Reason.UNKNOWN_OPTION,
     )
 
 

@@ -34,6 +34,7 @@ from txn_engine.errors import (
 )
 from txn_engine.ids import new_write_id
 from txn_engine.producer import MAX_BLOCK_MS, Producer
+from txn_engine.reasons import Reason
 from txn_engine.spark.columns import check_columns
 from txn_engine.spark.opening import store_for_executors
 from txn_engine.spark.source.checkpoint import offsets_of
@@ -152,6 +153,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
                 "option 'runId' without 'transactionalId'",
                 actor=ACTOR,
                 expected="both: it is among the runs of an id that one is found again",
+                reason=Reason.RUN_ID_ALONE,
             )
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Uploaded:  # type: ignore[override]

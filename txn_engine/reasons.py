@@ -342,8 +342,6 @@ class Reason(StrEnum):
     """Spark has no connector for this kind of store."""
     NO_CONNECTOR_JARS = "no_connector_jars"
     """The running Spark session was started without the jars of the store's connector."""
-    STORE_IN_MEMORY = "store_in_memory"
-    """The store is in the memory of this process, where Spark's workers cannot see it."""
     SESSION_SETTING = "session_setting"
     """A setting of the running Spark session forbids what the call needs."""
     OTHER_JAR = "other_jar"

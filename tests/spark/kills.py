@@ -12,6 +12,8 @@ from tests.spark.conftest import SCHEMA, load
 from txn_engine.engine import Engine
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+PATIENCE_S = 800
+"""A run takes 20 s on a quiet machine. This is for one that starts a JVM on a machine where much else runs."""
 
 
 def run_once(module: str, engine: Engine, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -23,7 +25,7 @@ def run_once(module: str, engine: Engine, folder: Path) -> subprocess.CompletedP
         capture_output=True,
         encoding="utf-8",
         check=False,
-        timeout=240,
+        timeout=PATIENCE_S,
     )
 
 

@@ -12,7 +12,7 @@ from tests.spark.dying_compaction import POLICY, STEPS
 from tests.spark.kills import run_once
 from txn_engine.engine import Engine
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1_800)]
 
 
 def kill_at(steps: Sequence[tuple[str, str]], engine: Engine, folder: Path) -> None:
@@ -42,7 +42,6 @@ def test_after_an_upload(ledger: Engine, tmp_path: Path) -> None:
 
 
 @pytest.mark.shard("spark")
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("victim", "steps"),
     [("jvm", STEPS), ("driver", STEPS), ("worker", ("keys", "merging", "uploaded"))],

@@ -10,7 +10,7 @@ from tests.spark import dying_source
 from tests.spark.kills import kill_at_every_step
 from txn_engine.engine import Engine
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1_800)]
 
 
 def test_before_the_decision(ledger: Engine, tmp_path: Path) -> None:
@@ -19,7 +19,6 @@ def test_before_the_decision(ledger: Engine, tmp_path: Path) -> None:
 
 
 @pytest.mark.shard("spark")
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("victim", ["jvm", "driver", "worker"])
 def test_at_every_step(ledger: Engine, tmp_path: Path, victim: str) -> None:
     """From the plan to Spark's own note of the commit."""

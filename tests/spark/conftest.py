@@ -139,7 +139,7 @@ def command(spark_jvm: None) -> Command:
 
 @pytest.fixture
 def two_topics(ledger: Engine) -> Engine:
-    """`ledger` with an empty topic `accounts` beside `balances`."""
+    """`ledger` with a second empty output topic, `accounts`."""
     ledger.admin.create_topic("accounts", partitions=2, schema=ACCOUNTS_SCHEMA, key="account_id")
     return ledger
 

@@ -1,7 +1,7 @@
 """The data source, with a sink that is killed at one step of a micro-batch, once.
 
-`DYING` in the environment names a folder: `at` holds the step and whom to kill there ("upload jvm"), `jvm` and `driver`
-the ids of those processes. Whoever comes by takes `at` away and kills.
+`DYING` in the environment names a folder: `at` holds the step and whom to kill there ("upload jvm"), `jvm` and
+`driver` the ids of those processes. The first process that reaches the step removes `at` and kills the victim.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STEPS = ("planned", "writing", "uploaded", "resumed", "undecided", "decided", "c
 
 
 def die_at(step: str) -> None:
-    """Kill, where this is the step, and whoever it is that was to be killed."""
+    """Kill the victim that the file `at` names, if this is the step that it names."""
     folder = Path(os.environ["DYING"])
     at, gone = folder / "at", folder / f"gone-{os.getpid()}-{step}"
     if not at.exists() or at.read_text().split()[0] != step:

@@ -1,4 +1,4 @@
-"""Checks vote before the commit: red, and nothing is ever visible; a run with good rows commits under the same id."""
+"""Checks vote before the commit: if one is red, no row is ever visible, and a run with good rows commits later."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.spark
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 SECRET = 987_654_321
-"""A value of a record, to be looked for where none may stand."""
+"""A value of a record, which must not appear in a log or an error."""
 FEW = [gxe.ExpectColumnValuesToBeBetween(column="account_id", min_value=0, max_value=1_000)]
 NO_SECRET_IN_SQL = [
     gxe.UnexpectedRowsExpectation(
@@ -127,7 +127,9 @@ def test_a_run_that_was_committed_is_not_checked_again(spark: SparkSession, ledg
 def test_one_red_output_stops_all_of_them_and_the_offsets(
     spark: SparkSession, two_topics: Engine, red: str
 ) -> None:
-    """Of several topics one has a red check: none is visible, the group stays; then it goes as it should."""
+    """If one of several topics has a red check, no topic is visible and the group does not move. A run with green
+    checks then commits.
+    """
     load(two_topics, 0, 40)
     before = state_of(two_topics)
     limits = {"balances": 1_000, "accounts": 1_000, red: 2}
@@ -159,7 +161,7 @@ def test_one_red_output_stops_all_of_them_and_the_offsets(
     assert run(FEW).skipped
 
 
-def test_a_warning_is_told_and_goes_on(
+def test_a_warning_is_logged_and_does_not_block(
     spark: SparkSession, ledger: Engine, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Of an expectation, of a suite, and one that could not be made: the rows are there, the log names it."""
@@ -255,7 +257,7 @@ def test_checks_see_the_columns_that_readers_know_and_all_the_rows(
 
 
 def test_an_output_without_rows_is_voted_on(spark: SparkSession, ledger: Engine) -> None:
-    """That it has none may be what is wrong with it."""
+    """A missing row may be the fault that a check looks for."""
     load(ledger, 0, 10)
     before = state_of(ledger)
     at_least_one = [gxe.ExpectTableRowCountToBeBetween(min_value=1)]
@@ -290,7 +292,9 @@ def test_sql_sees_these_rows_alone(spark: SparkSession, ledger: Engine) -> None:
 
 
 def test_no_time_out_runs_and_nobody_waits_while_checks_do(spark: SparkSession, ledger: Engine) -> None:
-    """They take longer than the transaction may: there is none yet. Readers see what others commit meanwhile."""
+    """Checks may take longer than a transaction, because the transaction begins after them. Readers see what others
+    commit meanwhile.
+    """
     meanwhile: dict[str, Any] = {}
 
     def slow(rows: DataFrame) -> bool:
@@ -318,7 +322,7 @@ def test_no_time_out_runs_and_nobody_waits_while_checks_do(spark: SparkSession, 
         ("/nowhere/suite.json", InvalidRequestError, "/nowhere/suite.json"),
     ],
 )
-def test_checks_that_are_none_are_refused_before_anything_is_written(
+def test_invalid_checks_are_refused_before_anything_is_written(
     spark: SparkSession, ledger: Engine, checks: Any, error: type[Exception], says: str
 ) -> None:
     """In one line; no job has run."""

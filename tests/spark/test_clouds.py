@@ -1,4 +1,4 @@
-"""Spark on a store that none of its connectors reads: by the data source, by writes, and what is refused."""
+"""Spark on a store for which it has no connector: the data source, writes, and the calls that are refused."""
 
 from __future__ import annotations
 

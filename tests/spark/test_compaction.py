@@ -197,7 +197,7 @@ def finished(spark: SparkSession, folder: Path, now_ms: int) -> None:
 
 
 def test_tombstones_aborts_and_what_is_open(spark: SparkSession, dirty: tuple[Path, ManualClock]) -> None:
-    """As in one process: a tombstone that is due goes, what is aborted or undecided supersedes nothing."""
+    """As in one process: a tombstone that is due is removed, and aborted or undecided records supersede no record."""
     folder, clock = dirty
     twin = copied(folder)
     with opened(folder, clock) as local, opened(twin, clock) as cluster:
@@ -265,11 +265,11 @@ ENDS: dict[str, tuple[BaseException | None, int]] = {
 
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("by_size", [False, True])
-def test_whoever_stops_leaves_no_file_of_the_runs_that_tasks_have_merged(
+def test_a_compaction_that_stops_deletes_the_files_that_its_tasks_merged(
     folder: Path, end: str, by_size: bool
 ) -> None:
-    """It stops where another run was quicker, or an error came: files of several runs are on the store then. One that
-    is gone does nothing any more.
+    """It stops after another run was quicker, or after an error. Then the store has files that tasks have merged
+    ahead. A process that dies cannot delete them.
     """
     error, stay = ENDS[end]
     with opened(folder, ManualClock(START_MS)) as engine:
@@ -525,7 +525,7 @@ def test_a_damaged_file_stops_its_partition(spark: SparkSession, dirty: tuple[Pa
 def test_what_a_task_raises_that_is_no_error_of_ours_quotes_no_record(
     spark: SparkSession, dirty: tuple[Path, ManualClock], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its kind alone is told."""
+    """The report names the error's class only."""
     folder, clock = dirty
 
     class Quoting(Merger):

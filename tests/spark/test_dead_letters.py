@@ -45,7 +45,7 @@ NARROW = pa.schema(
         pa.field("amount", pa.decimal128(5, 2)),
     ]
 )
-"""Of 300 payments 128 have an id that fits, and of those none lacks an account."""
+"""128 of the 300 payments have an id that fits."""
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def narrow(ledger: Engine) -> Engine:
 
 
 def narrowed(rows: DataFrame) -> DataFrame:
-    """With the place that each row is from; account 3 is none."""
+    """Each row with the place that it comes from, and null for account 3."""
     account = sf.when(sf.col("account_id") != 3, sf.col("account_id"))
     return rows.select("trans_id", account.alias("account_id"), "amount", "_partition", "_offset")
 
@@ -297,7 +297,7 @@ def test_dying_at_every_put(write: Callable[..., Path], after: bool) -> None:
 def test_reasons_without_number_are_cut_short(
     spark: SparkSession, file_ledger: Engine, tmp_path: Path
 ) -> None:
-    """A task tells the driver of 20 at most; the letters have each its own."""
+    """A task reports at most 20 reasons to the driver, but each letter has its own reason."""
     lines = [",".join("x" * fields) for fields in range(5, 30)]
     (tmp_path / "f.csv").write_text(HEADER + "\n".join(lines) + "\n")
     found = load_files(spark, file_ledger, TOPIC, str(tmp_path / "f.csv"), run_id="1", dead_letter_topic=DEAD)
@@ -307,7 +307,9 @@ def test_reasons_without_number_are_cut_short(
 
 
 def test_rows_that_are_too_large(spark: SparkSession, file_ledger: Engine, tmp_path: Path) -> None:
-    """Of files and of a DataFrame: letters; where the letter itself is too large the file's line is told."""
+    """They become letters, from files and from a DataFrame. If the letter itself is too large, the error names the
+    file's line.
+    """
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("note", pa.string())])
     file_ledger.admin.create_topic("notes", partitions=1, schema=schema, max_message_bytes=20_000)
     large = random.Random(18).randbytes(15_000).hex()

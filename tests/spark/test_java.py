@@ -124,7 +124,7 @@ def test_nothing_anywhere_is_one_line_that_says_where_it_looked() -> None:
 def test_what_is_wrong_with_each_java_is_said(
     fake_java: FakeJava, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A Java that is too old, one that does not run, and one that is not there are told apart."""
+    """The error distinguishes a Java that is too old, one that does not run, and one that does not exist."""
     broken = tmp_path / "broken" / "bin"
     broken.mkdir(parents=True)
     (broken / "java").write_text("#!/bin/sh\nexit 1\n")
@@ -235,7 +235,7 @@ def test_a_jar_that_comes_wrong_or_not_at_all_is_not_kept(
 
 
 def test_certificates_come_from_the_file_that_the_user_names(tmp_path: Path) -> None:
-    """`SSL_CERT_FILE` stands in for the system's bundle; a file that is not there gives none."""
+    """`SSL_CERT_FILE` replaces the system's bundle; a file that does not exist gives no certificates."""
     assert system_certificates({"SSL_CERT_FILE": str(tmp_path / "none.pem")}) == []
     bundle = tmp_path / "bundle.pem"
     bundle.write_text("# one\n-----BEGIN CERTIFICATE-----\nAAEC\n-----END CERTIFICATE-----\n")

@@ -64,7 +64,7 @@ def test_nothing_new_writes_nothing(spark: SparkSession, ledger: Engine) -> None
 
 
 def test_a_range_without_records_is_stepped_over(spark: SparkSession, ledger: Engine) -> None:
-    """Behind an aborted transaction there is nothing to sum up, and the group is at the end all the same."""
+    """After an aborted transaction there is nothing to sum up, but the group moves to the end."""
     load(ledger, 0, 20)
     run(spark, ledger)
     load(ledger, 20, 20, commit=False)
@@ -75,7 +75,7 @@ def test_a_range_without_records_is_stepped_over(spark: SparkSession, ledger: En
 
 
 def test_no_output_at_all(spark: SparkSession, ledger: Engine) -> None:
-    """The records were looked at and nothing of them goes on: the position moves; what is no DataFrame is refused."""
+    """A transform may write nothing: the position moves. A value that is not a DataFrame is refused."""
     load(ledger, 0, 20)
     with refused_for(Reason.NOT_A_DATAFRAME):
         run(spark, ledger, transform=lambda _: {"balances": "x"}, output_topic=None)

@@ -1,4 +1,4 @@
-"""FileLayout: how many files a write leaves, and what stands in them in which order."""
+"""FileLayout: how many files a write leaves, which rows they hold, and in which order."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def test_spark_computes_the_partition_that_we_do(spark: SparkSession, kind: pa.D
 def test_few_files_where_each_task_has_rows_for_each_partition(
     spark: SparkSession, wide: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """8 tasks x 8 partitions are 64 files when written as they come, and 8 by the rule: one task's, or after a shuffle
-    where that is too much for one.
+    """8 tasks x 8 partitions are 64 files when written as they come, and 8 by the rule: one task's, or after a
+    shuffle where that is too much for one.
     """
     as_it_comes = write_topic(rows(spark, 8), wide, "wide", transactional_id="b", by_partition=False)
     assert as_it_comes.files == 64

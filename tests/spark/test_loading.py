@@ -102,7 +102,7 @@ def test_a_bad_row_is_named_by_file_and_line(
 
 
 def test_files_that_cannot_be_loaded(spark: SparkSession, ledger: Engine, tmp_path: Path) -> None:
-    """No files, none of a known format: one sentence, and nothing was begun."""
+    """Missing files and files of unknown formats are refused in one line, before a transaction begins."""
     (tmp_path / "notes.doc").write_text("x")
     for paths in (f"{tmp_path}/*.csv", str(tmp_path / "nowhere.csv"), str(tmp_path / "notes.doc"), []):
         with pytest.raises(InvalidRequestError) as refused:

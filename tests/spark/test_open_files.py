@@ -152,7 +152,7 @@ def test_no_file_is_larger_than_the_topic_takes(
 
 
 def test_a_row_that_is_too_large_alone_is_refused() -> None:
-    """With the limit; rows beside it that fit are no matter."""
+    """The error names the limit, even if other rows of the file fit."""
     store = Store()
     table = pa.table({"text": ["short", "".join(map(str, range(9_000))), "short"]})
     with opened(store, 1, table.schema, 8_000) as files:
@@ -164,7 +164,7 @@ def test_a_row_that_is_too_large_alone_is_refused() -> None:
 
 
 def test_a_put_that_fails_fails_the_task() -> None:
-    """Its error comes out of the call that waits for it: no file is told of that is not on the store."""
+    """The call that waits for the put raises its error, so no file is reported that is not on the store."""
     store = Store()
     store.fails = True
     with pytest.raises(OSError, match="the disk is full"):

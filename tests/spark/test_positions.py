@@ -21,7 +21,7 @@ OFFSETS = st.dictionaries(
 
 @given(offsets=OFFSETS, later=st.dictionaries(st.sampled_from(["a", "b.c"]), st.integers(0, 3)))
 def test_what_is_journalled_comes_back(offsets: dict[TopicPartition, int], later: dict[str, int]) -> None:
-    """Kafka's own form, and beside it which topic of a name is meant where that is not the first."""
+    """Offsets are written in Kafka's form, with the incarnation of each topic that was created again."""
     shown = Positions(offsets, later).to_json()
     back = Positions.from_json(json.loads(json.dumps(shown)))
     assert back.offsets == offsets

@@ -30,8 +30,8 @@ def copies(ledger: Engine) -> Engine:
 def test_several_topics_are_one_dataframe(
     spark: SparkSession, copies: Engine, monkeypatch: pytest.MonkeyPatch, are_packed: bool
 ) -> None:
-    """Each record with its topic, whether that is in the bits of a file's stamp or looked up by the file's number; and
-    with bounds inside files.
+    """Each record with its topic, whether that is in the bits of a file's stamp or looked up by the file's number;
+    and with bounds inside files.
     """
     if not are_packed:
         monkeypatch.setattr(stamps, "MILLIS_MAX", 1)
@@ -70,7 +70,9 @@ def test_topics_that_do_not_go_together(spark: SparkSession, copies: Engine) -> 
 
 
 def test_times_bound_a_read(spark: SparkSession, ledger: Engine) -> None:
-    """From the first record of that time or later, up to another; where none is as late, nothing."""
+    """A read begins at the first record of a time or later, and ends before another time. If no record is as late, it
+    is empty.
+    """
     load(ledger, 0, 60)
     stamp = ledger.scan("payments").to_table(["_timestamp"]).column(0).cast(pa.int64())
     between = max(stamp.to_pylist()) + 1
@@ -103,7 +105,7 @@ def test_times_bound_a_read(spark: SparkSession, ledger: Engine) -> None:
         ({"start_timestamp": 2, "end_timestamp": 1}, "end_timestamp=1"),
     ],
 )
-def test_times_that_cannot_be_meant(
+def test_invalid_times_are_refused(
     spark: SparkSession, ledger: Engine, bounds: dict[str, int], words: str
 ) -> None:
     """One sentence."""

@@ -224,7 +224,7 @@ def test_a_cached_read_is_the_read(spark: SparkSession, ledger: Engine) -> None:
 
 
 def test_few_tasks_for_many_small_files(spark: SparkSession, ledger: Engine) -> None:
-    """Small files are read many to a task, and Spark looks none of them up beforehand."""
+    """A task reads many small files, and Spark does not look them up before."""
     for first in range(0, 120, 3):
         load(ledger, first, 3)
     read = read_topic(spark, ledger, "payments")
@@ -401,7 +401,7 @@ def test_a_topic_made_again_while_its_read_is_planned(
 
 
 def test_columns_that_spark_takes_for_one(spark: SparkSession, ledger: Engine) -> None:
-    """Names that differ by case alone are told, both, unless the session tells them apart."""
+    """Names that differ by case alone are refused, unless the session is case-sensitive."""
     schema = pa.schema([("a", pa.int64()), ("b", pa.int64()), ("A", pa.int64())])
     ledger.admin.create_topic("cases", schema=schema)
     ledger.partition("cases", 0).append(pa.table({"a": [1], "b": [2], "A": [3]}, schema=schema))

@@ -64,7 +64,7 @@ def reduce(spark: SparkSession, tmp_path: Path) -> Reduce:
 
 @pytest.fixture
 def on_spark(reduce: Reduce, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever reduces in this process has Spark do it."""
+    """Every reduction of this process runs on Spark."""
     for place in ("txn_engine.quality.in_process", "tests.quality.test_suite"):
         monkeypatch.setattr(f"{place}.InProcess", reduce)
 
@@ -85,7 +85,7 @@ def _counts(evidence: Evidence, reducer: Reducer) -> Mapping[str, Counted | str]
 def test_every_violation_comes_to_the_same_numbers(
     reduce: Reduce, tmp_path: Path, breaker: test_suite.Breaker | None
 ) -> None:
-    """Counts and examples of all checks, of right evidence and of each that breaks one."""
+    """The counts and examples of all checks agree, for sound evidence and for evidence that breaks one check."""
     evidence = good_evidence(tmp_path)
     broken = evidence if breaker is None else breaker(evidence)
     with InProcess(MemoryStore()) as own, reduce(MemoryStore()) as spark:
@@ -223,7 +223,9 @@ def test_a_proof_by_spark_is_a_link_of_the_chain(spark: SparkSession, copies: En
 
 
 def test_columns_that_change_come_to_the_same_numbers(spark: SparkSession, tmp_path: Path) -> None:
-    """Ranges of each version, a digest of before that is made again, and damage, as in this process."""
+    """Spark and this process agree on the ranges of each schema version, on an old digest that is computed again, and
+    on damage.
+    """
     changes = [
         WidenColumn("id", pa.int64()),
         WidenColumn("amount", pa.decimal128(20, 2)),
@@ -317,7 +319,7 @@ def _chosen(engine: Engine, choice: str, above: int, spark: Callable[[], Reducer
 
 
 def test_the_engine_is_chosen_by_size(spark: SparkSession, ledger: Engine) -> None:
-    """Of all topics together; and why is told."""
+    """The size of all topics together decides, and the reason is reported."""
     load(ledger, 1, 100)
 
     def given() -> SparkReducer:
@@ -336,7 +338,7 @@ def test_the_engine_is_chosen_by_size(spark: SparkSession, ledger: Engine) -> No
     "error", [SparkSessionError("no Java"), ModuleNotFoundError("no pyspark", name="pyspark")]
 )
 def test_without_spark_the_size_is_said(ledger: Engine, error: TxnEngineError | ModuleNotFoundError) -> None:
-    """What it would take, why there is none, and how to give one."""
+    """The error says how much memory one process would need, why Spark did not start, and how to configure it."""
     load(ledger, 1, 100)
 
     @contextmanager

@@ -39,7 +39,7 @@ def rows_of(frame: DataFrame, names: list[str]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("seed", in_shard("spark", [3, 11, 17], keep=1))
 def test_every_reader_gives_the_models_rows(spark: SparkSession, tmp_path: Path, seed: int) -> None:
-    """Natively, file lists of each version united, and by the data source."""
+    """Native reads, which unite the files of each schema version, and the data source."""
     model = ModelTopic(random.Random(seed))
     url = tmp_path.as_uri()
     with txn_engine.connect(url) as engine:

@@ -113,7 +113,9 @@ def test_bounds_cut_inside_files(spark: SparkSession, ledger: Engine) -> None:
 
 
 def test_times_bound_a_read(spark: SparkSession, ledger: Engine) -> None:
-    """The first record at that time or later; behind the last one an error, or the end where that is asked for."""
+    """A read begins at the first record of that time or later. A time after the last record is an error, unless the
+    strategy `latest` is set.
+    """
     load(ledger, 0, 60)
     between = max(ledger.scan("payments").to_table(["_timestamp"]).column(0).cast(pa.int64()).to_pylist()) + 1
     load(ledger, 60, 30)
@@ -233,7 +235,9 @@ def test_a_notebook_of_kafkas_source_and_sink(spark: SparkSession, ledger: Engin
     in_shard("spark", [["id AS value"], ["'k' AS key"], ["'v' AS value", "'t' AS topic"]], keep=1),
 )
 def test_what_kafkas_sink_would_not_take(spark: SparkSession, ledger: Engine, columns: list[str]) -> None:
-    """A value that is neither text nor bytes, none, and a topic for each row: told by the columns expected."""
+    """A value that is neither text nor bytes, no value, and a topic for each row. The error names the columns
+    expected.
+    """
     ledger.admin.create_topic("events", partitions=2)
     rows = spark.range(3).selectExpr(*columns)
     writer = rows.write.format("txn_engine").option("url", ledger.url).option("topic", "events")
@@ -250,7 +254,7 @@ def test_a_column_of_kafkas_name_in_another_case(spark: SparkSession, ledger: En
 
 @pytest.mark.shard("spark")
 def test_columns_that_differ_by_case_alone(spark: SparkSession, ledger: Engine) -> None:
-    """They are read; Spark refuses to guess which one is meant, until the session tells them apart."""
+    """They are read. Spark refuses to guess which column is meant, until the session is case-sensitive."""
     schema = pa.schema([("a", pa.int64()), ("A", pa.int64())])
     ledger.admin.create_topic("cases", schema=schema)
     ledger.partition("cases", 0).append(pa.table({"a": [1], "A": [3]}, schema=schema))
@@ -266,7 +270,7 @@ def test_columns_that_differ_by_case_alone(spark: SparkSession, ledger: Engine) 
 def test_what_a_write_is_refused_for_is_said_by_name(
     spark: SparkSession, copies: Engine, tmp_path: Path
 ) -> None:
-    """Not as something that could not be pickled; a sink without a topic is not told of views."""
+    """The error is the engine's, not that of pickling. The error of a sink without a topic does not mention views."""
     rows = spark.range(3)
     batch = refusal(
         lambda: rows.write.format("txn_engine").options(url=copies.url, topic="copies").save(mode="append")
@@ -308,7 +312,7 @@ def test_no_table_of_the_catalog(spark: SparkSession, copies: Engine) -> None:
 
 
 def test_a_pruned_read(spark: SparkSession, ledger: Engine) -> None:
-    """`.schema(...)` chooses columns by hand; what is not there is refused by name."""
+    """`.schema(...)` chooses columns by hand, and an unknown column is refused by name."""
     load(ledger, 0, 30)
     reader = spark.read.format("txn_engine").option("url", ledger.url).option("subscribe", "payments")
     assert reader.schema("trans_id long, _offset long").load().count() == 30
@@ -349,7 +353,7 @@ def test_a_stream_goes_on_where_it_was(spark: SparkSession, copies: Engine, tmp_
 
 
 def test_progress_shows_both_ends(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
-    """The offsets in Kafka's form, the end of what may be read, and the log's end with what is undecided."""
+    """Progress has the offsets in Kafka's form, the end of what is committed, and the end of the log."""
     load(copies, 0, 30)
     with copies.producer(transactional_id="open") as producer:
         producer.init_transactions()
@@ -386,7 +390,9 @@ def test_latest_is_where_a_query_began(spark: SparkSession, copies: Engine, tmp_
 
 
 def test_a_topic_made_again_is_data_loss(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
-    """Also where it is longer by now than the old one was; told so, the stream goes on with the new one."""
+    """This holds even if the new topic is longer than the old one. With `failOnDataLoss` off, the stream continues
+    with the new topic.
+    """
     load(copies, 0, 30)
     copy(stream(spark, copies), copies, tmp_path / "ck")
     copies.admin.delete_topic("payments")
@@ -443,7 +449,7 @@ def test_a_new_topic_whose_log_does_not_begin_at_0(
 
 
 def test_a_small_batch_waits(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
-    """`minOffsetsPerTrigger` holds it back until `maxTriggerDelay`; what is asked for now is not held back."""
+    """`minOffsetsPerTrigger` holds a batch back, but no longer than `maxTriggerDelay`."""
     load(copies, 0, 30)
     rows = stream(spark, copies, minOffsetsPerTrigger=1000, maxTriggerDelay="1s")
     sink = {"url": copies.url, "topic": "copies", "checkpointLocation": str(tmp_path / "waiting")}
@@ -538,7 +544,7 @@ def test_an_older_state_of_the_checkpoint(spark: SparkSession, copies: Engine, t
 def test_an_older_state_whose_batch_has_as_many_records(
     spark: SparkSession, copies: Engine, tmp_path: Path
 ) -> None:
-    """With a limit every full batch has: it is the offsets that tell."""
+    """With a limit every full batch has the same number of records, so the offsets are compared."""
     load(copies, 0, 200)
     rows = stream(spark, copies, maxOffsetsPerTrigger=50)
     copy(rows, copies, tmp_path / "ck")
@@ -589,8 +595,10 @@ def test_a_checkpoint_that_was_moved(spark: SparkSession, copies: Engine, tmp_pa
     assert ids(copies) == list(range(60))
 
 
-def test_a_checkpoint_made_anew(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
-    """The id's last transaction is another query's: refused unless told so; then the start options count again."""
+def test_a_new_checkpoint_under_the_same_id(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
+    """The id's last transaction belongs to another query: refused, unless `takeOver` is set. Then the start options
+    count again.
+    """
     load(copies, 0, 50)
     copy(stream(spark, copies), copies, tmp_path / "ck")
     shutil.rmtree(tmp_path / "ck")

@@ -1,4 +1,4 @@
-"""The options of `format("txn_engine")`: Kafka's names, and what is refused by its name."""
+"""The options of `format("txn_engine")`: Kafka's names, and the options that are refused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TOPIC = STORE | {"subscribe": "payments"}
 
 
 def test_kafka_s_defaults() -> None:
-    """A batch reads from the earliest to the latest, a stream from the latest on; what is lost is told."""
+    """A batch reads from the earliest to the latest, a stream from the latest on. Data loss fails the query."""
     batch, stream = read_options(TOPIC, streaming=False), read_options(TOPIC, streaming=True)
     assert (batch.start.offset, batch.end.offset, stream.start.offset) == (EARLIEST, LATEST, LATEST)
     assert batch.fail_on_data_loss
@@ -117,8 +117,8 @@ def test_delays(given: str, ms: int) -> None:
         (TOPIC | {"path": "x"}, Reason.UNKNOWN_OPTION, "path"),
     ],
 )
-def test_what_a_stream_cannot_mean(given: dict[str, str], reason: Reason, name: str) -> None:
-    """One line that names the option, what was seen, and what is expected."""
+def test_options_that_a_stream_refuses(given: dict[str, str], reason: Reason, name: str) -> None:
+    """The error is one line that names the option."""
     with pytest.raises(InvalidRequestError) as refused:
         read_options(given, streaming=True)
     assert refused.value.reason is reason
@@ -136,7 +136,7 @@ def test_what_a_stream_cannot_mean(given: dict[str, str], reason: Reason, name: 
         ({"groupId": "g"}, Reason.OPTION_NOT_HERE, "groupId"),
     ],
 )
-def test_what_a_batch_cannot_mean(given: dict[str, str], reason: Reason, name: str) -> None:
+def test_options_that_a_batch_refuses(given: dict[str, str], reason: Reason, name: str) -> None:
     """A batch has an end, and no group follows it."""
     with pytest.raises(InvalidRequestError) as refused:
         read_options(TOPIC | given, streaming=False)

@@ -1,4 +1,4 @@
-"""A running stream beside all others who use a topic, while its columns change in every way."""
+"""A running stream, next to every other user of the topic, while the topic's columns change in every way."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ STOPS = (RenameColumn, WidenColumn, DropColumn)
 
 
 class Stream:
-    """`format("txn_engine")` into this process. What a micro-batch brought is kept under its number, and replaced where
-    Spark runs it again.
+    """`format("txn_engine")` into this process. What a micro-batch brought is kept under its number, and replaced
+    where Spark runs it again.
     """
 
     def __init__(self, spark: SparkSession, url: str, checkpoint: Path) -> None:

@@ -116,7 +116,7 @@ def test_a_batch_without_output(spark: SparkSession, copies: Engine, tmp_path: P
 
 
 def test_a_checkpoint_of_another_topic(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
-    """It says what can be done here: there is no option to pass over what is missing."""
+    """The error says what can be done with `stream_topic`, which has no option to ignore missing data."""
     load(copies, 0, 30)
     copy(spark, copies, tmp_path / "ck")
     with pytest.raises(StreamingQueryException, match="where the checkpoint is of another topic") as refused:
@@ -202,7 +202,7 @@ def test_a_group_that_somebody_moved(spark: SparkSession, copies: Engine, tmp_pa
 
 @pytest.mark.shard("spark")
 def test_two_queries_under_one_id(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
-    """The one that was started later fences the other, which is told so."""
+    """The query that was started later fences the other one."""
     load(copies, 0, 50)
 
     def overtaken(rows: DataFrame, _batch: StreamBatch) -> DataFrame:

@@ -80,7 +80,9 @@ def test_rows_and_offsets_go_together(spark: SparkSession, ledger: Engine) -> No
 def test_runs_that_are_forgotten_and_topics_made_again(
     spark: SparkSession, ledger: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run without offsets that the log may have forgotten is refused; a topic made again has none yet."""
+    """A run without offsets is refused if the log may have forgotten it. A topic that was created again has no runs
+    yet.
+    """
     monkeypatch.setattr("txn_engine.protocol.transactions.MAX_RUN_IDS", 1)
     made = ledger.admin.describe_topic("balances")
     with connect(f"file://{tmp_path}/own") as engine:
@@ -193,7 +195,7 @@ def test_a_task_that_fails_leaves_only_orphans(
 
 
 def test_a_job_that_fails_leaves_no_transaction(spark: SparkSession, ledger: Engine) -> None:
-    """A job that fails for good is one readable line; no transaction was opened, the group stands where it was."""
+    """A job that fails for good raises one readable line. No transaction was opened, and the group did not move."""
     load(ledger, 0, 10)
     read = read_topic(spark, ledger, "payments", group_id="balances")
 
@@ -285,7 +287,9 @@ def test_columns_that_do_not_fit(spark: SparkSession, ledger: Engine) -> None:
 
 
 def test_values_that_do_not_fit(spark: SparkSession, ledger: Engine) -> None:
-    """A null where there may be none, or a value that the topic's type would cut, fails the job: nothing is visible."""
+    """A null in a column that is not nullable, or a value that the topic's type would cut, fails the job. Nothing is
+    visible.
+    """
     schema = pa.schema(
         [pa.field("at", pa.timestamp("ms", tz="UTC"), nullable=False), pa.field("small", pa.uint8())]
     )
@@ -339,7 +343,7 @@ def test_a_topic_made_again_meanwhile(spark: SparkSession, ledger: Engine) -> No
 
 
 def test_all_types_go_and_come_back(spark: SparkSession, ledger: Engine) -> None:
-    """What is read from a topic can be written to one of the same schema, Kafka's own and nested types included."""
+    """Rows of a topic can be written to another topic of the same schema, Kafka's columns and nested types included."""
     schema = pa.schema(
         [
             pa.field("small", pa.uint16()),

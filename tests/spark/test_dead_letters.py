@@ -172,7 +172,7 @@ def test_what_is_refused(spark: SparkSession, narrow: Engine) -> None:
     def write(df: DataFrame = rows, topic: str = "narrow", **options: Any) -> None:
         write_topic(df, narrow, topic, transactional_id="job", **options)
 
-    with refused_for(Reason.LIMIT_WITHOUT_DEAD_LETTER_TOPIC):
+    with refused_for(Reason.NO_DEAD_LETTER_TOPIC):
         write(max_dead_letters=1)
     with pytest.raises(InvalidRequestError, match="dead-letter topic 'payments'"):
         write(dead_letter_topic="payments")
@@ -180,9 +180,9 @@ def test_what_is_refused(spark: SparkSession, narrow: Engine) -> None:
         write(topic=DEAD, dead_letter_topic=DEAD)
     with refused_for(Reason.OTHER_COLUMNS, InvalidRecordError):
         write()
-    with refused_for(Reason.OTHER_TYPE, InvalidRecordError):
+    with refused_for(Reason.TYPE_MISMATCH, InvalidRecordError):
         write(rows.drop("_partition", "_offset"))
-    with refused_for(Reason.OTHER_TYPE, InvalidRecordError):
+    with refused_for(Reason.TYPE_MISMATCH, InvalidRecordError):
         write(rows.withColumn("amount", sf.col("amount").cast("string")), dead_letter_topic=DEAD)
     with refused_for(Reason.OTHER_COLUMNS, InvalidRecordError):
         write(rows.withColumn("_offset", sf.lit("x")), dead_letter_topic=DEAD)

@@ -158,9 +158,9 @@ def test_no_file_is_passed_over_or_taken_twice(spark: SparkSession, ledger: Engi
         (f"{folder}/_x.csv", Reason.HIDDEN_FILE),
         (f"{folder}/.h.csv", Reason.HIDDEN_FILE),
         (f"{folder}/*.csv", Reason.HIDDEN_FILE),
-        ([f"{folder}/x.csv", f"{folder}/x*"], Reason.NAMED_TWICE),
+        ([f"{folder}/x.csv", f"{folder}/x*"], Reason.DUPLICATE_FILE),
         ([f"{folder}/x.csv", f"{folder}/y*"], Reason.NO_FILES),
-        ([f"{folder}/x.csv", f"{tmp_path}/empty.csv"], Reason.EMPTY_FILE),
+        ([f"{folder}/x.csv", f"{tmp_path}/empty.csv"], Reason.NO_RECORDS),
     ):
         with refused_for(reason):
             load_files(spark, ledger, "payments", paths, run_id="may")

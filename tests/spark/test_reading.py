@@ -405,7 +405,7 @@ def test_columns_that_spark_takes_for_one(spark: SparkSession, ledger: Engine) -
     schema = pa.schema([("a", pa.int64()), ("b", pa.int64()), ("A", pa.int64())])
     ledger.admin.create_topic("cases", schema=schema)
     ledger.partition("cases", 0).append(pa.table({"a": [1], "b": [2], "A": [3]}, schema=schema))
-    with refused_for(Reason.NAMES_DIFFER_BY_CASE):
+    with refused_for(Reason.COLUMN_NAMES_ALIKE):
         read_topic(spark, ledger, "cases")
     spark.conf.set("spark.sql.caseSensitive", "true")
     try:
@@ -418,7 +418,7 @@ def test_members_that_spark_takes_for_one(spark: SparkSession, ledger: Engine) -
     """As columns are, within a list too."""
     kind = pa.list_(pa.struct([("a", pa.int64()), ("A", pa.int64())]))
     ledger.admin.create_topic("cases", schema=pa.schema([("x", kind)]))
-    with refused_for(Reason.NAMES_DIFFER_BY_CASE):
+    with refused_for(Reason.COLUMN_NAMES_ALIKE):
         read_topic(spark, ledger, "cases")
 
 

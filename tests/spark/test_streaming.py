@@ -261,5 +261,5 @@ def test_what_cannot_be_started(spark: SparkSession, copies: Engine, tmp_path: P
         stream_topic(
             spark, copies, "nowhere", each=as_they_are, checkpoint=tmp_path / "ck", transactional_id="x"
         )
-    with refused_for(Reason.BAD_LIMIT):
+    with refused_for(Reason.BAD_ARGUMENT):
         copy(spark, copies, tmp_path / "ck", max_offsets_per_trigger=0)

@@ -264,11 +264,11 @@ def test_columns_that_do_not_fit(spark: SparkSession, ledger: Engine) -> None:
         "without": (good.drop("payments"), Reason.OTHER_COLUMNS, "payments"),
         "unknown": (good.withColumn("x", sf.lit(1)), Reason.OTHER_COLUMNS, "x"),
         "twice": (good.select("*", "payments"), Reason.OTHER_COLUMNS, "payments"),
-        "narrow": (good.withColumn("payments", sf.lit(1)), Reason.OTHER_TYPE, "payments"),
-        "float": (good.withColumn("turnover", sf.lit(0.5)), Reason.OTHER_TYPE, "turnover"),
+        "narrow": (good.withColumn("payments", sf.lit(1)), Reason.TYPE_MISMATCH, "payments"),
+        "float": (good.withColumn("turnover", sf.lit(0.5)), Reason.TYPE_MISMATCH, "turnover"),
         "wide": (
             good.withColumn("turnover", sf.col("turnover").cast("decimal(20,2)")),
-            Reason.OTHER_TYPE,
+            Reason.TYPE_MISMATCH,
             "turnover",
         ),
     }

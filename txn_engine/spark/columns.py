@@ -73,7 +73,7 @@ def check_told_apart(spark: SparkSession, schema: pa.Schema, *, topic: str) -> N
             actor=f"spark with topic {topic!r}",
             expected="names that differ by more than case",
             action="set spark.sql.caseSensitive to true, or use engine.scan()",
-            reason=Reason.NAMES_DIFFER_BY_CASE,
+            reason=Reason.COLUMN_NAMES_ALIKE,
         )
 
 
@@ -158,7 +158,7 @@ def check_columns(seen: StructType, schema: pa.Schema, *, topic: str, has_letter
                 actor=actor,
                 expected=_told(field.dataType),
                 action="cast it; nothing was written",
-                reason=Reason.OTHER_TYPE,
+                reason=Reason.TYPE_MISMATCH,
             )
 
 

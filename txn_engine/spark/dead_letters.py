@@ -87,7 +87,7 @@ def dead_letters_to(
                 "max_dead_letters without a dead-letter topic",
                 actor=actor,
                 expected="dead_letter_topic as well",
-                reason=Reason.LIMIT_WITHOUT_DEAD_LETTER_TOPIC,
+                reason=Reason.NO_DEAD_LETTER_TOPIC,
             )
         return None
     check_dead_letter_topic(engine, dead_letter_topic, topic="")

@@ -41,7 +41,7 @@ def listed_files(
     twice = next((name for name in found if found.count(name) > 1), None) if _repeats(found) else None
     if twice is not None:
         raise InvalidRequestError(
-            "named twice", actor=_ACTOR, place=twice, expected="each file once", reason=Reason.NAMED_TWICE
+            "named twice", actor=_ACTOR, place=twice, expected="each file once", reason=Reason.DUPLICATE_FILE
         )
     return found
 
@@ -102,7 +102,7 @@ def _with_bytes(status: Any) -> str:
             place=name,
             expected="one or more records",
             action="leave it out of the paths, or mend it; nothing was loaded",
-            reason=Reason.EMPTY_FILE,
+            reason=Reason.NO_RECORDS,
         )
     return name
 

@@ -94,7 +94,7 @@ def stream_topic(
             f"max_offsets_per_trigger={max_offsets_per_trigger!r}",
             actor="stream_topic",
             expected="1 or more",
-            reason=Reason.BAD_LIMIT,
+            reason=Reason.BAD_ARGUMENT,
         )
     if find_spec("pyspark_txn_engine") is None:
         register(spark)

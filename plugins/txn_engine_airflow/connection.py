@@ -30,7 +30,7 @@ from urllib.parse import quote, unquote
 from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 
-from txn_engine_airflow.errors import Reason, TaskError
+from txn_engine_airflow.errors import TaskError, TaskReason
 from txn_engine_airflow.kinds import kind_of, kinds
 
 DEFAULT_CONN_ID = "txn_engine_default"
@@ -71,7 +71,7 @@ class StoreConnection:
                 f"{self.source}: the store's URL has credentials, a port or options in it, or one slash too few;"
                 f" expected {kind.example}, the keys in login and password of the connection or in {kind.credentials},"
                 " the server in extra.endpoint_url",
-                reason=Reason.URL_WITH_SECRETS,
+                reason=TaskReason.URL_WITH_SECRETS,
                 subject=self.source,
             )
 
@@ -104,7 +104,7 @@ class StoreConnection:
         if not url:
             raise TaskError(
                 f"connection {conn_id!r}: it is not defined, so no store is named; expected {_HOW}",
-                reason=Reason.NO_CONNECTION,
+                reason=TaskReason.NO_CONNECTION,
                 subject=conn_id,
             )
         return cls(url, f"{URL_VARIABLE} in the environment")
@@ -119,14 +119,14 @@ class StoreConnection:
         if connection.port:
             raise TaskError(
                 f"{name}: port {connection.port} has no meaning here; expected the endpoint in extra.endpoint_url",
-                reason=Reason.PORT_WITHOUT_MEANING,
+                reason=TaskReason.PORT_WITHOUT_MEANING,
                 subject="port",
             )
         url = _text(name, extra, "url") or _url(connection) or os.environ.get(URL_VARIABLE)
         if not url:
             raise TaskError(
                 f"{name}: it names no store; expected {_HOW}",
-                reason=Reason.NO_STORE,
+                reason=TaskReason.NO_STORE,
                 subject=str(connection.conn_id),
             )
         return cls(url, name, _settings(name, url, connection, extra))
@@ -168,7 +168,7 @@ def _read_environment(conn_id: str) -> Connection | None:
         raise TaskError(
             f"connection {conn_id!r}: {variable} in the environment cannot be read; expected a JSON object with"
             " Airflow's names (conn_type, host, schema, login, password, extra), or a URI",
-            reason=Reason.UNREADABLE_CONNECTION,
+            reason=TaskReason.UNREADABLE_CONNECTION,
             subject=conn_id,
             variable=variable,
         ) from None
@@ -217,7 +217,7 @@ def _extra(connection: Connection) -> dict[str, object]:
     if not isinstance(found, dict):
         raise TaskError(
             f"connection {connection.conn_id!r}: extra cannot be read; expected a JSON object",
-            reason=Reason.UNREADABLE_CONNECTION,
+            reason=TaskReason.UNREADABLE_CONNECTION,
             subject="extra",
         )
     return found
@@ -233,6 +233,6 @@ def _check_text(name: str, place: str, value: object) -> None:
     if value is not None and not isinstance(value, str):
         raise TaskError(
             f"{name}: {place} is of type {type(value).__name__}; expected text",
-            reason=Reason.NOT_TEXT,
+            reason=TaskReason.NOT_TEXT,
             subject=place,
         )

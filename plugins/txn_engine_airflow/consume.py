@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from txn_engine_airflow.assets import topic_asset
 from txn_engine_airflow.connection import StoreConnection
 from txn_engine_airflow.deployment import deployment_spark_conf
-from txn_engine_airflow.errors import Reason, TaskError
+from txn_engine_airflow.errors import TaskError, TaskReason
 from txn_engine_airflow.hook import open_engine
 from txn_engine_airflow.spark_tasks import kind_of_failure_alone, task_spark, vote_told
 
@@ -88,7 +88,7 @@ def load_transform(name: str | Transform, output_topic: str | Sequence[str]) -> 
     if not _takes_a_frame(transform):
         raise TaskError(
             f"transform {_name_of(transform)}: it does not take one argument; expected a function of a DataFrame",
-            reason=Reason.BAD_TRANSFORM,
+            reason=TaskReason.BAD_TRANSFORM,
             subject=_name_of(transform),
         )
     return _failing_once(transform, output_topic)
@@ -101,13 +101,13 @@ def _imported(name: str) -> Transform:
     except (ImportError, AttributeError, ValueError) as error:
         raise TaskError(
             f"transform {name!r}: {error}; expected module:function, importable where tasks run",
-            reason=Reason.BAD_TRANSFORM,
+            reason=TaskReason.BAD_TRANSFORM,
             subject=name,
         ) from None
     if not callable(found):
         raise TaskError(
             f"transform {name!r}: not callable; expected a function of a DataFrame",
-            reason=Reason.BAD_TRANSFORM,
+            reason=TaskReason.BAD_TRANSFORM,
             subject=name,
         )
     transform: Transform = found
@@ -141,14 +141,14 @@ def _failing_once(transform: Transform, output_topic: str | Sequence[str]) -> Tr
             raise TaskError(
                 f"transform {_name_of(transform)}: {type(error).__name__} in {at.name}, line {at.lineno} of "
                 f"{at.filename}; expected a function of a DataFrame; mend it: a retry would fail the same",
-                reason=Reason.TRANSFORM_FAILED,
+                reason=TaskReason.TRANSFORM_FAILED,
                 subject=_name_of(transform),
             ) from None
         wrong = _not_expected(output, output_topic)
         if wrong:
             raise TaskError(
                 f"transform {_name_of(transform)}: it gave {wrong}",
-                reason=Reason.BAD_OUTPUT,
+                reason=TaskReason.BAD_OUTPUT,
                 subject=_name_of(transform),
             )
         return output

@@ -52,7 +52,7 @@ from pathlib import Path
 from typing import Any
 
 from txn_engine_airflow.connection import DEFAULT_CONN_ID
-from txn_engine_airflow.errors import Reason, TaskError
+from txn_engine_airflow.errors import TaskError, TaskReason
 
 CONNECTIONS_VARIABLE = "TXN_ENGINE_CONNECTIONS"
 INPUT_ROOTS_VARIABLE = "TXN_ENGINE_INPUT_ROOTS"
@@ -157,7 +157,7 @@ def permitted_input_file(path: object, *, param: str = "input_file") -> Path:
         reason = error.strerror if isinstance(error, OSError) else "no path"
         raise TaskError(
             f"{param} {_shown(path)}: it cannot be read: {reason}",
-            reason=Reason.UNREADABLE_FILE,
+            reason=TaskReason.UNREADABLE_FILE,
             subject=param,
         ) from None
     if not _is_below(found, roots):
@@ -165,7 +165,7 @@ def permitted_input_file(path: object, *, param: str = "input_file") -> Path:
     if not stat.S_ISREG(mode):
         raise TaskError(
             f"{param} {_shown(path)}: it is no regular file; expected one",
-            reason=Reason.NOT_A_FILE,
+            reason=TaskReason.NOT_A_FILE,
             subject=param,
         )
     return found
@@ -186,7 +186,7 @@ def permitted_report_folder(path: object, *, param: str = "report_folder") -> Pa
     if not nearest.is_dir():
         raise TaskError(
             f"{param} {_shown(path)}: it leads through what is no folder",
-            reason=Reason.NOT_A_FOLDER,
+            reason=TaskReason.NOT_A_FOLDER,
             subject=param,
         )
     return found
@@ -201,7 +201,7 @@ def check_nothing_leads_out(folder: Path) -> None:
                 raise TaskError(
                     f"report folder {_shown(str(folder))}: {_shown(name)} in it is neither file nor folder; expected a"
                     " folder of reports alone: remove it",
-                    reason=Reason.UNSAFE_FOLDER,
+                    reason=TaskReason.UNSAFE_FOLDER,
                     subject=name,
                 )
 
@@ -357,7 +357,7 @@ def permitted_spark_settings(given: object) -> dict[str, str]:
     if given is not None and not isinstance(given, Mapping):
         raise TaskError(
             "spark_settings: expected an object of names and values",
-            reason=Reason.BAD_SETTING,
+            reason=TaskReason.BAD_SETTING,
             subject="spark_settings",
         )
     return {name: _spark_value(name, value, known) for name, value in (given or {}).items()}
@@ -376,7 +376,7 @@ def _spark_value(name: str, value: object, known: Mapping[str, str]) -> str:
     if not isinstance(value, (str, int)) or not re.fullmatch(known[name], text):
         raise TaskError(
             f"spark_settings: {name} is {_shown(value)}; expected {known[name]}",
-            reason=Reason.BAD_SETTING,
+            reason=TaskReason.BAD_SETTING,
             subject=name,
         )
     return text
@@ -392,7 +392,7 @@ def deployment_spark_conf() -> dict[str, str]:
     if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
         raise TaskError(  # the text may hold a key: it is not repeated
             f"{SPARK_CONF_VARIABLE} in the worker's environment cannot be read; expected a JSON object of texts",
-            reason=Reason.BAD_SETTING,
+            reason=TaskReason.BAD_SETTING,
             variable=SPARK_CONF_VARIABLE,
         )
     return dict(found)
@@ -407,7 +407,7 @@ def _number(variable: str, default: float, unit: str, most: int) -> float:
         return float(text)
     raise TaskError(
         f"{variable} is {_shown(text)}; expected {unit}, more than 0 and at most {most}",
-        reason=Reason.BAD_SETTING,
+        reason=TaskReason.BAD_SETTING,
         variable=variable,
     )
 
@@ -426,7 +426,7 @@ def _refusal(param: str, value: object, variable: str, expected: str) -> TaskErr
     return TaskError(
         f"{param} {_shown(value)} is refused: the deployment does not permit it to a run's params; expected "
         f"{expected.format(variable)}",
-        reason=Reason.NOT_PERMITTED,
+        reason=TaskReason.NOT_PERMITTED,
         subject=param,
         variable=variable,
     )

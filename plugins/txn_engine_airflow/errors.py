@@ -11,7 +11,7 @@ from enum import StrEnum
 from airflow.sdk.exceptions import AirflowFailException
 
 
-class Reason(StrEnum):
+class TaskReason(StrEnum):
     """Which fault a `TaskError` reports."""
 
     # --- params that the deployment does not permit --------------------------------------------------------
@@ -78,9 +78,9 @@ class TaskError(AirflowFailException):
     environment that decides it, if there is one.
     """
 
-    def __init__(self, text: str, *, reason: Reason | str, subject: str = "", variable: str = "") -> None:
+    def __init__(self, text: str, *, reason: TaskReason | str, subject: str = "", variable: str = "") -> None:
         super().__init__(text)
-        self.reason = Reason(reason)
+        self.reason = TaskReason(reason)
         self.subject = subject
         self.variable = variable
 
@@ -94,5 +94,5 @@ class TaskError(AirflowFailException):
         return f"{kind.__module__}.{kind.__name__}", (str(self),), given
 
 
-def _rebuild(text: str, reason: Reason, subject: str, variable: str) -> TaskError:
+def _rebuild(text: str, reason: TaskReason, subject: str, variable: str) -> TaskError:
     return TaskError(text, reason=reason, subject=subject, variable=variable)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from txn_engine_airflow.deployment import deployment_spark_conf, permitted_days
-from txn_engine_airflow.errors import Reason, TaskError
+from txn_engine_airflow.errors import TaskError, TaskReason
 from txn_engine_airflow.hook import open_engine_of_run, readable_errors
 from txn_engine_airflow.spark_tasks import task_spark
 from txn_engine_airflow.tables import Cell, Table, show
@@ -51,7 +51,7 @@ def check_params(params: Params) -> None:
     elif partition is not None:
         raise TaskError(
             f"partition {partition} without a topic; expected both, or a topic alone, or neither",
-            reason=Reason.BAD_ARGUMENT,
+            reason=TaskReason.BAD_ARGUMENT,
             subject="partition",
         )
 
@@ -189,7 +189,7 @@ def expire_group_offsets(params: Params) -> Table:
         raise TaskError(
             f"group offsets forgotten: {len(rows)}, but not those of what cannot be read: "
             f"{'; '.join(map(str, forgotten.unreadable))}",
-            reason=Reason.DAMAGED,
+            reason=TaskReason.DAMAGED,
         )
     return table
 

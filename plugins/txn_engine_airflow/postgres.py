@@ -13,7 +13,7 @@ from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.sdk.log import mask_secret
 
-from txn_engine_airflow.errors import Reason, TaskError
+from txn_engine_airflow.errors import TaskError, TaskReason
 
 if TYPE_CHECKING:
     import psycopg
@@ -86,14 +86,14 @@ def _words(conn_id: str) -> dict[str, Any]:
     except AirflowNotFoundException:
         raise TaskError(
             f"connection {conn_id!r}: it is not defined; expected one of type postgres",
-            reason=Reason.NO_CONNECTION,
+            reason=TaskReason.NO_CONNECTION,
             subject=conn_id,
         ) from None
     name = f"connection {conn_id!r}"
     if found.conn_type not in _TYPES:
         raise TaskError(
             f"{name}: of type {found.conn_type!r:.40}; expected postgres",
-            reason=Reason.WRONG_CONNECTION_TYPE,
+            reason=TaskReason.WRONG_CONNECTION_TYPE,
             subject=conn_id,
         )
     words = {
@@ -104,7 +104,7 @@ def _words(conn_id: str) -> dict[str, Any]:
     if {"@", ":", "="} & set(f"{words.get('host', '').removeprefix('@')}{words.get('dbname', '')}"):
         raise TaskError(
             f"{name}: host or schema is a URL or a DSN; expected host and database alone, and the rest in its fields",
-            reason=Reason.URL_WITH_SECRETS,
+            reason=TaskReason.URL_WITH_SECRETS,
             subject=conn_id,
         )
     words |= _extra(name, found)
@@ -123,20 +123,20 @@ def _extra(name: str, connection: Connection) -> dict[str, Any]:
     if not isinstance(extra, dict):
         raise TaskError(
             f"{name}: extra cannot be read; expected a JSON object",
-            reason=Reason.UNREADABLE_CONNECTION,
+            reason=TaskReason.UNREADABLE_CONNECTION,
             subject="extra",
         )
     known = _known().keys() - _OF_THE_CONNECTION.values()
     if unknown := sorted(extra.keys() - known - _OF_OTHERS):
         raise TaskError(
             f"{name}: extra.{unknown[0]:.40}; expected what libpq takes: {', '.join(sorted(known))}",
-            reason=Reason.UNKNOWN_FIELD,
+            reason=TaskReason.UNKNOWN_FIELD,
             subject=f"extra.{unknown[0]:.40}",
         )
     if bad := [word for word, value in extra.items() if not isinstance(value, str | int | float)]:
         raise TaskError(
             f"{name}: extra.{bad[0]} is no text; expected text or a number",
-            reason=Reason.NOT_TEXT,
+            reason=TaskReason.NOT_TEXT,
             subject=f"extra.{bad[0]}",
         )
     return {word: value for word, value in extra.items() if word in known}

@@ -23,7 +23,7 @@ from airflow.sdk.exceptions import (
 )
 
 from txn_engine_airflow.connection import DEFAULT_CONN_ID
-from txn_engine_airflow.errors import Reason, TaskError
+from txn_engine_airflow.errors import TaskError, TaskReason
 from txn_engine_airflow.hook import open_engine
 from txn_engine_airflow.progress import (
     Position,
@@ -204,7 +204,7 @@ class TransactionFinalSensor(StoreSensor):
             raise TaskError(
                 f"transactional id {self.transactional_id!r} is not known at {engine.url}; expected one that was used: "
                 "`txn-engine transactions list` shows them",
-                reason=Reason.UNKNOWN_TRANSACTIONAL_ID,
+                reason=TaskReason.UNKNOWN_TRANSACTIONAL_ID,
                 subject=self.transactional_id,
             )
         return TransactionFinalTrigger(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypedDict
 from airflow.sdk.exceptions import AirflowException
 
 from txn_engine_airflow import metrics
-from txn_engine_airflow.errors import Reason, TaskError
+from txn_engine_airflow.errors import TaskError, TaskReason
 from txn_engine_airflow.hook import open_engine_of_run
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def check_markers_written(found: Sequence[Sequence[PendingWork]], conn_id: str) 
         raise TaskError(
             f"{transactions} decided transactions are complete, but {len(damaged)} coordinator partitions cannot be "
             f"read, so what is decided there stays pending: {_some(damaged)}",
-            reason=Reason.DAMAGED,
+            reason=TaskReason.DAMAGED,
         )
     return {"transactions": transactions, "coordinator_partitions": len(up_to), "left": 0}
 
@@ -166,7 +166,7 @@ def _would(what: str, names: Sequence[str], unreadable: Sequence[Unreadable]) ->
     if unreadable:
         raise TaskError(
             f"not all could be read ({len(unreadable)} damaged): {_some([*map(str, unreadable)])}",
-            reason=Reason.DAMAGED,
+            reason=TaskReason.DAMAGED,
         )
     return SweepResult(
         transactions=len(names),

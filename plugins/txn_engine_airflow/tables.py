@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NotRequired, TypedDict
 from txn_engine_airflow import metrics
 from txn_engine_airflow.alerts import UNKNOWN_HOLDER, Settings
 from txn_engine_airflow.assets import COORDINATOR_TOPIC
-from txn_engine_airflow.errors import Reason, TaskError
+from txn_engine_airflow.errors import TaskError, TaskReason
 from txn_engine_airflow.hook import open_engine_of_run
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def write_snapshots(conn_id: str) -> dict[str, int]:
         raise TaskError(
             f"snapshots written: {sum(written.values())}, but not all could be read ({len(found.unreadable)} damaged): "
             f"{'; '.join(map(str, found.unreadable[:_NAMED_MAX]))}",
-            reason=Reason.DAMAGED,
+            reason=TaskReason.DAMAGED,
         )
     return written
 

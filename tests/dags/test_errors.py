@@ -17,15 +17,17 @@ def test_a_task_error_is_the_same_in_another_process() -> None:
     """By pickle and by Airflow's own serialization."""
     from airflow.sdk.module_loading import import_string
 
-    from txn_engine_airflow.errors import Reason, TaskError
+    from txn_engine_airflow.errors import TaskError, TaskReason
 
-    error = TaskError("it failed", reason=Reason.NOT_PERMITTED, subject="topic", variable="TXN_ENGINE_TOPICS")
+    error = TaskError(
+        "it failed", reason=TaskReason.NOT_PERMITTED, subject="topic", variable="TXN_ENGINE_TOPICS"
+    )
     name, arguments, keywords = error.serialize()
     for other in (pickle.loads(pickle.dumps(error)), import_string(name)(*arguments, **keywords)):
         assert type(other) is TaskError
         assert str(other) == "it failed"
         assert (other.reason, other.subject, other.variable) == (
-            Reason.NOT_PERMITTED,
+            TaskReason.NOT_PERMITTED,
             "topic",
             "TXN_ENGINE_TOPICS",
         )
@@ -41,7 +43,7 @@ def test_every_reason_is_explained_and_raised() -> None:
         for path in (PLUGINS / "txn_engine_airflow").rglob("*.py")
         if path.name != "errors.py"
     )
-    for reason in errors.Reason:
+    for reason in errors.TaskReason:
         assert reason.value == reason.name.lower()
         assert re.search(rf'    {reason.name} = "{reason.value}"\n    """[^"]+\."""', source), reason
-        assert f"Reason.{reason.name}" in others, reason
+        assert f"TaskReason.{reason.name}" in others, reason

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator, Context
 
 from txn_engine_airflow.connection import DEFAULT_CONN_ID
-from txn_engine_airflow.errors import Reason, TaskError
+from txn_engine_airflow.errors import TaskError, TaskReason
 from txn_engine_airflow.hook import open_engine
 from txn_engine_airflow.operators.identity import checked_transactional_id
 from txn_engine_airflow.progress import open_transaction
@@ -79,7 +79,7 @@ class TxnAbortOperator(BaseOperator):
             raise TaskError(
                 f"{transactional_id!r}: its transaction was decided to commit and cannot be aborted; "
                 "expected one that is Ongoing; `txn_write_markers` completes it",
-                reason=Reason.DECIDED_TO_COMMIT,
+                reason=TaskReason.DECIDED_TO_COMMIT,
                 subject=transactional_id,
             )
         return True
@@ -100,6 +100,6 @@ def _number(field: str, value: object) -> int:
         return int(value)
     raise TaskError(
         f"{field}: {value!r}; expected a whole number, 0 or more; nothing was aborted",
-        reason=Reason.BAD_ARGUMENT,
+        reason=TaskReason.BAD_ARGUMENT,
         subject=field,
     )

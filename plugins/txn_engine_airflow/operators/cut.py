@@ -11,7 +11,7 @@ from txn_engine_airflow.assets import CUTS, topic_alias
 from txn_engine_airflow.connection import DEFAULT_CONN_ID
 from txn_engine_airflow.cuts import announce_cut, cut_told
 from txn_engine_airflow.deployment import DAYS_MAX
-from txn_engine_airflow.errors import Reason, TaskError
+from txn_engine_airflow.errors import TaskError, TaskReason
 from txn_engine_airflow.hook import open_engine
 from txn_engine_airflow.operators.transactions import with_outlets
 
@@ -79,6 +79,6 @@ def _keep_ms(days: object) -> int | None:
         return max(1, int(found * _DAY_MS))
     raise TaskError(
         f"keep_days: {days!r:.80}; expected days, more than 0 and at most {DAYS_MAX}, or None; no cut was made",
-        reason=Reason.BAD_ARGUMENT,
+        reason=TaskReason.BAD_ARGUMENT,
         subject="keep_days",
     )

@@ -10,7 +10,7 @@ from airflow.sdk import BaseOperator, Context
 
 from txn_engine_airflow.assets import TopicUpdate
 from txn_engine_airflow.connection import DEFAULT_CONN_ID
-from txn_engine_airflow.errors import Reason, TaskError
+from txn_engine_airflow.errors import TaskError, TaskReason
 from txn_engine_airflow.hook import open_engine
 from txn_engine_airflow.operators.arguments import hidden, shown
 from txn_engine_airflow.operators.identity import checked_transactional_id, run_id_of, transactional_id_of
@@ -162,7 +162,7 @@ class PostgresToTxnOperator(BaseOperator):
         if self.forgotten_runs not in get_args(ForgottenRuns):
             raise TaskError(
                 f"forgotten_runs: {self.forgotten_runs!r}; expected one of {get_args(ForgottenRuns)}",
-                reason=Reason.BAD_ARGUMENT,
+                reason=TaskReason.BAD_ARGUMENT,
                 subject="forgotten_runs",
             )
         topic = engine.logs.topics.look_up(self.topic)
@@ -241,7 +241,7 @@ class PostgresToTxnOperator(BaseOperator):
             raise TaskError(
                 f"interval_column {self.interval_column!r}: this run has no data interval; expected a timetable that"
                 " gives one, as CronDataIntervalTimetable; nothing was loaded",
-                reason=Reason.NO_DATA_INTERVAL,
+                reason=TaskReason.NO_DATA_INTERVAL,
                 subject="interval_column",
             )
         return KeyRange(self.interval_column, start, end)

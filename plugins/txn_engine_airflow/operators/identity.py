@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from txn_engine_airflow.errors import Reason, TaskError
+from txn_engine_airflow.errors import TaskError, TaskReason
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -74,7 +74,7 @@ def checked_transactional_id(name: str) -> str:
         raise TaskError(
             f"transactional id {name!r:.80}: {len(name)} characters; expected 1 to {TRANSACTIONAL_ID_CHARS_MAX},"
             " not blank",
-            reason=Reason.BAD_ARGUMENT,
+            reason=TaskReason.BAD_ARGUMENT,
             subject="transactional_id",
         )
     return name

@@ -13,7 +13,7 @@ from airflow.sdk.bases.decorator import determine_kwargs
 
 from txn_engine_airflow.connection import DEFAULT_CONN_ID
 from txn_engine_airflow.deployment import deployment_spark_conf
-from txn_engine_airflow.errors import Reason, TaskError
+from txn_engine_airflow.errors import TaskError, TaskReason
 from txn_engine_airflow.hook import open_engine
 from txn_engine_airflow.operators.arguments import hidden, shown
 from txn_engine_airflow.operators.identity import checked_transactional_id, run_id_of, transactional_id_of
@@ -211,7 +211,7 @@ class TxnProduceOperator(BaseOperator):
         if self.forgotten_runs not in get_args(ForgottenRuns):
             raise TaskError(
                 f"forgotten_runs: {self.forgotten_runs!r}; expected one of {get_args(ForgottenRuns)}",
-                reason=Reason.BAD_ARGUMENT,
+                reason=TaskReason.BAD_ARGUMENT,
                 subject="forgotten_runs",
             )
         from txn_engine.producer import run_into

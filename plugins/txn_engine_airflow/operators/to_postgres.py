@@ -9,7 +9,7 @@ from airflow.sdk import BaseOperator, Context
 from airflow.sdk.bases.decorator import determine_kwargs
 
 from txn_engine_airflow.connection import DEFAULT_CONN_ID
-from txn_engine_airflow.errors import Reason, TaskError
+from txn_engine_airflow.errors import TaskError, TaskReason
 from txn_engine_airflow.hook import open_engine
 from txn_engine_airflow.postgres import POSTGRES_CONN_ID, open_postgres
 
@@ -121,7 +121,7 @@ class TxnToPostgresOperator(BaseOperator):
         if self.mode not in get_args(WriteMode):
             raise TaskError(
                 f"mode: {self.mode!r:.40}; expected one of {get_args(WriteMode)}",
-                reason=Reason.BAD_ARGUMENT,
+                reason=TaskReason.BAD_ARGUMENT,
                 subject="mode",
             )
         if (self.mode == "upsert") != (self.key is not None) or (
@@ -130,7 +130,7 @@ class TxnToPostgresOperator(BaseOperator):
             raise TaskError(
                 f"mode={self.mode!r}, key={self.key!r:.80}; expected a key for upsert, and only there;"
                 " delete_tombstones is for upsert too",
-                reason=Reason.BAD_ARGUMENT,
+                reason=TaskReason.BAD_ARGUMENT,
                 subject="key",
             )
         if self.key is not None:

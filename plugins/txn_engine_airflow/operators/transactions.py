@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import AirflowException
 
 from txn_engine_airflow.assets import COORDINATOR_TOPIC, TopicUpdate, topic_alias, topic_asset
 from txn_engine_airflow.connection import StoreConnection
-from txn_engine_airflow.errors import Reason, TaskError
+from txn_engine_airflow.errors import TaskError, TaskReason
 from txn_engine_airflow.operators.arguments import differences
 from txn_engine_airflow.operators.identity import moment_of, transactional_id_of
 from txn_engine_airflow.progress import by_name, stable_end
@@ -151,7 +151,7 @@ def has_committed_before(
                 " and more than 100 runs have followed, so nobody can tell; expected a run that is not so old, of a"
                 " transactional id that few tasks share; look whether its records are there: if so mark the task as"
                 " success, if not run it with forgotten_runs='load'",
-                reason=Reason.FORGOTTEN_RUN,
+                reason=TaskReason.FORGOTTEN_RUN,
                 subject=run_id,
             ) from None
     note: dict[str, JsonValue] = {
@@ -194,7 +194,7 @@ def _check_arguments(
             f" arguments: {changed}; expected the same whenever it runs, and a mapped task's list in the same order;"
             " nothing was loaded now: look which records are there, then load what is missing in a DAG run of its own,"
             " and mark this task as success",
-            reason=Reason.OTHER_ARGUMENTS,
+            reason=TaskReason.OTHER_ARGUMENTS,
             subject=changed,
         )
 
@@ -223,7 +223,7 @@ def parts_of(records: Any, *, task: str) -> Iterable[pa.Table | pa.RecordBatch |
     raise TaskError(
         f"{task}: the callable gave {type(records).__name__}; expected a pyarrow Table, RecordBatch or"
         " RecordBatchReader, an iterable of them, or None",
-        reason=Reason.BAD_OUTPUT,
+        reason=TaskReason.BAD_OUTPUT,
         subject=task,
     )
 

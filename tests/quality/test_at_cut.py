@@ -36,6 +36,7 @@ from txn_engine.quality import QualityResult, SuiteOn, check_exactly_once
 from txn_engine.quality.proof import ProofShelf, ProvedRange
 from txn_engine.quality.standpoint import AtCut
 from txn_engine.quality.suite import SUITES
+from txn_engine.reasons import Reason
 from txn_engine.testing import ManualClock
 from txn_engine.verify import Place
 from txn_engine.verify.cut_reading import read_cut
@@ -439,23 +440,24 @@ def cut_of_an_earlier_life(engine: Engine) -> int:
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "reason"),
     [
-        (lambda _: 7, "there is no cut 7"),
-        (lambda _: -1, "cut -1"),
-        (deleted_cut, "cut 0 was deleted"),
-        (other_cut, "of store"),
-        (cut_of_another_topic, "topic 'balances' is not in cut 0"),
-        (cut_of_an_earlier_life, "topic 'balances' was deleted and made again since cut 0"),
+        (lambda _: 7, Reason.CUT_NOT_FOUND),
+        (lambda _: -1, Reason.BAD_ARGUMENT),
+        (deleted_cut, Reason.CUT_DELETED),
+        (other_cut, Reason.CUT_OF_ANOTHER_STORE),
+        (cut_of_another_topic, Reason.TOPIC_NOT_IN_CUT),
+        (cut_of_an_earlier_life, Reason.TOPIC_MADE_AGAIN),
     ],
 )
 def test_a_cut_that_cannot_be_meant_is_refused_in_one_line(
-    engine: Engine, tmp_path: Path, make: Any, said: str
+    engine: Engine, tmp_path: Path, make: Any, reason: Reason
 ) -> None:
-    """Before anything is written."""
+    """A cut that no proof can use is refused before anything is written."""
     load(engine)
-    with pytest.raises(InvalidRequestError, match=said) as refused:
+    with pytest.raises(InvalidRequestError) as refused:
         prove(engine, tmp_path, cut=make(engine))
+    assert refused.value.reason is reason
     assert "\n" not in str(refused.value)
     assert not (tmp_path / "report").exists()
 

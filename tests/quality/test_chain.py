@@ -37,6 +37,7 @@ from txn_engine.quality import (
 )
 from txn_engine.quality.digest import Digest
 from txn_engine.quality.proof import Proof, ProofShelf, ProvedRange
+from txn_engine.reasons import Reason
 from txn_engine.testing import ManualClock
 
 PAYMENTS = pa.schema([("id", pa.int64()), ("account", pa.string()), ("amount", pa.decimal128(10, 2))])
@@ -359,13 +360,13 @@ def test_records_that_changed_behind_their_proof(
     with txn_engine.connect(on_disk.as_uri()) as engine:
         load(engine, 30, 10)
         write(engine, "payments", payments(40, 1))
-        honest = proving._Again.digest
+        honest = proving.ProvedDigests.digest
 
         def changed(self: Any, proved: ProvedRange, proof: Proof) -> Digest:
             found = honest(self, proved, proof)
             return found._replace(low=found.low ^ 1) if proved.end_offset > 14 else found
 
-        monkeypatch.setattr(proving._Again, "digest", changed)
+        monkeypatch.setattr(proving.ProvedDigests, "digest", changed)
         result = prove(engine, tmp_path, replace(CHECK, outputs=CHECK.outputs), whole=True)
         assert "digest_as_proved" in failed(result)
         (check,) = [each for each in result.failed if each.name == "digest_as_proved"]
@@ -396,10 +397,11 @@ def test_two_provers_at_once(engine: Engine, tmp_path: Path, monkeypatch: pytest
 def test_a_prover_that_never_gets_a_number(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One line, that can be tried again."""
+    """A prover that loses every race for the next number gives up with an error."""
     monkeypatch.setattr(ProofShelf, "put", lambda *_: False)
-    with pytest.raises(OutcomeUnknownError, match="5 times"):
+    with pytest.raises(OutcomeUnknownError) as lost:
         prove(engine, tmp_path)
+    assert lost.value.reason is Reason.NUMBER_TAKEN
 
 
 @pytest.mark.parametrize("after", in_shard("damage", [False, True], keep=[True]), ids=["before", "after"])

@@ -30,6 +30,7 @@ from txn_engine.log.objects import decode_json, encode_json
 from txn_engine.maintain import MaintenancePolicy, merging
 from txn_engine.quality import Amount, Declaration, LatestByKey, Output, QualityResult, SameRows, Totals
 from txn_engine.quality.proof import Proof
+from txn_engine.reasons import Reason
 from txn_engine.schemas.changes import Change
 
 EAGER = MaintenancePolicy(min_files=2, min_dirty_ratio=0.0)
@@ -370,16 +371,18 @@ def test_columns_that_change_while_files_are_listed(
     assert result.proof.schema_versions == {"payments": 2, "copies": 0}
     assert result.statistics["committed_records"] == 42
     changes.append(RenameColumn("amount", "value"))
-    with pytest.raises(InvalidRequestError, match="no column amount"):
+    with pytest.raises(InvalidRequestError) as refused:
         attempt(engine, tmp_path)
+    assert refused.value.reason is Reason.UNKNOWN_COLUMN
 
 
 def test_a_declared_column_that_was_renamed(engine: Engine, tmp_path: Path) -> None:
     """It is refused by its old name in one line; by the new one it is another declaration, with its own chain."""
     proved(engine, tmp_path)
     engine.admin.alter_topic("payments", RenameColumn("amount", "value"))
-    with pytest.raises(InvalidRequestError, match="no column amount") as refused:
+    with pytest.raises(InvalidRequestError) as refused:
         attempt(engine, tmp_path)
+    assert (refused.value.reason, refused.value.place) == (Reason.UNKNOWN_COLUMN, "topic payments")
     assert "\n" not in str(refused.value)
     totals = Totals({"account": "account"}, {"total": Amount("value")}, "payments")
     result = attempt(engine, tmp_path, replace(CHECK, outputs=(Output("sums", totals),)))

@@ -23,6 +23,7 @@ from txn_engine.quality import Declaration, Output, QualityResult, SameRows, che
 from txn_engine.quality.declaration_file import declaration_from
 from txn_engine.quality.proof import hash_of
 from txn_engine.quality.result import Account
+from txn_engine.reasons import Reason
 
 COLUMNS: list[pa.Field[Any]] = [
     pa.field("id", pa.int64(), nullable=False),
@@ -325,11 +326,12 @@ def test_what_a_declaration_may_say(engine: Engine, tmp_path: Path) -> None:
     assert declaration_from(held, "x.yaml") == OF_CONSUMER
     assert hash_of(CHECK) == "503d4b889198fe8f39c3559c48ad143b"
     assert hash_of(OF_FILE) != hash_of(Declaration("payments", ("id",), input_delimiter=","))
-    with pytest.raises(InvalidRequestError, match="dead_letter_topic and no identity"):
+    with pytest.raises(InvalidRequestError) as no_identity:
         declaration_from({**held, "outputs": [{"topic": "a", "set": ["id"], "dead_letter_topic": "b"}]}, "x")
-    with pytest.raises(
-        InvalidRequestError, match="dead_letter_topic 'payments'; expected a topic of its own"
-    ):
+    assert no_identity.value.reason is Reason.MISSING_FIELD
+    with pytest.raises(InvalidRequestError) as checked_topic:
         declaration_from({**held, "dead_letter_topic": "payments"}, "x")
-    with pytest.raises(InvalidRequestError, match="the columns of dead letters"):
+    assert checked_topic.value.reason is Reason.NOT_A_DEAD_LETTER_TOPIC
+    with pytest.raises(InvalidRequestError) as other_columns:
         prove(engine, tmp_path, Declaration("payments", ("id",), dead_letter_topic="copies"))
+    assert other_columns.value.reason is Reason.NOT_A_DEAD_LETTER_TOPIC

@@ -30,6 +30,7 @@ from txn_engine.quality import (
 )
 from txn_engine.quality.input_file import LINE, UNFIT, UNFIT_ID, typed_cells
 from txn_engine.quality.input_file import read_input as read_file
+from txn_engine.reasons import Reason
 
 
 def read_input(path: Path, check: Declaration = CHECK) -> pa.Table:
@@ -73,8 +74,8 @@ def test_values_come_back_and_no_other_cell_does(values: list[Decimal | None], o
 
 
 def test_more_rows_than_are_held_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In parts, in order."""
-    monkeypatch.setattr(input_file, "_CHUNK_ROWS", 3)
+    """A file is read in parts, and its rows keep their order."""
+    monkeypatch.setattr(input_file, "CHUNK_ROWS", 3)
     rows = read_input(write_input(tmp_path / "trans.csv"))
     assert rows.select(PAYMENTS.names).equals(payments_table())
 
@@ -96,48 +97,65 @@ def test_another_delimiter(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "seen"),
+    ("text", "reason", "line"),
     [
-        ("", "it is empty"),
-        (HEADER + "\n", "it has a header and no rows"),
-        ("trans_id;date\n1;930101\n", "no column account_id, amount, type among its 2"),
-        (HEADER.replace(";", ","), "its delimiter is said in the declaration"),
-        (HEADER + "\n1;2;930101;PRIJEM;1.00;\n2;2;930101;PRIJEM\n", "line 3"),
-        (HEADER + "\n1;2;930101;PRIJEM;1.00;;\n", "7 cells"),
-        (HEADER + '\n1;2;930101;PRIJEM;1.00;"cut off\n', "delimited text"),
-        (HEADER + ";bank\n1;2;930101;PRIJEM;1.00;;\n", "a column is named twice"),
+        ("", Reason.NO_RECORDS, None),
+        (HEADER + "\n", Reason.NO_RECORDS, None),
+        ("trans_id;date\n1;930101\n", Reason.MISSING_COLUMN, 1),
+        (HEADER.replace(";", ","), Reason.MISSING_COLUMN, 1),
+        (HEADER + "\n1;2;930101;PRIJEM;1.00;\n2;2;930101;PRIJEM\n", Reason.TOO_FEW_FIELDS, 3),
+        (HEADER + "\n1;2;930101;PRIJEM;1.00;;\n", Reason.TOO_MANY_FIELDS, 2),
+        (HEADER + '\n1;2;930101;PRIJEM;1.00;"cut off\n', Reason.UNCLOSED_QUOTE, 2),
+        (HEADER + '\n1;2;930101;PRIJEM;1.00;"odd"quote\n', Reason.BAD_QUOTING, 2),
+        (HEADER + ";bank\n1;2;930101;PRIJEM;1.00;;\n", Reason.DUPLICATE_COLUMN, 1),
     ],
 )
-def test_a_broken_file_is_refused_in_one_line(text: str, seen: str, tmp_path: Path) -> None:
-    """Empty, cut off, a column missing: the message names the file, what is there and what should be."""
+def test_a_broken_file_is_refused_in_one_line(
+    text: str, reason: Reason, line: int | None, tmp_path: Path
+) -> None:
+    """The error of a file that is empty, truncated or lacks a column names the file and the line."""
     path = tmp_path / "trans.csv"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(InvalidRequestError) as caught:
         read_input(path, CHECK)
-    message = str(caught.value)
-    assert seen in message
-    assert str(path) in message
-    assert "\n" not in message
+    place = str(path) if line is None else f"{path} line {line}"
+    assert (caught.value.reason, caught.value.place) == (reason, place)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_with_another_delimiter_is_refused_with_a_hint(tmp_path: Path) -> None:
+    """The error says where the delimiter is declared."""
+    (tmp_path / "trans.csv").write_text(HEADER.replace(";", ","), encoding="utf-8")
+    with pytest.raises(InvalidRequestError) as refused:
+        read_input(tmp_path / "trans.csv", CHECK)
+    assert "delimiter" in str(refused.value.action)
 
 
 def test_a_file_that_is_not_there_or_not_text(tmp_path: Path) -> None:
-    """The system's own words, with the file's name."""
-    with pytest.raises(InvalidRequestError, match="No such file"):
+    """A missing file and bytes that are not UTF-8 are refused, with the line of the bytes."""
+    with pytest.raises(InvalidRequestError) as absent:
         read_input(tmp_path / "absent.csv", CHECK)
+    assert absent.value.reason is Reason.FILE_UNREADABLE
     (tmp_path / "latin.csv").write_bytes(HEADER.encode() + b"\n1;2;930101;P\xd8IJEM;1.00;\n")
-    with pytest.raises(InvalidRequestError, match=r"not UTF-8 text \(at .*latin\.csv line 2\)"):
+    with pytest.raises(InvalidRequestError) as row:
         read_input(tmp_path / "latin.csv", CHECK)
+    assert (row.value.reason, row.value.place) == (Reason.BAD_ENCODING, f"{tmp_path / 'latin.csv'} line 2")
     (tmp_path / "latin.csv").write_bytes(HEADER.encode() + b";\xd8\n1;2;930101;PRIJEM;1.00;;\n")
-    with pytest.raises(InvalidRequestError, match="not UTF-8"):
+    with pytest.raises(InvalidRequestError) as header:
         read_input(tmp_path / "latin.csv", CHECK)
+    assert (header.value.reason, header.value.place) == (
+        Reason.BAD_ENCODING,
+        f"{tmp_path / 'latin.csv'} line 1",
+    )
 
 
 @pytest.mark.parametrize("amount", ["12,50", "1e-3", ".", "NaN", "0.001", "ten"])
 def test_a_bad_amount_names_its_line(amount: str, tmp_path: Path) -> None:
-    """Money that is no exact decimal of the topic's scale is refused with its line."""
+    """An amount that the topic's decimal does not hold exactly is refused with its line."""
     path = write_input(tmp_path / "trans.csv", [*ROWS[:2], (103, 1, "930102", "VYDAJ", amount, "")])
-    with pytest.raises(InvalidRecordError, match=r"trans\.csv line 4") as caught:
+    with pytest.raises(InvalidRecordError) as caught:
         read_input(path)
+    assert (caught.value.reason, caught.value.place) == (Reason.BAD_DECIMAL, f"{path} line 4")
     assert caught.value.value == repr(amount)
 
 

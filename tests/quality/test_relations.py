@@ -28,6 +28,7 @@ from txn_engine.quality import (
     Totals,
     check_exactly_once,
 )
+from txn_engine.reasons import Reason
 
 PAYMENTS = pa.schema(
     [
@@ -266,29 +267,30 @@ def test_a_query_that_is_no_select_is_refused(engine: Engine, tmp_path: Path, qu
 
 
 @pytest.mark.parametrize(
-    ("topic", "relation", "said"),
+    ("topic", "relation", "reason", "place"),
     [
-        ("copies", replace(COPY, columns={"id": "nothing"}), "no column nothing"),
-        ("copies", replace(COPY, columns={"nothing": "id"}), "no column nothing"),
-        ("copies", replace(COPY, columns={"id": 'ac"count'}), "types that compare exactly"),
-        ("copies", replace(COPY, columns={"at": "id"}), "types that compare exactly"),
-        ("floats", SameRows({"x": "id"}), "no float"),
-        ("floats", Totals({"y": "id"}, {"x": Amount("amount")}), "no float"),
-        ("sums", Totals(BY, {"account": Amount("amount")}), "sums are compared exactly"),
-        ("sums", Totals(BY, {"total": Amount("amount", "count", ("1",))}), "a text column"),
-        ("sums", Totals(BY, {}, "total"), "an integer column"),
+        ("copies", replace(COPY, columns={"id": "nothing"}), Reason.UNKNOWN_COLUMN, "payments"),
+        ("copies", replace(COPY, columns={"nothing": "id"}), Reason.UNKNOWN_COLUMN, "copies"),
+        ("copies", replace(COPY, columns={"id": 'ac"count'}), Reason.TYPE_MISMATCH, "copies"),
+        ("copies", replace(COPY, columns={"at": "id"}), Reason.TYPE_MISMATCH, "copies"),
+        ("floats", SameRows({"x": "id"}), Reason.INEXACT_TYPE, "floats"),
+        ("floats", Totals({"y": "id"}, {"x": Amount("amount")}), Reason.INEXACT_TYPE, "floats"),
+        ("sums", Totals(BY, {"account": Amount("amount")}), Reason.NOT_A_NUMBER, "sums"),
+        ("sums", Totals(BY, {"total": Amount("amount", "count", ("1",))}), Reason.NOT_A_TEXT, "payments"),
+        ("sums", Totals(BY, {}, "total"), Reason.NOT_AN_INTEGER, "sums"),
     ],
 )
 def test_a_relation_that_does_not_fit_is_refused(
-    engine: Engine, tmp_path: Path, topic: str, relation: Relation, said: str
+    engine: Engine, tmp_path: Path, topic: str, relation: Relation, reason: Reason, place: str
 ) -> None:
-    """Before anything is read: columns that are not there, types that do not compare exactly."""
+    """Unknown columns and types that do not compare exactly are refused before anything is read."""
     load_payments(engine)
     load_copies(engine)
     load_sums(engine)
     engine.admin.create_topic("floats", schema=pa.schema([("x", pa.float64()), ("y", pa.int64())]))
-    with pytest.raises(InvalidRequestError, match=said) as refused:
+    with pytest.raises(InvalidRequestError) as refused:
         prove(engine, tmp_path / "report", topic, relation)
+    assert (refused.value.reason, refused.value.place) == (reason, f"topic {place}")
     assert "\n" not in str(refused.value)
     assert not (tmp_path / "report").exists()
 

@@ -11,6 +11,7 @@ import pytest
 from txn_engine.errors import InvalidRequestError
 from txn_engine.quality import load_suite, row_checks
 from txn_engine.quality.row_checks import parted
+from txn_engine.reasons import Reason
 
 DEAD = {"on_failure": "dead_letter"}
 
@@ -44,31 +45,35 @@ def test_rows_and_votes_are_parted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "reason"),
     [
-        ({"kwargs": {"column": "amount", "min_value": 0, "mostly": 0.9}}, "mostly"),
-        ({"meta": {"on_failure": "dead_letters"}}, "on_failure 'dead_letters'; expected dead_letter"),
+        ({"kwargs": {"column": "amount", "min_value": 0, "mostly": 0.9}}, Reason.PARTIAL_ROW_CHECK),
+        ({"meta": {"on_failure": "dead_letters"}}, Reason.BAD_FIELD),
         (
             {"type": "expect_column_values_to_be_unique", "kwargs": {"column": "id"}},
-            "of each row; expected one of",
+            Reason.UNKNOWN_CHECK,
         ),
-        ({"meta": {}}, "does not say on_failure: dead_letter"),
+        ({"meta": {}}, Reason.NOT_A_ROW_CHECK),
     ],
 )
-def test_what_is_refused(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
-    """In one line."""
-    with pytest.raises(InvalidRequestError, match=words) as refused:
+def test_a_check_that_cannot_judge_single_rows_is_refused(
+    tmp_path: Path, changes: dict[str, Any], reason: Reason
+) -> None:
+    """The error is one line."""
+    with pytest.raises(InvalidRequestError) as refused:
         row_checks(suite(tmp_path, {**POSITIVE, **changes}))
+    assert refused.value.reason is reason
     assert "\n" not in str(refused.value)
 
 
 def test_a_function_is_a_vote() -> None:
-    """Of all rows: it says nothing of each."""
+    """A function judges all rows together, so it cannot turn single rows into dead letters."""
 
     def holds(_rows: Any) -> bool:
         return True
 
     found, rest = parted(load_suite(holds))
     assert (found, rest) == ((), load_suite(holds))
-    with pytest.raises(InvalidRequestError, match="check holds, which does not say"):
+    with pytest.raises(InvalidRequestError) as refused:
         row_checks(holds)
+    assert refused.value.reason is Reason.NOT_A_ROW_CHECK

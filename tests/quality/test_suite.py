@@ -491,12 +491,12 @@ def test_an_expectation_that_raises_is_errored(
     """Great Expectations says success=False for an exception too; we say errored, and its neighbours are judged."""
     from txn_engine.quality import judge as judging
 
-    validate = judging._validate
+    validate = judging.validated
 
     def without_a_column(context: Any, counted: Any, checks: Any, *rest: Any) -> Any:
         return validate(context, {**counted, "record_ids_unique": Counted(8, None)}, checks, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(judging, "_validate", without_a_column)
+    monkeypatch.setattr(judging, "validated", without_a_column)
     result = report_evidence(evidence, report_folder=tmp_path)
     assert [(check.name, check.status) for check in result.checks if check.status != "passed"] == [
         ("record_ids_unique", "errored")
@@ -514,7 +514,7 @@ def test_a_suite_that_cannot_be_run_is_errored(
     def broken(*_: object) -> None:
         raise TypeError("colum")
 
-    monkeypatch.setattr(judging, "_validate", broken)
+    monkeypatch.setattr(judging, "validated", broken)
     result = report_evidence(evidence, report_folder=tmp_path)
     assert named(result.checks, "errored") == {check.name for check in result.checks}
     assert result.failed == ()
@@ -527,12 +527,12 @@ def test_a_verdict_that_does_not_fit_the_number_is_errored(
     """Something was counted, and Great Expectations calls it a success: neither is believed."""
     from txn_engine.quality import judge as judging
 
-    validate = judging._validate
+    validate = judging.validated
 
     def of_nothing(context: Any, counted: Any, *rest: Any) -> Any:
         return validate(context, {name: Counted(0, 0) for name in counted}, *rest)
 
-    monkeypatch.setattr(judging, "_validate", of_nothing)
+    monkeypatch.setattr(judging, "validated", of_nothing)
     assert named(judged(audit_finding(evidence)), "errored") == {"audit_clean"}
 
 
@@ -662,8 +662,9 @@ def test_file_names_come_from_the_run_name_safely() -> None:
 def test_a_folder_that_cannot_be_written(evidence: Evidence, tmp_path: Path) -> None:
     """One line that names the folder."""
     (tmp_path / "file").write_text("in the way", encoding="utf-8")
-    with pytest.raises(StoreAccessError, match="the report cannot be written"):
+    with pytest.raises(StoreAccessError) as refused:
         report_evidence(evidence, report_folder=tmp_path / "file" / "report")
+    assert refused.value.place == str(tmp_path / "file" / "report")
 
 
 def test_rows_of_maintenance_behind_the_position_are_not_unread_records(evidence: Evidence) -> None:

@@ -28,6 +28,7 @@ from txn_engine.quality import (
     read_declaration,
 )
 from txn_engine.quality.proof import ProofShelf, hash_of
+from txn_engine.reasons import Reason
 
 ALL_NAMED = gxe.ExpectColumnValuesToNotBeNull(column="trans_id", meta={"name": "named"})
 NO_BANK = gxe.ExpectColumnValuesToBeNull(column="bank", meta={"name": "no bank"})
@@ -188,33 +189,35 @@ def test_suites_of_a_declaration_file(engine: Engine, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "reason", "field"),
     [
-        ("[{severity: warning}]", "no file"),
-        ("[{file: a.json, severity: loud}]", "critical or warning"),
-        ("[{file: a.json, offsets: [0, 1]}]", "a mapping with whole numbers"),
-        ("[{file: a.json, offsets: {0: 5}}]", "[first offset, the one behind the last]"),
-        ("[{file: a.json, offsets: {0: [5, 5]}}]", "a higher one behind the last"),
-        ("[{file: a.json, producer: [1]}]", "[producer id, epoch]"),
-        ("[{file: a.json, producer: [1, 0], new_only: true}]", "one of them, or none"),
-        ("[{file: a.json, topic: elsewhere}]", "one for payments"),
-        ("[{file: a.json, colour: red}]", "'colour'"),
-        ("[5]", "a mapping with names"),
-        ("a.json", "a list"),
+        ("[{severity: warning}]", Reason.MISSING_FIELD, " suites[0]"),
+        ("[{file: a.json, severity: loud}]", Reason.BAD_FIELD, " suites[0] severity"),
+        ("[{file: a.json, offsets: [0, 1]}]", Reason.BAD_FIELD, " suites[0] offsets"),
+        ("[{file: a.json, offsets: {0: 5}}]", Reason.BAD_FIELD, " suites[0] offsets 0"),
+        ("[{file: a.json, offsets: {0: [5, 5]}}]", Reason.BAD_FIELD, None),
+        ("[{file: a.json, producer: [1]}]", Reason.BAD_FIELD, " suites[0] producer"),
+        ("[{file: a.json, producer: [1, 0], new_only: true}]", Reason.CONFLICTING_ARGUMENTS, None),
+        ("[{file: a.json, topic: elsewhere}]", Reason.BAD_FIELD, None),
+        ("[{file: a.json, colour: red}]", Reason.UNKNOWN_FIELD, " suites[0]"),
+        ("[5]", Reason.BAD_FIELD, " suites[0]"),
+        ("a.json", Reason.BAD_FIELD, " suites"),
     ],
 )
-def test_a_suite_that_is_none_is_refused(text: str, said: str, tmp_path: Path) -> None:
-    """One line with file and field, before anything is looked at."""
+def test_an_invalid_suite_is_refused(text: str, reason: Reason, field: str | None, tmp_path: Path) -> None:
+    """The error names the file and the field in one line, unless two fields contradict each other."""
     file = tmp_path / "payments.yaml"
     file.write_text(f"topic: payments\nrecord_id: trans_id\nsuites: {text}\n")
     with pytest.raises(InvalidRequestError) as refused:
         read_declaration(file)
-    assert said in str(refused.value)
+    place = None if field is None else f"{file}{field}"
+    assert (refused.value.reason, refused.value.place) == (reason, place)
     assert "\n" not in str(refused.value)
 
 
 def test_a_file_that_is_not_there_is_refused_before_anything(engine: Engine, tmp_path: Path) -> None:
     """No report, no proof."""
-    with pytest.raises(InvalidRequestError, match="it cannot be read"):
+    with pytest.raises(InvalidRequestError) as refused:
         prove(engine, tmp_path, SuiteOn(tmp_path / "nowhere.json"), record=True)
+    assert refused.value.reason is Reason.FILE_UNREADABLE
     assert not (tmp_path / "report").exists()

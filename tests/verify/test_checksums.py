@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
@@ -18,6 +19,7 @@ from storage import (
     encode_parquet,
 )
 from storage.envelope import ParquetProfile
+from storage.reasons import StoreReason
 from tests.verify.story import healthy
 from txn_engine.verify.checksums import check_json, check_parquet
 
@@ -73,11 +75,13 @@ def test_every_byte_of_an_object_counts(what: str) -> None:
         for mask in (1, 0xFF):
             changed = bytearray(whole)
             changed[at] ^= mask
-            with pytest.raises(DamagedObjectError, match=KEY):
+            with pytest.raises(DamagedObjectError) as refused:
                 checked(bytes(changed))
+            assert refused.value.place == KEY
     for cut in (*(whole[:at] for at in range(0, len(whole), 7)), whole[1:], whole + b"x", b"{}" + whole):
-        with pytest.raises(DamagedObjectError, match=KEY):
+        with pytest.raises(DamagedObjectError) as refused:
             checked(cut)
+        assert refused.value.place == KEY
 
 
 def test_every_byte_of_a_json_object_counts() -> None:
@@ -87,16 +91,36 @@ def test_every_byte_of_a_json_object_counts() -> None:
         for mask in (1, 0x20, 0xFF):
             changed = bytearray(data)
             changed[at] ^= mask
-            with pytest.raises(StorageError, match=KEY):
+            with pytest.raises(StorageError) as refused:
                 check_json(bytes(changed), KEY, "thing")
-        with pytest.raises(DamagedObjectError, match=KEY):
+            assert refused.value.place == KEY
+        with pytest.raises(DamagedObjectError) as refused:
             check_json(data[:at], KEY, "thing")
+        assert refused.value.place == KEY
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda data: data.replace(b'"a": 1', b'"a": 2'), StoreReason.CHECKSUM),
+        (lambda _: b'{"a": 1}', StoreReason.NO_CHECKSUM),
+    ],
+)
+def test_a_changed_json_object_and_one_without_checksum_differ(
+    change: Callable[[bytes], bytes], reason: StoreReason
+) -> None:
+    """The auditor tells bytes that changed from bytes that this program never wrote."""
+    with pytest.raises(DamagedObjectError) as refused:
+        check_json(change(encode_json({"a": 1}, "thing")), KEY, "thing")
+    assert refused.value.reason is reason
 
 
 def test_a_json_object_of_another_kind_or_format_is_refused() -> None:
-    with pytest.raises(DamagedObjectError, match="kind 'thing'"):
+    """A sound object is refused where another kind belongs, or in a format of a later version."""
+    with pytest.raises(DamagedObjectError) as refused:
         check_json(encode_json({}, "thing"), KEY, "other")
-    with pytest.raises(UnknownFormatError, match="format '3'"):
+    assert refused.value.reason is StoreReason.OTHER_KIND
+    with pytest.raises(UnknownFormatError):
         check_json(_of_format_3(), KEY, "thing")
 
 

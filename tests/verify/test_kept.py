@@ -29,6 +29,7 @@ from tests.verify.raw_ledger import Ledger
 from tests.verify.scale import build
 from tests.verify.story import healthy, open_load
 from txn_engine.errors import InvalidRequestError
+from txn_engine.reasons import Reason
 from txn_engine.verify import VerifyReport, audit_folder, reading_workers, verify_store
 from txn_engine.verify.findings import Place
 from txn_engine.verify.partition_task import PartitionTask
@@ -159,7 +160,7 @@ def _grown() -> Ledger:
 def test_an_audit_that_was_ended_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int) -> None:
     """After whichever call an audit is ended, the next audit reports what an audit of everything reports."""
     monkeypatch.setattr(audit_folder.AuditFolder, "is_time_to_save", lambda _: True)
-    monkeypatch.setattr("txn_engine.verify.partition_audit._PROGRESS_EVERY", 1)
+    monkeypatch.setattr("txn_engine.verify.partition_audit.PROGRESS_EVERY", 1)
     store = _grown().store
     went_on = 0
     for calls in range(1, 400, every):
@@ -229,8 +230,9 @@ def test_a_folder_of_another_store_is_refused(tmp_path: Path) -> None:
     stores = {name: open_store((tmp_path / name).as_uri(), create=False) for name in ("a", "b")}
     verify_store(stores["a"], kept_in=tmp_path / "kept")
     kept = (tmp_path / "kept" / "verify.audit").read_bytes()
-    with pytest.raises(InvalidRequestError, match="an audit of another store"):
+    with pytest.raises(InvalidRequestError) as refused:
         verify_store(stores["b"], kept_in=tmp_path / "kept")
+    assert refused.value.reason is Reason.AUDIT_OF_ANOTHER_STORE
     assert (tmp_path / "kept" / "verify.audit").read_bytes() == kept
 
 
@@ -238,17 +240,28 @@ def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path) -> None:
     """What it says would be believed."""
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept").chmod(0o777)
-    with pytest.raises(InvalidRequestError, match="one that only you may write to"):
+    with pytest.raises(InvalidRequestError) as refused:
         _audit(healthy().ledger.store, tmp_path / "kept")
+    assert (refused.value.reason, refused.value.place) == (Reason.NOT_PRIVATE, str(tmp_path / "kept"))
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+    """The error names the path, and the file stays."""
+    (tmp_path / "kept").write_text("mine", encoding="utf-8")
+    with pytest.raises(InvalidRequestError) as refused:
+        _audit(healthy().ledger.store, tmp_path / "kept")
+    assert (refused.value.reason, refused.value.place) == (Reason.FOLDER_UNUSABLE, str(tmp_path / "kept"))
+    assert (tmp_path / "kept").read_text(encoding="utf-8") == "mine"
 
 
 def test_a_part_of_a_store_is_not_kept(tmp_path: Path) -> None:
-    """One topic's data, or logs without data."""
+    """An audit of one topic, or of logs without data, is not kept."""
     store = healthy().ledger.store
-    with pytest.raises(InvalidRequestError, match="a part of the store"):
+    with pytest.raises(InvalidRequestError) as one_topic:
         verify_store(store, kept_in=tmp_path, topics=["payments"])
-    with pytest.raises(InvalidRequestError, match="a part of the store"):
+    with pytest.raises(InvalidRequestError) as without_data:
         verify_store(store, kept_in=tmp_path, check_data=False)
+    assert one_topic.value.reason is without_data.value.reason is Reason.CONFLICTING_ARGUMENTS
 
 
 # --- processes --------------------------------------------------------------------------------------------
@@ -277,7 +290,7 @@ def test_processes_find_what_threads_find(
     tmp_path: Path, many: Path, damage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever is wrong, far behind where they begin."""
-    monkeypatch.setattr(reading_workers, "_PROCESSES_FROM", _EARLY)
+    monkeypatch.setattr(reading_workers, "PROCESSES_FROM", _EARLY)
     folder = tmp_path / "copy"
     shutil.copytree(many, folder)
     log = sorted((folder / "topics/payments/0/0/log").iterdir())
@@ -304,7 +317,7 @@ def tell(what, done, total):
     print(what, done, total, flush=True)
 
 if __name__ == "__main__":
-    reading_workers._PROCESSES_FROM = float(sys.argv[2])
+    reading_workers.PROCESSES_FROM = float(sys.argv[2])
     report = verify_store(open_store(sys.argv[1], create=False), processes=2, progress=tell)
     print("ok", report.ok, report.stats.records, flush=True)
 """
@@ -443,7 +456,7 @@ def test_processes_and_what_is_kept_on_a_bucket(
     keys = [str(path.relative_to(many)) for path in many.rglob("*.*")]
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(lambda key: store.put(key, (many / key).read_bytes()), keys))
-    monkeypatch.setattr(reading_workers, "_PROCESSES_FROM", _EARLY)
+    monkeypatch.setattr(reading_workers, "PROCESSES_FROM", _EARLY)
     first = verify_store(store, processes=2, kept_in=tmp_path / "kept")
     assert (first.ok, first.stats.objects, first.stats.records) == (True, len(keys), 30_000)
     second = verify_store(store, processes=2, kept_in=tmp_path / "kept")

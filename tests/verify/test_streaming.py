@@ -87,7 +87,7 @@ def test_the_report_does_not_depend_on_the_workers(workers: int) -> None:
 def read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every object counts as a large one."""
     monkeypatch.setattr(raw_object, "WHOLE_BYTES_MAX", 0)
-    monkeypatch.setattr(raw_object, "_PART_BYTES", 100)
+    monkeypatch.setattr(raw_object, "PART_BYTES", 100)
 
 
 @pytest.mark.usefixtures("read_in_parts")
@@ -112,8 +112,8 @@ def test_a_large_data_file_is_never_held_whole(monkeypatch: pytest.MonkeyPatch) 
     ledger.entry("payments", 0, row)
     size = row["data_bytes"]
     monkeypatch.setattr(raw_object, "WHOLE_BYTES_MAX", size // 4)
-    monkeypatch.setattr(raw_object, "_PART_BYTES", size // 10)
-    monkeypatch.setattr(raw_object, "_BUFFER_BYTES", size // 10)
+    monkeypatch.setattr(raw_object, "PART_BYTES", size // 10)
+    monkeypatch.setattr(raw_object, "BUFFER_BYTES", size // 10)
     store = Counting(ledger.store)
     report = verify_store(store, workers=0)
     assert report.ok, [str(finding) for finding in report.findings]

@@ -189,7 +189,9 @@ class CutStore:
     def get(self, number: int) -> Cut:
         """The cut of this number. Raises `InvalidRequestError` where there is none, or it was deleted."""
         if type(number) is not int or not 0 <= number <= _INT64_MAX:
-            raise InvalidRequestError(f"cut {number!r:.40}", expected="the number of a cut")
+            raise InvalidRequestError(
+                f"cut {number!r:.40}", expected="the number of a cut", reason=Reason.BAD_ARGUMENT
+            )
         deleted = self._readers.submit(self._read_time, number, Part.DELETED, "deleted_ms")
         _, cut = self._read_cut(number)
         if deleted.result() is not None or cut is None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from txn_engine.errors import InvalidRequestError
+from txn_engine.reasons import Reason
 
 ACTOR = "exactly-once check"
 RECORDS = "*"
@@ -106,12 +107,17 @@ class SuiteOn:
 
     def __post_init__(self) -> None:
         if sum(map(bool, (self.offsets, self.producer is not None, self.new_only))) > 1:
-            raise _refused("a suite with several of offsets, producer and new_only", "one of them, or none")
+            raise _refused(
+                "a suite with several of offsets, producer and new_only",
+                "one of them, or none",
+                Reason.CONFLICTING_ARGUMENTS,
+            )
         for partition, (start, end) in self.offsets.items():
             if partition < 0 or not 0 <= start < end:
                 raise _refused(
                     f"a suite for offsets {start} to {end} of partition {partition}",
                     "a first offset and a higher one behind the last",
+                    Reason.BAD_FIELD,
                 )
 
 
@@ -143,28 +149,40 @@ class Declaration:
 
     def __post_init__(self) -> None:
         if not self.record_id:
-            raise _refused("no record_id", "the columns that tell one record from another")
+            raise _refused(
+                "no record_id", "the columns that tell one record from another", Reason.MISSING_FIELD
+            )
         for output in self.outputs:
             _check_output(output)
             if output.dead_letter_topic is not None and not isinstance(output.relation, SameRows):
                 raise _refused(
                     f"output {output.topic!r} has dead_letter_topic and no identity",
                     "a row for each record, by `identity`",
+                    Reason.MISSING_FIELD,
                 )
         for name in self.dead_letter_topics:
             if name in (self.topic, *self.output_topics):
-                raise _refused(f"dead_letter_topic {name!r}", "a topic of its own")
+                raise _refused(
+                    f"dead_letter_topic {name!r}", "a topic of its own", Reason.NOT_A_DEAD_LETTER_TOPIC
+                )
         for suite in self.suites:
             if suite.topic is not None and suite.topic not in self.topics:
-                raise _refused(f"a suite for {suite.topic}", f"one for {' or '.join(self.topics)}")
+                raise _refused(
+                    f"a suite for {suite.topic}", f"one for {' or '.join(self.topics)}", Reason.BAD_FIELD
+                )
         if self.up_to_position and self.group_id is None:
-            raise _refused("up_to_position is given without group_id", "the group whose position counts")
+            raise _refused(
+                "up_to_position is given without group_id",
+                "the group whose position counts",
+                Reason.MISSING_FIELD,
+            )
         if len(self.input_delimiter) != 1:
-            raise _refused(f"input_delimiter is {self.input_delimiter!r}", "one character")
+            raise _refused(f"input_delimiter is {self.input_delimiter!r}", "one character", Reason.BAD_FIELD)
         if not _says_a_day(self.input_date_format):
             raise _refused(
                 f"input_date_format is {self.input_date_format!r}",
                 "one that strptime takes, with year, month and day, as %Y-%m-%d",
+                Reason.BAD_FIELD,
             )
 
     @property
@@ -241,28 +259,35 @@ def _check_output(output: Output) -> None:
     match relation:
         case Totals():
             if not relation.by:
-                raise _refused(f"{place} has no key", "the columns by which it sums")
+                raise _refused(f"{place} has no key", "the columns by which it sums", Reason.MISSING_FIELD)
             if not relation.sums and relation.count is None:
-                raise _refused(f"{place} neither sums nor counts", "sum, count, or both")
+                raise _refused(
+                    f"{place} neither sums nor counts", "sum, count, or both", Reason.MISSING_FIELD
+                )
             for amount in relation.sums.values():
                 if amount.direction is not None and not amount.plus:
                     raise _refused(
                         f"{place} has direction {amount.direction!r} without plus",
                         "the values of that column that count up",
+                        Reason.MISSING_FIELD,
                     )
         case LatestByKey():
             if not relation.by or not relation.columns:
-                raise _refused(f"{place} lacks a key or values", "by and columns for `latest`")
+                raise _refused(
+                    f"{place} lacks a key or values", "by and columns for `latest`", Reason.MISSING_FIELD
+                )
         case SqlReduction():
             if not relation.topic.strip() or not relation.output.strip():
-                raise _refused(f"{place} lacks a query", "one for the topic and one for the output")
+                raise _refused(
+                    f"{place} lacks a query", "one for the topic and one for the output", Reason.MISSING_FIELD
+                )
         case SameSet() | SameRows():
             if not relation.columns:
-                raise _refused(f"{place} names no columns", "at least one")
+                raise _refused(f"{place} names no columns", "at least one", Reason.MISSING_FIELD)
 
 
-def _refused(seen: str, expected: str) -> InvalidRequestError:
-    return InvalidRequestError(seen, actor=ACTOR, expected=expected)
+def _refused(seen: str, expected: str, reason: Reason) -> InvalidRequestError:
+    return InvalidRequestError(seen, actor=ACTOR, expected=expected, reason=reason)
 
 
 def _says_a_day(date_format: str) -> bool:

@@ -20,6 +20,7 @@ from txn_engine.quality.declaration import (
     SuiteOn,
     Totals,
 )
+from txn_engine.reasons import Reason
 
 FILE_BYTES_MAX = 256 * 1024
 _KINDS = ("sum", "count", "set", "identity", "latest", "sql")
@@ -32,10 +33,15 @@ def read_declaration(path: Path) -> Declaration:
             data = stream.read(FILE_BYTES_MAX + 1)
     except OSError as error:
         raise _refused(
-            str(path), f"it cannot be read: {error.strerror or error}", "a readable file"
+            str(path),
+            f"it cannot be read: {error.strerror or error}",
+            "a readable file",
+            Reason.FILE_UNREADABLE,
         ) from error
     if len(data) > FILE_BYTES_MAX:
-        raise _refused(str(path), f"more than {FILE_BYTES_MAX:,} bytes", "a declaration")
+        raise _refused(
+            str(path), f"more than {FILE_BYTES_MAX:,} bytes", "a declaration", Reason.DOCUMENT_TOO_LARGE
+        )
     import yaml
 
     try:
@@ -43,7 +49,7 @@ def read_declaration(path: Path) -> Declaration:
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{path} line {mark.line + 1}" if mark else str(path)
-        raise _refused(where, "it is not YAML", "a declaration") from error
+        raise _refused(where, "it is not YAML", "a declaration", Reason.BAD_DOCUMENT) from error
     return declaration_from(held, str(path), path.parent)
 
 
@@ -118,7 +124,9 @@ def _output(held: object, place: str) -> Output:
     kinds = [kind for kind in _KINDS if kind in at.left]
     if not kinds or (len(kinds) > 1 and set(kinds) != {"sum", "count"}):
         seen = ", ".join(kinds) or "none of them"
-        raise _refused(place, seen, f"one of {', '.join(_KINDS)} (sum and count go together)")
+        raise _refused(
+            place, seen, f"one of {', '.join(_KINDS)} (sum and count go together)", Reason.NOT_ONE_RELATION
+        )
     relation = _relation(kinds[0], at, place)
     dead_letter_topic = at.optional_text("dead_letter_topic")
     at.nothing_left()
@@ -169,7 +177,7 @@ class _Fields:
 
     def take(self, name: str | int, default: object = None) -> Any:
         if name not in self.left and default is None:
-            raise _refused(self._place, f"no {name}", "that field")
+            raise _refused(self._place, f"no {name}", "that field", Reason.MISSING_FIELD)
         return self.left.pop(name, default)
 
     def text(self, name: str) -> str:
@@ -215,8 +223,13 @@ class _Fields:
 
     def nothing_left(self) -> None:
         if self.left:
-            raise _refused(self._place, f"a field {min(self.left)!r}", "only fields that a declaration has")
+            raise _refused(
+                self._place,
+                f"a field {min(self.left)!r}",
+                "only fields that a declaration has",
+                Reason.UNKNOWN_FIELD,
+            )
 
 
-def _refused(place: str, seen: str, expected: str) -> InvalidRequestError:
-    return InvalidRequestError(seen, actor=ACTOR, place=place, expected=expected)
+def _refused(place: str, seen: str, expected: str, reason: Reason = Reason.BAD_FIELD) -> InvalidRequestError:
+    return InvalidRequestError(seen, actor=ACTOR, place=place, expected=expected, reason=reason)

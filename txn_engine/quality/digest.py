@@ -21,6 +21,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from txn_engine.errors import InvalidRequestError
+from txn_engine.reasons import Reason
 
 Words = NDArray[np.uint64]
 _WORD: Final = (1 << 64) - 1
@@ -152,7 +153,10 @@ def _words(column: Any) -> Sequence[Words]:
         width = 0
     if width not in (8, 16, 32, 64):
         raise InvalidRequestError(
-            f"a column of type {kind}", actor="digest", expected="a type that a digest knows"
+            f"a column of type {kind}",
+            actor="digest",
+            expected="a type that a digest knows",
+            reason=Reason.UNSUPPORTED_TYPE,
         )
     if pa.types.is_unsigned_integer(kind):
         return [np.asarray(column.fill_null(0)).astype(np.uint64)]

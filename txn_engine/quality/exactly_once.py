@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from txn_engine.errors import OutcomeUnknownError
 from txn_engine.quality.report_files import DOCS_NAME, JSON_NAME, REPORT_NAME, made_folder, write_whole
+from txn_engine.reasons import Reason
 
 if TYPE_CHECKING:
     from txn_engine.engine import Engine
@@ -102,6 +103,7 @@ def check_exactly_once(
         f"the next proof of {declaration.topic}, {_TRIES} times",
         actor=_ACTOR,
         expected="a number that no other prover takes meanwhile",
+        reason=Reason.NUMBER_TAKEN,
         action="check again when no other run is under way",
     )
 

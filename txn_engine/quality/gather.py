@@ -43,6 +43,7 @@ from txn_engine.quality.relations import check_columns, need_columns
 from txn_engine.quality.rows import FileRows
 from txn_engine.quality.standpoint import Now, Standpoint
 from txn_engine.quality.visibility import files_as_replayed
+from txn_engine.reasons import Reason
 from txn_engine.schemas.layout import Schemas
 from txn_engine.sql.file_parts import part_of
 from txn_engine.types import GroupOffset, ScanFile, TopicPartition
@@ -84,15 +85,16 @@ def gather(
             f"up_to_position with the input file {input_file.name}",
             actor=ACTOR,
             expected="a file to be compared with everything, or the group's position",
+            reason=Reason.CONFLICTING_ARGUMENTS,
         )
     standpoint = at or Now(engine)
 
-    def begun() -> tuple[_Reader, InputRows | None]:
+    def begun() -> tuple[EvidenceReader, InputRows | None]:
         schemas = _check_columns(engine, check, standpoint)
         rows = None
         if input_file is not None:
             rows = _input(input_file, check, schemas[check.topic].arrow, reducer.folder, progress)
-        return _Reader(engine, check, schemas, progress, since or {}, standpoint), rows
+        return EvidenceReader(engine, check, schemas, progress, since or {}, standpoint), rows
 
     reader, rows = begun()
     for looks_left in reversed(range(_LOOKS)):
@@ -130,7 +132,7 @@ class _Moment:
     under_way: str
 
 
-class _Reader:
+class EvidenceReader:
     """Reads one part after the other and keeps why a part could not be had."""
 
     def __init__(
@@ -440,6 +442,7 @@ def _check_columns(engine: Engine, check: Declaration, at: Standpoint) -> Mappin
                 f"topic {topic!r} as dead_letter_topic",
                 actor=ACTOR,
                 expected="the columns of dead letters: `topics create NAME --dead-letters` makes such a topic",
+                reason=Reason.NOT_A_DEAD_LETTER_TOPIC,
             )
     for output in check.outputs:
         check_columns(output, schemas[check.topic].arrow, schemas[output.topic].arrow, check.topic)

@@ -21,10 +21,11 @@ from txn_engine.errors import InvalidRecordError, InvalidRequestError
 from txn_engine.quality.canonical import cells_text, column_text
 from txn_engine.quality.declaration import ACTOR, Declaration, Totals, is_of_input
 from txn_engine.quality.evidence import InputRows
+from txn_engine.reasons import Reason
 
 LINE, UNFIT, UNFIT_ID = "_line", "_unfit", "_unfit_id"
 _EMPTY: Final[Any] = pa.scalar("")
-_CHUNK_ROWS: Final = 50_000
+CHUNK_ROWS: Final = 50_000
 _CELL_CHARS_MAX: Final = 16 * 1024 * 1024 + 1
 """More than a row may have that is loaded."""
 _NEVER_CLOSED: Final = "unexpected end of data"
@@ -52,7 +53,11 @@ def read_input(
             return _read(path, reader, check, schema, target, progress)
     except OSError as error:
         raise _refused(
-            path, None, f"it cannot be read: {error.strerror or error}", "a readable file"
+            path,
+            None,
+            f"it cannot be read: {error.strerror or error}",
+            "a readable file",
+            Reason.FILE_UNREADABLE,
         ) from error
 
 
@@ -77,7 +82,7 @@ def _read(
             if progress is not None:
                 progress(f"reading {path.name}: {count:,} rows")
     if not count:
-        raise _refused(path, None, "it has a header and no rows", "at least one row")
+        raise _refused(path, None, "it has a header and no rows", "at least one row", Reason.NO_RECORDS)
     return InputRows(path, target, count, tuple(header), compared)
 
 
@@ -87,16 +92,23 @@ def _header(path: Path, reader: Any, check: Declaration) -> list[str]:
     except csv.Error as error:
         raise _no_text(path, reader.line_num, error) from error
     if not header:
-        raise _refused(path, None, "it is empty", "a header and at least one row")
+        raise _refused(path, None, "it is empty", "a header and at least one row", Reason.NO_RECORDS)
     if not _is_text(header):
-        raise _refused(path, 1, _NO_TEXT, "UTF-8")
+        raise _refused(path, 1, _NO_TEXT, "UTF-8", Reason.BAD_ENCODING)
     missing = [name for name in check.topic_columns if name not in header]
     if missing:
         seen = f"no column {', '.join(missing)} among its {len(header)}"
         hint = f"its delimiter is said in the declaration, `input: {{delimiter: ...}}`: {check.input_delimiter!r} now"
-        raise _refused(path, 1, seen, "the columns that the check names", _WHOLE if len(header) > 1 else hint)
+        action = _WHOLE if len(header) > 1 else hint
+        raise _refused(path, 1, seen, "the columns that the check names", Reason.MISSING_COLUMN, action)
     if len(set(header)) != len(header):
-        raise _refused(path, 1, f"a column is named twice among its {len(header)}", "distinct names")
+        raise _refused(
+            path,
+            1,
+            f"a column is named twice among its {len(header)}",
+            "distinct names",
+            Reason.DUPLICATE_COLUMN,
+        )
     return header
 
 
@@ -137,18 +149,19 @@ def _chunks(path: Path, reader: Any, header: Sequence[str], *, has_letters: bool
         elif row:  # a blank line is no row
             rows.add(row, line)
         line = reader.line_num + 1
-        if len(rows.lines) == _CHUNK_ROWS:
+        if len(rows.lines) == CHUNK_ROWS:
             yield rows
             rows = _Rows()
     if rows.lines:
         yield rows
 
 
-def _fault_of(row: Sequence[str], header: Sequence[str]) -> tuple[str, str] | None:
-    """What a row is that can be no record, and what was expected."""
+def _fault_of(row: Sequence[str], header: Sequence[str]) -> tuple[str, str, Reason] | None:
+    """What is wrong with a row that cannot be a record, what was expected, and the reason."""
     if len(row) != len(header):
-        return f"{len(row)} cells", f"{len(header)}, as in the header"
-    return None if _is_text(row) else (_NO_TEXT, "UTF-8")
+        reason = Reason.TOO_FEW_FIELDS if len(row) < len(header) else Reason.TOO_MANY_FIELDS
+        return f"{len(row)} cells", f"{len(header)}, as in the header", reason
+    return None if _is_text(row) else (_NO_TEXT, "UTF-8", Reason.BAD_ENCODING)
 
 
 def _is_text(row: Sequence[str]) -> bool:
@@ -240,15 +253,19 @@ def _no_amount(path: Path, line: int, column: str, cell: str, kind: pa.DataType)
         place=f"{path} line {line}",
         expected=f"what a {kind} holds exactly",
         action="mend that line",
+        reason=Reason.BAD_INTEGER if pa.types.is_integer(kind) else Reason.BAD_DECIMAL,
     )
 
 
 def _no_text(path: Path, line: int, error: csv.Error) -> InvalidRequestError:
-    return _refused(path, line, f"it is not delimited text: {error}", "quotes that close")
+    reason = Reason.UNCLOSED_QUOTE if str(error) == _NEVER_CLOSED else Reason.BAD_QUOTING
+    return _refused(path, line, f"it is not delimited text: {error}", "quotes that close", reason)
 
 
 def _refused(
-    path: Path, line: int | None, seen: str, expected: str, action: str = _WHOLE
+    path: Path, line: int | None, seen: str, expected: str, reason: Reason, action: str = _WHOLE
 ) -> InvalidRequestError:
     place = str(path) if line is None else f"{path} line {line}"
-    return InvalidRequestError(seen, actor=ACTOR, place=place, expected=expected, action=action)
+    return InvalidRequestError(
+        seen, actor=ACTOR, place=place, expected=expected, action=action, reason=reason
+    )

@@ -76,7 +76,7 @@ def judge(
     validations: dict[str, Mapping[str, Any]] = {}
     if judged:
         try:
-            validation = _validate(context, made, judged, run_name, run_time)
+            validation = validated(context, made, judged, run_name, run_time)
         except Exception as error:  # noqa: BLE001 - whatever it is, these checks were not made: they must not pass
             results |= {check.name: _raised(check, type(error).__name__, str(error)) for check in judged}
         else:
@@ -85,13 +85,14 @@ def judge(
     return Judgement(tuple(results[check.name] for check in checks), validations)
 
 
-def _validate(
+def validated(
     context: EphemeralDataContext,
     counted: Mapping[str, Counted],
     checks: Sequence[NamedCheck],
     run_name: str,
     run_time: dt.datetime,
 ) -> ExpectationSuiteValidationResult:
+    """What Great Expectations says of the numbers: each check holds if its number is 0."""
     import great_expectations as gx
     from great_expectations.core import RunIdentifier
     from great_expectations.expectations.core.expect_column_max_to_be_between import (

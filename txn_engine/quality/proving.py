@@ -93,7 +93,7 @@ class Prover:
         base = self.link.base
         if base is None or self.since:
             return evidence
-        again = _Again(evidence, reducer)
+        again = ProvedDigests(evidence, reducer)
         found: list[ChainDifference] = []
         unjudged: dict[tuple[str, int], str] = {}
         for proved in base.ranges:
@@ -114,7 +114,7 @@ class Prover:
         chain = tuple(found) if found or is_judged else None
         return replace(evidence, chain=chain, chain_unjudged=len(unjudged))
 
-    def _first_unlike(self, base: Proof, again: _Again, proved: ProvedRange) -> int:
+    def _first_unlike(self, base: Proof, again: ProvedDigests, proved: ProvedRange) -> int:
         """The number of the first proof of the chain that does not hold for this partition."""
         for number in self.shelf.numbers():
             if not base.first <= number < base.number:
@@ -191,7 +191,7 @@ class Prover:
         return tuple(found)
 
 
-class _Again:
+class ProvedDigests:
     """Digests of what was proved before, of the records that are there now."""
 
     def __init__(self, evidence: Evidence, reducer: Reducer) -> None:

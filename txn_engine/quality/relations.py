@@ -26,6 +26,7 @@ from txn_engine.quality.declaration import (
     columns_of_output,
     columns_of_topic,
 )
+from txn_engine.reasons import Reason
 from txn_engine.sql.file_parts import OFFSET, PARTITION
 
 _DIGITS_MAX: Final = 38
@@ -102,6 +103,7 @@ def need_columns(topic: str, schema: pa.Schema, columns: Sequence[str]) -> None:
             actor=ACTOR,
             place=f"topic {topic}",
             expected=f"some of {', '.join(schema.names)}",
+            reason=Reason.UNKNOWN_COLUMN,
         )
 
 
@@ -114,6 +116,7 @@ def check_exact(topic: str, field: pa.Field[Any]) -> None:
             actor=ACTOR,
             place=f"topic {topic}",
             expected=f"a type that is compared exactly: no float, and a decimal of at most {_DIGITS_MAX} digits",
+            reason=Reason.INEXACT_TYPE,
         )
 
 
@@ -128,6 +131,7 @@ def _check_totals(
                     actor=ACTOR,
                     place=f"topic {place}",
                     expected="a decimal or an integer: sums are compared exactly",
+                    reason=Reason.NOT_A_NUMBER,
                 )
         if amount.direction is not None:
             kind = topic_schema.field(amount.direction).type
@@ -137,6 +141,7 @@ def _check_totals(
                     actor=ACTOR,
                     place=f"topic {topic}",
                     expected="a text column, as the direction of an amount",
+                    reason=Reason.NOT_A_TEXT,
                 )
     count = relation.count
     if count not in (None, RECORDS):
@@ -147,6 +152,7 @@ def _check_totals(
                 actor=ACTOR,
                 place=f"topic {output}",
                 expected="an integer column that counts",
+                reason=Reason.NOT_AN_INTEGER,
             )
 
 
@@ -169,6 +175,7 @@ def common_type(ours: pa.Field[Any], theirs: pa.Field[Any], output: str) -> str 
         actor=ACTOR,
         place=f"topic {output}",
         expected="types that compare exactly",
+        reason=Reason.TYPE_MISMATCH,
     )
 
 

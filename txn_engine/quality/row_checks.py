@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from txn_engine.errors import InvalidRequestError
 from txn_engine.quality.suites import Suite, load_suite, names_of
+from txn_engine.reasons import Reason
 from txn_engine.row_checks import RowCheck
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def row_checks(given: Any) -> tuple[RowCheck, ...]:
             f"check {named}, which does not say {ON_FAILURE}: {DEAD_LETTER} in its meta",
             actor=_ACTOR,
             expected="checks of each row alone: here is nobody to hold others against what is loaded",
+            reason=Reason.NOT_A_ROW_CHECK,
             action="load by Spark, or check afterwards: `quality run TOPIC --suite FILE`",
         )
     return found
@@ -65,7 +67,10 @@ def _is_of_rows(expectation: Expectation, name: str) -> bool:
     said = (expectation.meta or {}).get(ON_FAILURE)
     if said not in (None, DEAD_LETTER):
         raise InvalidRequestError(
-            f"{ON_FAILURE} {said!r}", actor=f"{_ACTOR}: {name}", expected=f"{DEAD_LETTER}, or none"
+            f"{ON_FAILURE} {said!r}",
+            actor=f"{_ACTOR}: {name}",
+            expected=f"{DEAD_LETTER}, or none",
+            reason=Reason.BAD_FIELD,
         )
     return said is not None
 
@@ -77,6 +82,7 @@ def _row_check(expectation: Expectation, name: str) -> RowCheck:
             f"{expectation.expectation_type} with mostly or row_condition",
             actor=f"{_ACTOR}: {name}",
             expected="neither: each row that fails is a dead letter (max_dead_letters is how many there may be)",
+            reason=Reason.PARTIAL_ROW_CHECK,
         )
     given = {
         key: value

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from txn_engine.errors import InvalidRequestError
 from txn_engine.quality.expectations import import_great_expectations
+from txn_engine.reasons import Reason
 
 if TYPE_CHECKING:
     from great_expectations.expectations.expectation import Expectation
@@ -46,20 +47,30 @@ def read_suite_file(path: Path) -> SuiteFile:
             path,
             "no suite",
             'an object with "name" and a list "expectations", as Great Expectations saves it',
+            Reason.NOT_A_SUITE,
         )
     if unknown := sorted(map(str, set(held) - _SUITE_FIELDS)):
-        raise _refused(path, f"field {unknown[0]!r}", f"only {', '.join(sorted(_SUITE_FIELDS))}")
+        raise _refused(
+            path, f"field {unknown[0]!r}", f"only {', '.join(sorted(_SUITE_FIELDS))}", Reason.UNKNOWN_FIELD
+        )
     name = held.get("name")
     if not isinstance(name, str) or not name:
-        raise _refused(path, "a suite without a name", '"name", a text')
+        raise _refused(path, "a suite without a name", '"name", a text', Reason.MISSING_FIELD)
     if held.get("suite_parameters"):
-        raise _refused(path, "suite parameters", "the values themselves in the expectations")
+        raise _refused(
+            path, "suite parameters", "the values themselves in the expectations", Reason.SUITE_PARAMETERS
+        )
     meta = held.get("meta") or {}
     severity = meta.get("severity") if isinstance(meta, dict) else None
     if severity is not None and severity not in _BLOCKING:
-        raise _refused(path, f"severity {severity!r} of the suite", "critical or warning")
+        raise _refused(path, f"severity {severity!r} of the suite", "critical or warning", Reason.BAD_FIELD)
     if len(held["expectations"]) > EXPECTATIONS_MAX:
-        raise _refused(path, f"{len(held['expectations']):,} expectations", f"at most {EXPECTATIONS_MAX:,}")
+        raise _refused(
+            path,
+            f"{len(held['expectations']):,} expectations",
+            f"at most {EXPECTATIONS_MAX:,}",
+            Reason.TOO_MANY_EXPECTATIONS,
+        )
     import_great_expectations()
     return SuiteFile(name, severity, tuple(_expectations(held["expectations"], path)))
 
@@ -70,16 +81,22 @@ def _parsed(path: Path) -> Any:
             data = stream.read(FILE_BYTES_MAX + 1)
     except OSError as error:
         raise _refused(
-            path, f"it cannot be read: {error.strerror or error}", "a file that can be read"
+            path,
+            f"it cannot be read: {error.strerror or error}",
+            "a file that can be read",
+            Reason.FILE_UNREADABLE,
         ) from None
     if len(data) > FILE_BYTES_MAX:
-        raise _refused(path, f"more than {FILE_BYTES_MAX:,} bytes", "a suite")
+        raise _refused(path, f"more than {FILE_BYTES_MAX:,} bytes", "a suite", Reason.DOCUMENT_TOO_LARGE)
     try:
         text = data.decode()
         return _yaml(text) if path.suffix.lower() in (".yaml", ".yml") else json.loads(text)
     except (ValueError, RecursionError):
         raise _refused(
-            path, "neither JSON nor YAML (in a file .yaml or .yml)", "a suite as Great Expectations saves it"
+            path,
+            "neither JSON nor YAML (in a file .yaml or .yml)",
+            "a suite as Great Expectations saves it",
+            Reason.BAD_DOCUMENT,
         ) from None
 
 
@@ -99,12 +116,19 @@ def _expectations(given: list[Any], path: Path) -> Iterator[Expectation]:
     for number, each in enumerate(given, 1):
         place = f"{path}, expectation {number}"
         if not isinstance(each, dict) or not isinstance(each.get("type"), str):
-            raise _refused(place, "no expectation", 'an object with "type" and "kwargs"')
+            raise _refused(
+                place, "no expectation", 'an object with "type" and "kwargs"', Reason.BAD_EXPECTATION
+            )
         if unknown := sorted(map(str, set(each) - _EXPECTATION_FIELDS)):
-            raise _refused(place, f"field {unknown[0]!r}", f"only {', '.join(sorted(_EXPECTATION_FIELDS))}")
+            raise _refused(
+                place,
+                f"field {unknown[0]!r}",
+                f"only {', '.join(sorted(_EXPECTATION_FIELDS))}",
+                Reason.UNKNOWN_FIELD,
+            )
         kwargs = each.get("kwargs") or {}
         if not isinstance(kwargs, dict):
-            raise _refused(place, f"kwargs of type {type(kwargs).__name__}", "an object")
+            raise _refused(place, f"kwargs of type {type(kwargs).__name__}", "an object", Reason.BAD_FIELD)
         yield _built(each, kwargs, place)
 
 
@@ -123,11 +147,17 @@ def _built(each: Mapping[str, Any], kwargs: Mapping[str, Any], place: str) -> Ex
         ).to_domain_obj()
     except GreatExpectationsError as error:
         raise _refused(
-            place, f"{each['type']!r}: {_first_line(error)}", "an expectation of this Great Expectations"
+            place,
+            f"{each['type']!r}: {_first_line(error)}",
+            "an expectation of this Great Expectations",
+            Reason.BAD_EXPECTATION,
         ) from None
     except (ValueError, TypeError) as error:  # pydantic's: unknown, missing or unfit arguments
         raise _refused(
-            place, f"{each['type']!r}: {_argument_of(error)}", "the arguments that it takes"
+            place,
+            f"{each['type']!r}: {_argument_of(error)}",
+            "the arguments that it takes",
+            Reason.BAD_EXPECTATION,
         ) from None
     check_exact(kwargs, expectation, place)
     return expectation
@@ -143,6 +173,7 @@ def check_exact(given: Mapping[str, Any], expectation: Expectation, place: str) 
                 place,
                 f"{name} {value} is {kept!r} to Great Expectations",
                 "a number that a float holds exactly; else SQL (unexpected_rows_expectation) or a function",
+                Reason.INEXACT_NUMBER,
             )
 
 
@@ -159,5 +190,5 @@ def _first_line(error: Exception) -> str:
     return next((line for line in str(error).splitlines() if line), type(error).__name__)[:300]
 
 
-def _refused(place: Path | str, seen: str, expected: str) -> InvalidRequestError:
-    return InvalidRequestError(seen, actor=_ACTOR, place=str(place), expected=expected)
+def _refused(place: Path | str, seen: str, expected: str, reason: Reason) -> InvalidRequestError:
+    return InvalidRequestError(seen, actor=_ACTOR, place=str(place), expected=expected, reason=reason)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from txn_engine.errors import InvalidRequestError
+from txn_engine.reasons import Reason
 
 if TYPE_CHECKING:
     from great_expectations.core.batch_definition import BatchDefinition
@@ -46,6 +47,7 @@ def rows_of(given: Any) -> Rows:
             "a DataFrame of Spark Connect",
             actor=_ACTOR,
             expected="one of a classic session: Great Expectations runs SQL on views of the session that asks",
+            reason=Reason.BAD_ARGUMENT,
             action="use spark_session(), or read the rows with engine.scan()",
         )
     if any(module.startswith("pyspark.sql.") for module in kinds) and hasattr(given, "_jdf"):
@@ -57,7 +59,9 @@ def rows_of(given: Any) -> Rows:
     if any(module.startswith("pandas.") for module in kinds) and hasattr(given, "columns"):
         _check_count(len(given))
         return Rows("pandas", given)
-    raise InvalidRequestError(f"rows of type {type(given).__name__}", actor=_ACTOR, expected=_EXPECTED)
+    raise InvalidRequestError(
+        f"rows of type {type(given).__name__}", actor=_ACTOR, expected=_EXPECTED, reason=Reason.BAD_ARGUMENT
+    )
 
 
 @contextmanager
@@ -92,5 +96,6 @@ def _check_count(count: int) -> None:
             f"{count:,} rows in memory",
             actor=_ACTOR,
             expected=f"at most {ROWS_MAX:,}, which pandas judges",
+            reason=Reason.TOO_MANY_ROWS,
             action="give a DataFrame of Spark: read_topic(...).df",
         )

@@ -17,6 +17,7 @@ from txn_engine.errors import InvalidRequestError
 from txn_engine.names import printable
 from txn_engine.quality.expectations import import_great_expectations
 from txn_engine.quality.suite_file import read_suite_file
+from txn_engine.reasons import Reason
 
 if TYPE_CHECKING:
     from great_expectations.expectations.expectation import Expectation
@@ -66,7 +67,9 @@ def load_suite(given: Any, *, severity: Severity | None = None) -> Suite:
     Expectations is not installed.
     """
     if severity not in (None, "critical", "warning"):
-        raise InvalidRequestError(f"severity {severity!r}", actor=_ACTOR, expected="critical or warning")
+        raise InvalidRequestError(
+            f"severity {severity!r}", actor=_ACTOR, expected="critical or warning", reason=Reason.BAD_ARGUMENT
+        )
     check_installed()
     suite = _suite_of(given)
     if suite.function is None and not suite.expectations:
@@ -74,6 +77,7 @@ def load_suite(given: Any, *, severity: Severity | None = None) -> Suite:
             f"suite {suite.name!r} without expectations",
             actor=_ACTOR,
             expected="one or more",
+            reason=Reason.NO_EXPECTATIONS,
             action="Great Expectations leaves out those whose type it does not know; its log names them",
         )
     for expectation in suite.expectations:
@@ -88,6 +92,7 @@ def check_installed() -> None:
             "Great Expectations is not installed",
             actor=_ACTOR,
             expected="it where checks are asked for",
+            reason=Reason.MISSING_PACKAGE,
             action="pip install 'txn-engine[quality]'",
         )
 
@@ -105,12 +110,18 @@ def _suite_of(given: Any) -> Suite:
     if isinstance(given, gx.ExpectationSuite):
         if given.suite_parameters:
             raise InvalidRequestError(
-                f"suite {given.name!r} with suite parameters", actor=_ACTOR, expected="the values themselves"
+                f"suite {given.name!r} with suite parameters",
+                actor=_ACTOR,
+                expected="the values themselves",
+                reason=Reason.SUITE_PARAMETERS,
             )
         severity = (given.meta or {}).get("severity")
         if severity not in (None, "critical", "warning"):
             raise InvalidRequestError(
-                f"suite {given.name!r}: severity {severity!r}", actor=_ACTOR, expected="critical or warning"
+                f"suite {given.name!r}: severity {severity!r}",
+                actor=_ACTOR,
+                expected="critical or warning",
+                reason=Reason.BAD_FIELD,
             )
         return Suite(given.name, tuple(map(_own, given.expectations)), severity=severity)
     if isinstance(given, list | tuple) and all(isinstance(each, Expectation) for each in given):
@@ -121,6 +132,7 @@ def _suite_of(given: Any) -> Suite:
         f"checks of type {type(given).__name__}",
         actor=_ACTOR,
         expected="an ExpectationSuite, the path of one, a list of expectations, or a function of a DataFrame",
+        reason=Reason.NOT_A_SUITE,
     )
 
 
@@ -137,11 +149,15 @@ def _check_sound(expectation: Expectation, suite: str) -> None:
             f"suite {suite!r}: a query without {{batch}}",
             actor=_ACTOR,
             expected="{batch} where the rows stand that are checked",
+            reason=Reason.QUERY_WITHOUT_BATCH,
         )
     for name, value in expectation.dict().items():
         if isinstance(value, Mapping) and "$PARAMETER" in value:
             raise InvalidRequestError(
-                f"suite {suite!r}: {name} is a parameter", actor=_ACTOR, expected="the value itself"
+                f"suite {suite!r}: {name} is a parameter",
+                actor=_ACTOR,
+                expected="the value itself",
+                reason=Reason.SUITE_PARAMETERS,
             )
 
 

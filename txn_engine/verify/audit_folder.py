@@ -23,6 +23,7 @@ import xxhash
 from storage.errors import StorageError
 from storage.store import ObjectStore
 from txn_engine.errors import InvalidRequestError
+from txn_engine.reasons import Reason
 from txn_engine.verify.coordinator_audit import CoordinatorAudit
 from txn_engine.verify.descriptors import Batch
 from txn_engine.verify.findings import Place
@@ -99,7 +100,10 @@ class AuditFolder:
             with suppress(OSError):
                 scratch.unlink()
             raise _refused(
-                self._path.parent, error.strerror or str(error), "a folder with room that can be written to"
+                self._path.parent,
+                error.strerror or str(error),
+                "a folder with room that can be written to",
+                Reason.FOLDER_UNUSABLE,
             ) from error
         self._saved_at = time.monotonic()
         self._saving_took = self._saved_at - started
@@ -120,7 +124,9 @@ class AuditFolder:
             self.whole_for = "what the last audit kept is damaged"
         elif head.get("store") != self._store.url:
             seen = f"an audit of another store, {head.get('store')}"
-            raise _refused(self._path.parent, seen, f"one of {self._store.url}")
+            raise _refused(
+                self._path.parent, seen, f"one of {self._store.url}", Reason.AUDIT_OF_ANOTHER_STORE
+            )
         elif head.get("store_object") != self._head["store_object"]:
             self.whole_for = "the store was made anew since"
         elif head.get("code") != self._head["code"]:
@@ -138,19 +144,24 @@ def _own(folder: Path) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = folder.stat()
     except OSError as error:
-        raise _refused(folder, error.strerror or str(error), "a folder of yours") from error
+        raise _refused(
+            folder, error.strerror or str(error), "a folder of yours", Reason.FOLDER_UNUSABLE
+        ) from error
     if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         seen = f"a folder of user {found.st_uid}, mode {stat.S_IMODE(found.st_mode):o}"
-        raise _refused(folder, seen, "one that only you may write to: its content is believed")
+        raise _refused(
+            folder, seen, "one that only you may write to: its content is believed", Reason.NOT_PRIVATE
+        )
 
 
-def _refused(folder: Path, seen: str, expected: str) -> InvalidRequestError:
+def _refused(folder: Path, seen: str, expected: str, reason: Reason) -> InvalidRequestError:
     return InvalidRequestError(
         seen,
         actor="verify",
         place=str(folder),
         expected=expected,
         action="name another folder; each store has one of its own",
+        reason=reason,
     )
 
 

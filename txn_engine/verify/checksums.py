@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 import xxhash
 
 from storage.errors import DamagedObjectError, UnknownFormatError
+from storage.reasons import StoreReason
 
 FORMAT: Final = "2"
 DIGITS: Final = 32
@@ -75,7 +76,7 @@ def check_json(data: bytes, key: str, kind: str, formats: Collection[str] = (FOR
             action="open the store with the version of txn-engine that wrote it",
         )
     if seen != kind:
-        _refuse(key, f"kind {seen!r}", f"kind {kind!r}")
+        _refuse(key, f"kind {seen!r}", f"kind {kind!r}", StoreReason.OTHER_KIND)
     return fields
 
 
@@ -96,7 +97,12 @@ def _last(mark: re.Pattern[bytes], data: bytes, size: int, key: str) -> re.Match
     for found in mark.finditer(data):  # noqa: B007 - the last one counts: the writer puts it behind all that it was given
         pass
     if found is None:
-        _refuse(key, f"{size} bytes without a checksum", "a checksum in the object's metadata")
+        _refuse(
+            key,
+            f"{size} bytes without a checksum",
+            "a checksum in the object's metadata",
+            StoreReason.NO_CHECKSUM,
+        )
     return found
 
 
@@ -111,15 +117,21 @@ def _check(parts: Iterator[bytes] | list[bytes], digits_at: int, stored: str, si
             digest.update(part)
         at += len(part)
     if digest.hexdigest() != stored:
-        _refuse(key, f"checksum {digest.hexdigest()} over {size} bytes", f"checksum {stored}")
+        _refuse(
+            key,
+            f"checksum {digest.hexdigest()} over {size} bytes",
+            f"checksum {stored}",
+            StoreReason.CHECKSUM,
+        )
     return stored
 
 
-def _refuse(key: str, seen: str, expected: str) -> NoReturn:
+def _refuse(key: str, seen: str, expected: str, reason: StoreReason | None = None) -> NoReturn:
     raise DamagedObjectError(
         f"the object holds {seen}",
         actor="audit",
         place=key,
         expected=expected,
         action="restore the object from a copy; do not delete it",
+        reason=reason,
     )

@@ -22,7 +22,7 @@ from txn_engine.verify.settings_audit import SettingsAudit
 from txn_engine.verify.snapshot_shelf import SnapshotShelf
 
 Progress = Callable[[str, int, int], None]
-_PROGRESS_EVERY = 64
+PROGRESS_EVERY = 64
 _SNAPSHOTS_KEPT = 2
 
 
@@ -101,7 +101,7 @@ class PartitionAudit:
                 self._break()
             else:
                 self._take(found)
-            if done % _PROGRESS_EVERY == 0 or done == total:
+            if done % PROGRESS_EVERY == 0 or done == total:
                 self._audit.progress(f"{self.place} entries", done, total)
         if self._hidden:
             self._resume()
@@ -296,7 +296,7 @@ class PartitionAudit:
             )
 
     def _file_progress(self, done: int, total: int) -> None:
-        if done % _PROGRESS_EVERY == 0 or done == total:
+        if done % PROGRESS_EVERY == 0 or done == total:
             self._audit.progress(f"{self.place} data files", done, total)
 
 

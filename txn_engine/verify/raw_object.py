@@ -30,8 +30,8 @@ from txn_engine.verify.store_keys import NO_ANSWER
 _PREFIX: Final = b"txn_engine."
 _STORE_KEY: Final = "store.json"
 WHOLE_BYTES_MAX: Final = 8 << 20  # a larger object is read in parts and is never in memory as a whole
-_PART_BYTES: Final = 4 << 20
-_BUFFER_BYTES: Final = 1 << 20  # of a large object's column
+PART_BYTES: Final = 4 << 20
+BUFFER_BYTES: Final = 1 << 20  # of a large object's column
 _WINDOW_BYTES: Final = 64 << 10  # of a large object, about a page's header
 _BATCH_ROWS: Final = 8_192
 
@@ -120,7 +120,7 @@ class RawObject:
         return found
 
     def _whole(self) -> Whole:
-        return check_parquet(self._part, self.size, self.key, part_bytes=_PART_BYTES)
+        return check_parquet(self._part, self.size, self.key, part_bytes=PART_BYTES)
 
     def _judged(
         self, whole: Whole, limits: ParquetLimits, columns: Collection[str] | None
@@ -148,7 +148,7 @@ class RawObject:
         """Arrow's reader of it; `metadata`: of its footer, if that was parsed before."""
         if self.data is None:
             source = pa.PythonFile(RangedFile(self._part, self.size), mode="r")
-            return pq.ParquetFile(source, metadata=metadata, buffer_size=_BUFFER_BYTES, pre_buffer=False)
+            return pq.ParquetFile(source, metadata=metadata, buffer_size=BUFFER_BYTES, pre_buffer=False)
         return pq.ParquetFile(pa.BufferReader(self.data), metadata=metadata, pre_buffer=False)
 
     def _window(self, start: int) -> tuple[bytes, int]:

@@ -22,7 +22,7 @@ from typing import Any, Final, Protocol, TypeVar, cast, runtime_checkable
 from storage.store import FolderStore, ObjectInfo, ObjectStore
 from txn_engine.verify.raw_object import Decode, Fetched, RawObject, fetch
 
-_PROCESSES_FROM: Final = (
+PROCESSES_FROM: Final = (
     1.0  # seconds of work for the threads before the first process: starting one takes as long
 )
 
@@ -81,7 +81,7 @@ class ReadingWorkers:
     @property
     def is_parallel(self) -> bool:
         """Whether processes read by now."""
-        return bool(self._wanted) and self._worked >= _PROCESSES_FROM
+        return bool(self._wanted) and self._worked >= PROCESSES_FROM
 
     def close(self) -> None:
         """Wait for what is being read, and start nothing more."""

@@ -10,6 +10,7 @@ from typing import Final
 
 from storage.store import ObjectStore
 from txn_engine.errors import InvalidRequestError
+from txn_engine.reasons import Reason
 from txn_engine.suggested import command
 from txn_engine.verify.audit_folder import AuditFolder, KeptAudit
 from txn_engine.verify.coordinator_audit import CoordinatorAudit, OpenTransaction
@@ -92,6 +93,7 @@ def verify_store(
             "a folder for what was found, and a part of the store, or others who audit it",
             actor="verify",
             expected="the one or the other",
+            reason=Reason.CONFLICTING_ARGUMENTS,
         )
     kept = None if kept_in is None else AuditFolder(kept_in, store, whole=whole)
     with ObjectReader(store, tally, workers, processes) as reader:

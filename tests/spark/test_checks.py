@@ -372,6 +372,7 @@ def test_files_that_are_loaded_are_voted_on(spark: SparkSession, ledger: Engine,
     assert (done.records, done.already_committed) == (10, False)
 
 
+@pytest.mark.shard("spark")
 def test_a_red_batch_stops_the_stream_and_is_done_again(
     spark: SparkSession,
     copies: Engine,

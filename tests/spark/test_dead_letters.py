@@ -140,6 +140,7 @@ def test_above_the_limit_nothing_is_visible(spark: SparkSession, narrow: Engine,
     assert consume(spark, narrow, max_dead_letters="80%").dead_letters == 300 - len(written(narrow))
 
 
+@pytest.mark.shard("spark")
 def test_a_stream(spark: SparkSession, narrow: Engine, tmp_path: Path) -> None:
     """Micro-batch by micro-batch, which is a letter's run; started again it does nothing twice."""
     load(narrow, 0, 250)

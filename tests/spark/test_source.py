@@ -352,6 +352,7 @@ def test_a_stream_goes_on_where_it_was(spark: SparkSession, copies: Engine, tmp_
     assert ids(copies) == list(range(300))
 
 
+@pytest.mark.shard("spark")
 def test_progress_shows_both_ends(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
     """Progress has the offsets in Kafka's form, the end of what is committed, and the end of the log."""
     load(copies, 0, 30)
@@ -520,24 +521,28 @@ def test_a_batch_without_its_commit_file_is_not_written_twice(
     assert ids(copies) == list(range(260))
 
 
-def test_an_older_state_of_the_checkpoint(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
-    """Put back by one batch, or by several: refused in both cases, and nothing is skipped or doubled."""
+@pytest.mark.parametrize("runs", in_shard("spark", [2, 3], keep=1))
+def test_an_older_state_of_the_checkpoint(
+    spark: SparkSession, copies: Engine, tmp_path: Path, runs: int
+) -> None:
+    """A checkpoint that was put back by one batch or by several is refused, and nothing is skipped or doubled."""
     ck = tmp_path / "ck"
     rows = stream(spark, copies)
-    for number in range(3):
+    for number in range(runs):
         load(copies, number * 50, 50)
         copy(rows, copies, ck)
         shutil.copytree(ck, tmp_path / f"state-{number}")
-    load(copies, 150, 10)
-    for number in (0, 1):
+    done = runs * 50
+    load(copies, done, 10)
+    for number in range(runs - 1):
         shutil.rmtree(ck)
         shutil.copytree(tmp_path / f"state-{number}", ck)
         assert "an older state of the checkpoint was restored" in refusal(lambda: copy(rows, copies, ck))
-        assert ids(copies) == list(range(150))
+        assert ids(copies) == list(range(done))
     shutil.rmtree(ck)
-    shutil.copytree(tmp_path / "state-2", ck)
+    shutil.copytree(tmp_path / f"state-{runs - 1}", ck)
     copy(rows, copies, ck)
-    assert ids(copies) == list(range(160))
+    assert ids(copies) == list(range(done + 10))
 
 
 @pytest.mark.shard("spark")
@@ -617,6 +622,7 @@ def test_a_new_checkpoint_under_the_same_id(spark: SparkSession, copies: Engine,
     assert ids(copies) == [*range(50), *range(60, 80)]
 
 
+@pytest.mark.shard("spark")
 def test_two_queries_under_one_id(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
     """The second is refused at its first batch; the first goes on."""
     load(copies, 0, 50)

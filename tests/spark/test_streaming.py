@@ -22,6 +22,7 @@ from tests.spark.conftest import (
     sums,
     two_outputs,
 )
+from tests.suite.tiers import in_shard
 from txn_engine.engine import Engine
 from txn_engine.errors import UnknownTopicOrPartitionError
 from txn_engine.reasons import Reason
@@ -100,6 +101,7 @@ def test_before_a_commit(spark: SparkSession, copies: Engine, tmp_path: Path) ->
     assert ids(copies) == list(range(100))
 
 
+@pytest.mark.shard("spark")
 def test_a_batch_without_output(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
     """The group moves with it, and the query goes on."""
     load(copies, 0, 90)
@@ -161,25 +163,32 @@ def test_a_batch_without_its_commit_file(spark: SparkSession, copies: Engine, tm
     assert ids(copies) == list(range(260))
 
 
-def test_an_older_state_of_the_checkpoint(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
-    """Refused, and nothing is skipped or doubled; a new checkpoint goes on where the group is."""
+@pytest.mark.parametrize("runs", in_shard("spark", [2, 3], keep=1))
+def test_an_older_state_of_the_checkpoint(
+    spark: SparkSession, copies: Engine, tmp_path: Path, runs: int
+) -> None:
+    """A checkpoint that was put back by one run or by several is refused, and nothing is skipped or doubled. A new
+    checkpoint continues where the group is.
+    """
     ck = tmp_path / "ck"
-    for number in range(3):
+    for number in range(runs):
         load(copies, number * 50, 50)
         copy(spark, copies, ck)
         shutil.copytree(ck, tmp_path / f"state-{number}")
-    load(copies, 150, 10)
-    for number in (0, 1):
+    done = runs * 50
+    load(copies, done, 10)
+    for number in range(runs - 1):
         shutil.rmtree(ck)
         shutil.copytree(tmp_path / f"state-{number}", ck)
         with pytest.raises(StreamingQueryException, match="an older checkpoint was restored"):
             copy(spark, copies, ck)
-        assert ids(copies) == list(range(150))
+        assert ids(copies) == list(range(done))
     shutil.rmtree(ck)
     copy(spark, copies, ck)
-    assert ids(copies) == list(range(160))
+    assert ids(copies) == list(range(done + 10))
 
 
+@pytest.mark.shard("spark")
 def test_a_group_that_somebody_moved(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
     """Between two runs, and while a batch is at work: refused, nothing of the batch is visible."""
     load(copies, 0, 50)

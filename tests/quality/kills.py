@@ -1,18 +1,23 @@
-"""A load, a consumer and two provers at once, and SIGKILL for each of them at random.
+"""SIGKILL for a load, a consumer and provers: at a counted write of each, or at random while all of them run at once.
 
     python -m tests.quality.kills --rounds 50 --seed 1
 
-A round is a few kills at random moments, after which nobody is killed until the chain has another proof: so each round
-ends, however slow the machine is. The load stops growing after a number of transactions, so that a proof's work is
-bounded too. At the end the chain of proofs has to be whole, every proof in it has to be a success, a proof of
-everything has to agree with it, and `verify` has to find nothing. Then one link is removed, and the next proof has to
-say so. The exit code is 1 if any of this does not hold.
+`besiege` runs a load, a consumer and two provers at once. A round is a few kills at random moments, after which the
+load pauses and no process is killed until the chain has another proof. So each round ends, however slow the machine
+is. `kill_at_writes` runs one process at a time and kills it at a write that the seed chooses, so that the same seed
+kills at the same writes on every machine.
+
+At the end of both the chain of proofs has to be whole, every proof in it has to be a success, a proof of everything has
+to agree with it, and `verify` has to find nothing. Then one link is removed, and the next proof has to report it. The
+command runs `besiege`; its exit code is 1 if any of this does not hold.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -26,8 +31,11 @@ from rich.console import Console
 from rich.table import Table
 
 import txn_engine
+from storage import open_store
+from tests.faults import Fault, FaultyStore, Operation
 from tests.servers import REPOSITORY
 from txn_engine import Engine, OffsetAndMetadata
+from txn_engine.errors import OutcomeUnknownError, RequestTimedOutError
 from txn_engine.log.objects import Objects
 from txn_engine.quality import Declaration, Output, QualityResult, SameRows, check_exactly_once
 from txn_engine.quality.proof import ProofShelf
@@ -47,6 +55,11 @@ TRANSACTIONS_MAX = 200
 CALM_S, RAGE_S = 0.2, 4.0
 PROOF_LIMIT_S = 200.0
 """A prover that nobody kills has this long for one proof; on a quiet machine it needs seconds."""
+TRANSACTIONS_A_STEP = 2
+WRITES_MAX = {"load": 18, "copy": 11, "prove": 2}
+"""The highest write at which `kill_at_writes` kills. Each process makes at least as many writes before it ends."""
+PAUSE = "pause"
+"""While the siege's folder has a file of this name, the load begins no transaction."""
 
 
 def set_up(engine: Engine) -> None:
@@ -55,15 +68,19 @@ def set_up(engine: Engine) -> None:
         engine.admin.create_topic(topic, partitions=2, schema=SCHEMA, key="account")
 
 
-def load(engine: Engine, _: Path) -> None:
-    """Transactions of 200 ids each, every fifth aborted first; goes on after the last one that was committed."""
+def load(engine: Engine, folder: Path, *, once: bool = False) -> None:
+    """Transactions of 200 ids each, every fifth aborted first; goes on after the last one that was committed.
+
+    once: return after a few transactions.
+    """
     with engine.producer(transactional_id="loader") as producer:
         producer.init_transactions()
         last = producer.last_committed_run_id
         number = 0 if last is None else int(last) + 1
-        while number >= TRANSACTIONS_MAX:
-            time.sleep(CALM_S)  # to be killed
-        while number < TRANSACTIONS_MAX:
+        end = number + TRANSACTIONS_A_STEP if once else TRANSACTIONS_MAX
+        while number < end:
+            while (folder.parent / PAUSE).exists():
+                time.sleep(CALM_S)
             ids = pa.array(range(number * BATCH, (number + 1) * BATCH), pa.int64())
             table = pa.table([ids, pa.array([n % 7 for n in range(BATCH)], pa.int64())], schema=SCHEMA)
             if number % 5 == 0:
@@ -74,13 +91,17 @@ def load(engine: Engine, _: Path) -> None:
             with producer.transaction(str(number)):
                 producer.produce("payments", table)
             number += 1
-            time.sleep(CALM_S)
-        while True:
-            time.sleep(CALM_S)
+            if not once:
+                time.sleep(CALM_S)
+        while not once:
+            time.sleep(CALM_S)  # until it is killed
 
 
-def copy(engine: Engine, _: Path) -> None:
-    """Each record into `copies`, with the group's offsets in the same transaction."""
+def copy(engine: Engine, _: Path, *, once: bool = False) -> None:
+    """Each record into `copies`, with the group's offsets in the same transaction.
+
+    once: return when everything is copied.
+    """
     with (
         engine.producer(transactional_id="copier") as producer,
         engine.consumer(group_id="copier") as consumer,
@@ -88,8 +109,10 @@ def copy(engine: Engine, _: Path) -> None:
         producer.init_transactions()
         consumer.subscribe(["payments"])
         while True:
-            batch = consumer.poll(max_records=1_000, timeout_ms=1_000)
+            batch = consumer.poll(max_records=1_000, timeout_ms=0 if once else 1_000)
             if batch is None:
+                if once:
+                    return
                 continue
             positions = {
                 place: OffsetAndMetadata(consumer.position(place)) for place in consumer.assignment()
@@ -99,10 +122,22 @@ def copy(engine: Engine, _: Path) -> None:
                 producer.send_offsets_to_transaction(positions, consumer.group_metadata())
 
 
-def prove(engine: Engine, folder: Path) -> None:
-    """One proof after another."""
+def prove(engine: Engine, folder: Path, *, once: bool = False) -> None:
+    """One proof after another, and again where the error says that another try may succeed.
+
+    once: return after the first proof, and raise any error.
+    """
     while True:
-        check_exactly_once(engine, CHECK, report_folder=folder / "report", record=True)
+        try:
+            _proof(engine, folder)
+        except (
+            RequestTimedOutError,
+            OutcomeUnknownError,
+        ):  # the consumer was not at rest, the other prover was faster
+            if once:
+                raise
+        if once:
+            return
 
 
 @dataclass(slots=True)
@@ -135,6 +170,7 @@ class Siege:
         self.running[place] = self._started(place)
 
     def _await_another_proof(self) -> None:
+        (self.folder / PAUSE).touch()
         proofs, until = self._proofs(), time.monotonic() + PROOF_LIMIT_S
         while self._proofs() == proofs:
             for place in range(len(ROLES)):
@@ -142,6 +178,7 @@ class Siege:
             if time.monotonic() > until:
                 raise RuntimeError(f"no proof in {PROOF_LIMIT_S:.0f} s: {self._said(ROLES.index('prove'))}")
             time.sleep(CALM_S)
+        (self.folder / PAUSE).unlink()
 
     def _expect_running(self, place: int) -> None:
         if self.running[place].poll() is not None:
@@ -151,11 +188,9 @@ class Siege:
         return len(list((self.folder / "store" / "proofs").glob("*/*/*.json")))
 
     def _started(self, place: int) -> subprocess.Popen[bytes]:
-        log = self.folder / f"{place}.log"
-        command = [sys.executable, "-m", "tests.quality.kills", "--role", ROLES[place], "--url", self.url]
-        with log.open("wb") as stream:
+        with (self.folder / f"{place}.log").open("wb") as stream:
             return subprocess.Popen(
-                [*command, "--folder", str(self.folder / f"{place}")],
+                _command(ROLES[place], self.url, self.folder / f"{place}"),
                 cwd=REPOSITORY,
                 stdout=stream,
                 stderr=stream,
@@ -178,27 +213,76 @@ def besiege(folder: Path, rounds: int, seed: int) -> dict[str, object]:
     siege.run(rounds)
     with txn_engine.connect(store.as_uri()) as engine:
         _succeed_the_copier(engine)
-        shelf = ProofShelf(Objects(engine.store), "payments", 0)
-        numbers = shelf.numbers()
-        going_on = _check_chain(shelf, numbers)
-        whole = _proof(engine, folder, whole=True)
-        assert whole.success, whole.failed + whole.errored
-        assert whole.proof is not None
-        assert whole.proof.first == 0, whole.proof.began
-        report = engine.admin.verify()
-        assert report.ok, report.findings
-        removed = numbers[len(numbers) // 2]
-        engine.store.delete(f"proofs/payments/0/{removed:020d}.json")
-        after = _proof(engine, folder)
-        assert after.proof is not None
-        assert after.proof.began.startswith(f"proof {removed} "), after.proof.began
-        return {
-            "kills": dict(siege.kills),
-            "proofs": len(numbers),
-            "of them incremental": going_on,
-            "records proved": sum(each.digest.rows for each in whole.proof.ranges),
-            "link removed": f"proof {removed}: the next proof says {after.proof.began!r}",
-        }
+        return {"kills": dict(siege.kills), **_judged(engine, folder)}
+
+
+def kill_at_writes(folder: Path, rounds: int, seed: int) -> dict[str, object]:
+    """Kill a load, a consumer and a prover, one after another, each at a write that the seed chooses.
+
+    Their successors finish the work before the next round. Returns and raises what `besiege` does.
+    """
+    url, rng, killed_at = (folder / "store").as_uri(), random.Random(seed), []
+    with txn_engine.connect(url) as engine:
+        set_up(engine)
+        for _ in range(rounds):
+            for role, successor in (("load", load), ("copy", copy), ("prove", prove)):
+                write = rng.randint(1, WRITES_MAX[role])
+                _killed_at(role, url, folder / role, write)
+                killed_at.append((role, write))
+                successor(engine, folder / "successor", once=True)
+        return {"kills": killed_at, **_judged(engine, folder)}
+
+
+def _killed_at(role: str, url: str, folder: Path, write: int) -> None:
+    """Run a process that kills itself right before this write, counted from 1."""
+    command = [*_command(role, url, folder), "--die-at", str(write)]
+    ended = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert ended.returncode == -signal.SIGKILL, (role, write, ended.returncode, ended.stderr[-2_000:])
+
+
+def _command(role: str, url: str, folder: Path) -> list[str]:
+    return [
+        *(sys.executable, "-m", "tests.quality.kills"),
+        *("--role", role, "--url", url, "--folder", str(folder)),
+    ]
+
+
+def _dying_engine(url: str, write: int) -> Engine:
+    """An engine whose process is killed right before this write, counted from 1."""
+    writes = 0
+
+    def decide(operation: Operation, _: str, __: int) -> Fault | None:
+        nonlocal writes
+        writes += operation == "put_if_absent"
+        if writes == write:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return None
+
+    return Engine(FaultyStore(open_store(url), decide=decide))
+
+
+def _judged(engine: Engine, folder: Path) -> dict[str, object]:
+    """Judge the chain, remove a link and judge it again; nothing runs beside this."""
+    shelf = ProofShelf(Objects(engine.store), "payments", 0)
+    numbers = shelf.numbers()
+    going_on = _check_chain(shelf, numbers)
+    whole = _proof(engine, folder, whole=True)
+    assert whole.success, whole.failed + whole.errored
+    assert whole.proof is not None
+    assert whole.proof.first == 0, whole.proof.began
+    report = engine.admin.verify()
+    assert report.ok, report.findings
+    removed = numbers[len(numbers) // 2]
+    engine.store.delete(f"proofs/payments/0/{removed:020d}.json")
+    after = _proof(engine, folder)
+    assert after.proof is not None
+    assert after.proof.began.startswith(f"proof {removed} "), after.proof.began
+    return {
+        "proofs": len(numbers),
+        "of them incremental": going_on,
+        "records proved": sum(each.digest.rows for each in whole.proof.ranges),
+        "link removed": f"proof {removed}: the next proof says {after.proof.began!r}",
+    }
 
 
 def _succeed_the_copier(engine: Engine) -> None:
@@ -232,10 +316,16 @@ def main() -> int:
     parser.add_argument("--role", choices=sorted(set(ROLES)), help=argparse.SUPPRESS)
     parser.add_argument("--url", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--die-at", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.role:
+        run = {"load": load, "copy": copy, "prove": prove}[options.role]
+        if options.die_at:
+            with _dying_engine(options.url, options.die_at) as engine:
+                run(engine, options.folder, once=True)
+            return 0
         with txn_engine.connect(options.url) as engine:
-            {"load": load, "copy": copy, "prove": prove}[options.role](engine, options.folder)
+            run(engine, options.folder)
     console = Console()
     console.print(f"seed {options.seed}")
     with tempfile.TemporaryDirectory(prefix="txn-engine-kills-") as folder:

@@ -16,7 +16,7 @@ import pytest
 import txn_engine
 from storage.memory import MemoryStore
 from tests.faults import DyingStore, ProcessDiedError
-from tests.quality.kills import besiege
+from tests.quality.kills import besiege, kill_at_writes
 from tests.suite.tiers import in_shard
 from txn_engine import Engine, OffsetAndMetadata
 from txn_engine.errors import OutcomeUnknownError, TxnEngineError
@@ -432,6 +432,16 @@ def test_dying_at_any_write(tmp_path: Path, after: bool) -> None:
             assert shelf_of(engine).numbers() == list(range(result.proof.number + 1))
             assert engine.admin.verify().ok
     assert died >= 2
+
+
+@pytest.mark.parametrize(
+    ("rounds", "seed"),
+    in_shard("kills", [(1, 8), pytest.param(4, time.time_ns(), id="fresh")], keep=[(1, 8)]),
+)
+def test_processes_that_are_killed_at_a_write(tmp_path: Path, rounds: int, seed: int) -> None:
+    """Killing a load, a consumer and a prover at any write leaves one chain of proofs."""
+    print(f"seed {seed}")
+    assert kill_at_writes(tmp_path, rounds, seed)["proofs"] == rounds
 
 
 @pytest.mark.shard("kills")

@@ -19,6 +19,7 @@ from unittest import mock
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
 
+REPOSITORY = Path(__file__).parents[1]
 BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 _shared: list[JavaGateway] = []
@@ -27,8 +28,20 @@ _shared: list[JavaGateway] = []
 def be_brief() -> None:
     """Let each Spark that this process or one of its children starts compile once and quickly: none lives for long, and
     half of a JVM's processor time went into optimizing what ran for seconds. A session's own options come after these.
+
+    Where there is an archive of Spark's classes (`python -m tests.spark.class_archive`), the JVM maps it instead of
+    loading and checking 20,000 classes, which is half of the processor time of a session and its first jobs. A JVM
+    ignores an archive that another Java or another Spark made.
     """
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", BRIEF)
+    options = BRIEF
+    if archive().is_file():
+        options += f" -XX:SharedArchiveFile={archive()} -Xlog:cds=off -Xlog:cds+dynamic=off"
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", options)
+
+
+def archive() -> Path:
+    """The archive of Spark's classes; it may not exist."""
+    return Path(os.environ.get("TXN_ENGINE_CACHE") or REPOSITORY / ".cache", "spark-classes.jsa")
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import re
 import shlex
 import sys
 import types
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -14,20 +15,25 @@ import click
 import pyarrow as pa
 import pytest
 
+import txn_engine
 from tests.blocks.bundles import use_bundle
+from tests.conftest import S3Bucket
 from tests.dags.airflow_home import make_database
 from tests.docs import configs_page, operators_page
 from tests.docs.test_references import tracked
+from tests.faults import DyingStore, ProcessDiedError
 from tests.servers import REPOSITORY
 from tests.suite.tiers import in_shard
 from txn_engine.cli.main import cli
-from txn_engine.engine import connect
+from txn_engine.engine import Engine, connect
+from txn_engine.errors import InvalidProducerEpochError
 from txn_engine.loading import DEAD_LETTERS
 
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _SHOWN_URL = "s3://ledger/prod"
 PAYMENTS = pa.schema([("account_id", pa.int64()), ("amount", pa.decimal128(18, 2))])
 RUN = {
+    "CONTRIBUTING.md": 1,
     "README.md": 6,
     "docs/AIRFLOW.md": 1,
     "docs/FIRST_PIPELINE.md": 4,
@@ -75,6 +81,29 @@ def test_every_block_of_python_is_run_by_a_test() -> None:
         page = str(path.relative_to(REPOSITORY))
         found = len(blocks(page, "python"))
         assert found == RUN.get(page, 0), page
+
+
+def test_contributing_python(tmp_path: Path, minio_bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The example tests of the page pass."""
+    (code,) = blocks("CONTRIBUTING.md", "python")
+    names: dict[str, Any] = {
+        "DyingStore": DyingStore,
+        "Engine": Engine,
+        "InvalidProducerEpochError": InvalidProducerEpochError,
+        "ProcessDiedError": ProcessDiedError,
+        "in_shard": in_shard,
+        "payments": payments,
+        "pytest": pytest,
+        "suppress": suppress,
+        "txn_engine": txn_engine,
+    }
+    exec(compile("from __future__ import annotations\n" + code, "CONTRIBUTING.md", "exec"), names)
+    with connect("memory://contributing") as engine:
+        engine.admin.create_topic("payments", partitions=2, schema=PAYMENTS, key="account_id")
+        names["test_a_rule_of_the_engine"](engine)
+    for at in (0, 3):
+        names["test_a_death_at_any_write"](tmp_path / str(at), at)
+    names["test_on_a_real_server"](minio_bucket, monkeypatch)
 
 
 def test_readme_python(store_url: str) -> None:

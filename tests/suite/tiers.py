@@ -92,9 +92,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     unknown = {shard for item in items if (shard := shard_of(item)) is not None} - set(SHARDS)
     if unknown:
         raise pytest.UsageError(f"unknown shards: {sorted(unknown)}; the shards are {SHARDS}")
-    selected = [item for item in items if _belongs(item, config)]
-    if len(selected) < len(items):
-        config.hook.pytest_deselected(items=[item for item in items if not _belongs(item, config)])
+    selected: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
+    for item in items:
+        (selected if _belongs(item, config) else left_out).append(item)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
         items[:] = selected
 
 

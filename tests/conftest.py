@@ -88,6 +88,12 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.fixturenames[:] = ["spark_jvm", *(name for name in item.fixturenames if name != "spark_jvm")]
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport() -> None:
+    """What a phase of a test made of PySpark's loggers is undone before the next phase captures logs."""
+    jvm.let_queries_propagate()
+
+
 @pytest.fixture(scope="session")
 def spark_jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The JVM that the Spark sessions of this process share (`tests/jvm.py`)."""

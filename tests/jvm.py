@@ -7,6 +7,7 @@ or package still makes a session of its own: only the JVM outlives it.
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 REPOSITORY = Path(__file__).parents[1]
 BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+FAILED_QUERIES = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 _shared: list[JavaGateway] = []
 
@@ -81,6 +83,17 @@ def end_session() -> None:
     gateway.proc.stdin.close()
     gateway.proc.wait(timeout=30)
     SparkContext._gateway = SparkContext._jvm = None
+
+
+def let_queries_propagate() -> None:
+    """Undo what PySpark does when a query fails: it lets the logger of failed queries propagate no more.
+
+    pytest adds its handler to each such logger, and a logger of PySpark gives each handler a JSON format. So every
+    later test would read JSON in `caplog.text`.
+    """
+    for name in FAILED_QUERIES:
+        if isinstance(logger := logging.root.manager.loggerDict.get(name), logging.Logger):
+            logger.propagate = True
 
 
 def _start(log: Path) -> JavaGateway:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from pyspark import SparkContext
+from pyspark.errors import ArithmeticException
 from pyspark.sql import SparkSession
 
 from storage import BucketStore, Hadoop, open_store
@@ -42,6 +44,20 @@ def test_it_listens_at_home_only(spark: SparkSession) -> None:
     assert conf["spark.driver.host"] == conf["spark.driver.bindAddress"] == "127.0.0.1"
     assert spark.conf.get("spark.sql.files.ignoreMissingFiles") == "false"
     assert spark.sparkContext.pythonExec in (sys.executable, os.environ.get("PYSPARK_PYTHON"))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("turn", ["first", "after a failed query"])
+def test_a_failed_query_leaves_captured_logs_alone(
+    spark: SparkSession, caplog: pytest.LogCaptureFixture, turn: str
+) -> None:
+    """PySpark gives each handler of its loggers a JSON format, and pytest gave its own to them."""
+    with caplog.at_level("INFO"):
+        logging.getLogger("txn_engine").info(turn)
+    assert turn in caplog.messages
+    assert "{" not in caplog.text
+    with pytest.raises(ArithmeticException):
+        spark.sql("SELECT 1 / 0").collect()
 
 
 def test_a_store_in_memory_is_refused() -> None:

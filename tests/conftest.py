@@ -13,17 +13,24 @@ import pytest
 from hypothesis import HealthCheck, settings
 from minio import Minio
 
-from tests import jvm, temporary
-from tests.azurite import AzureContainer, AzuriteServer, missing_azurite
-from tests.gcs_front import GcsBucket, GcsFront
-from tests.servers import MinioServer, S3Server, SeaweedServer, minio_binary, minio_client, seaweed_binary
+from tests.support import jvm, temporary
+from tests.support.azurite import AzureContainer, AzuriteServer, missing_azurite
+from tests.support.gcs_front import GcsBucket, GcsFront
+from tests.support.servers import (
+    MinioServer,
+    S3Server,
+    SeaweedServer,
+    minio_binary,
+    minio_client,
+    seaweed_binary,
+)
 
 if TYPE_CHECKING:
-    from tests.live.postgres import PostgresServer
+    from tests.support.postgres import PostgresServer
 
 pytest_plugins = [
-    "tests.shared_data",
-    "tests.minio_build",
+    "tests.support.shared_data",
+    "tests.support.minio_build",
     "tests.suite.tiers",
     "tests.suite.recording",
     "tests.suite.balance",
@@ -96,7 +103,7 @@ def pytest_runtest_makereport() -> None:
 
 @pytest.fixture(scope="session")
 def spark_jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The JVM that the Spark sessions of this process share (`tests/jvm.py`)."""
+    """The JVM that the Spark sessions of this process share (`tests/support/jvm.py`)."""
     with jvm.shared_jvm(tmp_path_factory.mktemp("jvm") / "spark.log"):
         yield
 
@@ -120,7 +127,7 @@ def store_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
     """A running Postgres, one for the whole session."""
-    from tests.live.postgres import PostgresServer, postgres_binaries
+    from tests.support.postgres import PostgresServer, postgres_binaries
 
     binaries = postgres_binaries()
     if binaries is None:

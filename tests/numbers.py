@@ -233,7 +233,7 @@ def _bench(arguments: list[str]) -> int:
 
 def _bench_beside_kafka(arguments: list[str]) -> int:
     """With a broker from the jars that set-up fetched, which is stopped again."""
-    from tests.differential.kafka_server import KafkaServer, kafka_jars
+    from tests.support.kafka_server import KafkaServer, kafka_jars
 
     jars = kafka_jars()
     if jars is None:

@@ -16,11 +16,11 @@ import pytest
 from tests import numbers
 from tests.differential import __main__ as differential
 from tests.numbers import PARTS, Run, last_runs
-from tests.servers import REPOSITORY
 from tests.simulator import __main__ as simulator
 from tests.simulator.explore import __main__ as explore
 from tests.simulator.mutants import __main__ as mutants
 from tests.simulator.workloads import WORKLOADS
+from tests.support.servers import REPOSITORY
 from tests.torture import __main__ as torture
 from txn_engine.bench.measure import Measured
 

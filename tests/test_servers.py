@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from tests.servers import free_port, free_ports
+from tests.support.servers import free_port, free_ports
 
 
 def test_ports_of_servers_are_not_ephemeral() -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from storage import MemoryStore, ObjectStore
-from tests.faults import no_pause
+from tests.support.faults import no_pause
 from txn_engine import Engine, TopicPartition
 from txn_engine.backup import restore
 from txn_engine.errors import InvalidRequestError, TxnEngineError

@@ -19,8 +19,8 @@ from tests.backup.conftest import (
     restored,
     write,
 )
-from tests.faults import Fault, FaultyStore, Operation, ProcessDiedError
 from tests.suite.tiers import in_shard
+from tests.support.faults import Fault, FaultyStore, Operation, ProcessDiedError
 from txn_engine import Engine
 from txn_engine.backup import backups, check_backup, restore
 from txn_engine.backup.place import PLACE_KEY

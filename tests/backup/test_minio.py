@@ -14,7 +14,7 @@ from storage.store import ObjectStore
 from tests.backup.conftest import SCHEMA, accounts_in, has_committed, load
 from tests.conftest import S3Bucket, fresh_bucket
 from tests.deploy.conftest import admin, minio_setup
-from tests.servers import MinioServer
+from tests.support.servers import MinioServer
 from txn_engine import Engine, connect
 from txn_engine.backup import check_backup, prune, restore
 from txn_engine.errors import StoreAccessError

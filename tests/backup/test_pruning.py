@@ -8,8 +8,8 @@ import pytest
 
 from storage import MemoryStore, ObjectStore, StorageError, encode_json
 from tests.backup.conftest import accounts_in, fresh_store, load, opened, refused, restored
-from tests.faults import Fault, FaultyStore, Operation, ProcessDiedError, no_pause
 from tests.suite.tiers import in_shard
+from tests.support.faults import Fault, FaultyStore, Operation, ProcessDiedError, no_pause
 from txn_engine import Engine
 from txn_engine.backup import Pruned, backups, check_backup, prune, restore
 from txn_engine.backup.manifest import encoded_manifest

@@ -13,8 +13,8 @@ from rich.console import Console
 
 from tests import numbers
 from tests.conftest import missing_server
-from tests.differential.kafka_server import KafkaServer, kafka_jars
-from tests.servers import free_port
+from tests.support.kafka_server import KafkaServer, kafka_jars
+from tests.support.servers import free_port
 from txn_engine.bench import print_report
 from txn_engine.bench.kafka import Size, kafka_report
 from txn_engine.cli.main import cli
@@ -102,8 +102,8 @@ def test_make_bench_brings_a_broker(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     asked = tmp_path / "asked"
     says = f"import sys; open({str(asked)!r}, 'w').write(' '.join(sys.argv[1:])); raise SystemExit(3)"
     monkeypatch.setattr(numbers, "BENCH", (sys.executable, "-c", says))
-    monkeypatch.setattr("tests.differential.kafka_server.KafkaServer", Server)
-    monkeypatch.setattr("tests.differential.kafka_server.kafka_jars", lambda: tmp_path)
+    monkeypatch.setattr("tests.support.kafka_server.KafkaServer", Server)
+    monkeypatch.setattr("tests.support.kafka_server.kafka_jars", lambda: tmp_path)
     for given, handed_on in (
         (["--kafka"], "--kafka 127.0.0.1:1234"),
         (["--kafka", "--quick"], "--kafka 127.0.0.1:1234 --quick"),

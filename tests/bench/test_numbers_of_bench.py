@@ -17,7 +17,7 @@ from rich.console import Console
 
 from storage import LARGE, SMALL, LocalStore, ParquetProfile, encode_parquet
 from tests.conftest import S3Bucket
-from tests.servers import REPOSITORY
+from tests.support.servers import REPOSITORY
 from txn_engine import connect
 from txn_engine.bench import run_bench, scans, writes
 from txn_engine.bench.bare import BareObject, BareWriter

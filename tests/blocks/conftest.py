@@ -13,10 +13,10 @@ from zlib import crc32
 import pyarrow as pa
 import pytest
 
-from tests.blocks.bundles import use_bundle
-from tests.dags.airflow_home import make_database
-from tests.dags.finished_run import FinishedRun
-from tests.dags.running import collected_failures, quick
+from tests.support.airflow_home import make_database
+from tests.support.bundles import use_bundle
+from tests.support.finished_run import FinishedRun
+from tests.support.running import collected_failures, quick
 from txn_engine import Engine, connect
 
 DAY = datetime(2026, 3, 1, tzinfo=UTC)
@@ -92,7 +92,7 @@ def run_tasks(
     """
     from airflow.sdk import DAG
 
-    from tests.blocks.bundles import keep
+    from tests.support.bundles import keep
 
     def run(
         make: Callable[[], Any],

@@ -8,7 +8,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Any, Final
 
-import tests.dags.airflow_home as airflow_home
+import tests.support.airflow_home as airflow_home
 
 OUTBOX: Final = ", txn_engine_run text"
 QUERY: Final = "SELECT account_id, amount FROM incoming"
@@ -31,8 +31,8 @@ def main(kind: str) -> int:
     airflow_home.make_database()
     from airflow.sdk import DAG
 
-    from tests.blocks.bundles import keep
     from tests.blocks.conftest import DAY
+    from tests.support.bundles import keep
     from txn_engine.databases import consuming
     from txn_engine.postgres import outbox
     from txn_engine.producer import Producer

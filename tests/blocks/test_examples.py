@@ -12,12 +12,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.blocks.database import VARIABLE, connection_text, fill, ids
 from tests.blocks.killed import OUTBOX
 from tests.blocks.payments import accounts, events
-from tests.dags import running
-from tests.dags.airflow_home import REPO
-from tests.dags.finished_run import FinishedRun
+from tests.support import running
+from tests.support.airflow_home import REPO
+from tests.support.database import VARIABLE, connection_text, fill, ids
+from tests.support.finished_run import FinishedRun
 from txn_engine import Engine, connect
 
 pytestmark = pytest.mark.airflow

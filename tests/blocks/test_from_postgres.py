@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from tests.blocks.conftest import DAY, PAYMENTS, RunTasks
-from tests.blocks.database import VARIABLE, connection_text, drain, fill, ids
 from tests.blocks.killed import OUTBOX, QUERY
 from tests.blocks.payments import accounts, events, states
+from tests.support.database import VARIABLE, connection_text, drain, fill, ids
 from txn_engine import Engine
 from txn_engine.loading import DEAD_LETTERS
 

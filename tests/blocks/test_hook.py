@@ -92,7 +92,7 @@ def test_a_store_is_tested_by_reading_it(
 
 def test_what_is_wrong_with_a_connection_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """And no secret with it."""
-    from tests.servers import free_port
+    from tests.support.servers import free_port
 
     is_well, told = _test(monkeypatch, host="/no/such/folder/at/all/ledger")
     assert not is_well

@@ -15,7 +15,7 @@ import pytest
 from storage import open_store
 from tests.blocks.conftest import DAY, PAYMENTS, RunTasks
 from tests.blocks.payments import accounts, commit, events, leave_open, payments, states
-from tests.faults import Fault, FaultyStore, no_pause
+from tests.support.faults import Fault, FaultyStore, no_pause
 from txn_engine import Engine
 from txn_engine.loading import DEAD_LETTERS, LOADED_FILES
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.blocks.conftest import RunTasks
 from tests.blocks.payments import accounts, commit, events, payments, states
-from tests.servers import REPOSITORY
+from tests.support.servers import REPOSITORY
 from txn_engine import Engine, connect
 from txn_engine.spark.balances import BALANCES_SCHEMA
 

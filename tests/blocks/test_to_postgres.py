@@ -15,12 +15,12 @@ import psycopg
 import pytest
 
 from tests.blocks.conftest import DAY, RunTasks
-from tests.blocks.database import VARIABLE, connection_text, fill, ids
 from tests.blocks.killed import OUTBOX, task
 from tests.blocks.payments import accounts, commit, leave_open, payments
-from tests.dags.airflow_home import REPO
-from tests.servers import free_port
 from tests.suite.tiers import in_shard
+from tests.support.airflow_home import REPO
+from tests.support.database import VARIABLE, connection_text, fill, ids
+from tests.support.servers import free_port
 from txn_engine import Engine
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow]

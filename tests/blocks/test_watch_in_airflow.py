@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.blocks.bundles import keep
 from tests.blocks.looping import first, in_a_loop
 from tests.blocks.payments import commit, payments
+from tests.support.bundles import keep
 from txn_engine import Engine
 
 pytestmark = pytest.mark.airflow

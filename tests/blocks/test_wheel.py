@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from storage import BACKENDS
-from tests.dags.airflow_home import HOME, REPO
 from tests.suite.tiers import in_shard
+from tests.support.airflow_home import HOME, REPO
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow]
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.blocks.conftest import RunTasks
 from tests.blocks.payments import accounts, payments, states
-from tests.dags.airflow_home import REPO
+from tests.support.airflow_home import REPO
 from txn_engine import Engine
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.shard("airflow")]

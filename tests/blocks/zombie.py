@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import tests.dags.airflow_home as airflow_home
+import tests.support.airflow_home as airflow_home
 
 
 def main(dag_id: str, folder: Path) -> int:
@@ -16,9 +16,9 @@ def main(dag_id: str, folder: Path) -> int:
     airflow_home.make_database()
     from airflow.sdk import DAG
 
-    from tests.blocks.bundles import keep
     from tests.blocks.conftest import DAY
     from tests.blocks.payments import payments
+    from tests.support.bundles import keep
     from txn_engine_airflow import TxnProduceOperator
 
     def source() -> Any:

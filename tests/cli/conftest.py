@@ -23,7 +23,7 @@ import pytest
 from click.testing import CliRunner
 
 from storage import BACKENDS
-from tests.servers import REPOSITORY
+from tests.support.servers import REPOSITORY
 from txn_engine.cli.main import cli
 
 SCHEMA = "id:int64,account_id:int64,day:date32,amount:decimal(18,2),note:string?"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests import damage
 from tests.cli.conftest import Answer, Run
-from tests.damage import COORDINATOR, GROUPS, HURT_GROUP, HURT_ID, KINDS, SOUND_GROUP, SOUND_ID
+from tests.support import damage
+from tests.support.damage import COORDINATOR, GROUPS, HURT_GROUP, HURT_ID, KINDS, SOUND_GROUP, SOUND_ID
 from txn_engine import connect
 from txn_engine.clock import system_clock
 

@@ -23,8 +23,8 @@ from typing import IO
 import pytest
 
 from tests.cli.conftest import COMMAND, SCHEMA, Answer, Run, on_a_terminal, process
-from tests.servers import REPOSITORY
 from tests.suite.tiers import in_shard
+from tests.support.servers import REPOSITORY
 from txn_engine import connect
 from txn_engine.cli.interrupts import Interrupted, held_back, install
 from txn_engine.cli.main import main

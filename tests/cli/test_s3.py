@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.conftest import SCHEMA, Run
 from tests.conftest import S3Bucket
-from tests.servers import MinioServer
+from tests.support.servers import MinioServer
 
 pytestmark = pytest.mark.minio
 

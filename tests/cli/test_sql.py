@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import COMMAND, Run, process
-from tests.servers import REPOSITORY
+from tests.support.servers import REPOSITORY
 
 
 @pytest.fixture

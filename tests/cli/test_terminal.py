@@ -11,7 +11,7 @@ import pytest
 
 import txn_engine
 from tests.cli.conftest import COMMAND, Run, on_a_terminal
-from tests.servers import REPOSITORY
+from tests.support.servers import REPOSITORY
 from txn_engine.cli.failures import CommandFailed, errors_as_lines
 from txn_engine.testing import write_transaction_state
 

@@ -13,8 +13,8 @@ from rich.console import Console
 from storage import MemoryStore
 from tests.cuts_under_load.bank import PAYER, FastClock, Seen, pay, read_since, rows, set_up, transfer
 from tests.cuts_under_load.run import run
-from tests.faults import no_pause
 from tests.suite.tiers import in_shard
+from tests.support.faults import no_pause
 from txn_engine import Engine, OffsetAndMetadata, TopicPartition
 
 _NAMES = count()

@@ -18,8 +18,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from tests.dags import running
-from tests.dags.airflow_home import HOME, REPO, make_database
+from tests.support import running
+from tests.support.airflow_home import HOME, REPO, make_database
 
 
 class AnotherScheduler:
@@ -96,7 +96,7 @@ def _pause_before(number: int) -> None:
     """Wrap the store of every engine: the write of that number waits until the parent says a word."""
     import txn_engine.engine as engines
     from tests.dags.dying_store import WRITES
-    from tests.faults import FaultyStore
+    from tests.support.faults import FaultyStore
 
     open_store, lock, seen = engines.open_store, threading.Lock(), [0]
 

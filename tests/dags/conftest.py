@@ -11,10 +11,10 @@ import pytest
 
 import storage
 import txn_engine.engine as engines
-from tests.dags import running
-from tests.dags.airflow_home import DAGS, make_database
-from tests.dags.finished_run import FinishedRun, RunDag
-from tests.faults import FaultyStore
+from tests.support import running
+from tests.support.airflow_home import DAGS, make_database
+from tests.support.faults import FaultyStore
+from tests.support.finished_run import FinishedRun, RunDag
 from txn_engine import Engine, connect
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from storage import ObjectStore, StorageError
-from tests.faults import Fault, FaultyStore, Operation
+from tests.support.faults import Fault, FaultyStore, Operation
 
 WRITES = ("put_if_absent", "put", "delete")
 

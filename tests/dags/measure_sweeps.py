@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from tests.dags.airflow_home import DAGS, make_database
 from tests.numbers import Run
+from tests.support.airflow_home import DAGS, make_database
 from txn_engine import Engine, TopicPartition, connect
 from txn_engine.protocol.proposals import TransactionProposal
 from txn_engine.protocol.transaction_rows import StoredRow, TransactionRow, TransactionState
@@ -97,7 +97,7 @@ def run_dag(dag_id: str, url: str) -> tuple[float, dict[str, Any]]:
     """Seconds, and what each task returned, summed up over its instances."""
     from airflow.dag_processing.dagbag import DagBag
 
-    from tests.dags.finished_run import FinishedRun
+    from tests.support.finished_run import FinishedRun
 
     dag = DagBag(dag_folder=DAGS / f"{dag_id}.py").dags[dag_id]
     started = time.monotonic()

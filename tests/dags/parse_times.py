@@ -13,8 +13,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from tests.dags.airflow_home import DAGS, PLUGINS, REPO
 from tests.numbers import Run
+from tests.support.airflow_home import DAGS, PLUGINS, REPO
 
 HEAVY = ("pyspark", "great_expectations", "txn_engine", "storage", "pyarrow", "pandas", "obstore")
 

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 import structlog
 
-from tests.dags.finished_run import RunDag
 from tests.dags.mailbox import Mailbox
 from tests.dags.payments import commit, leave_open, rows
+from tests.support.finished_run import RunDag
 from txn_engine import Engine, OffsetAndMetadata, TopicPartition, connect
 from txn_engine.testing import ManualClock
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.dags.finished_run import RunDag
 from tests.dags.payments import ROWS, commit, leave_offsets_pending, leave_open
+from tests.support.finished_run import RunDag
 from txn_engine import Engine, OffsetAndMetadata, TopicPartition
 
 pytestmark = pytest.mark.airflow

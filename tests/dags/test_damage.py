@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests import damage
-from tests.dags.finished_run import FinishedRun, RunDag
-from tests.damage import COORDINATOR, GROUPS, HURT_GROUP, KINDS, SOUND_GROUP, SOUND_ID
+from tests.support import damage
+from tests.support.damage import COORDINATOR, GROUPS, HURT_GROUP, KINDS, SOUND_GROUP, SOUND_ID
+from tests.support.finished_run import FinishedRun, RunDag
 from txn_engine import Engine, connect
 
 pytestmark = pytest.mark.airflow

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.dags.airflow_home import HOME, REPO
-from tests.dags.finished_run import RunDag
 from tests.dags.test_parse import DAG_IDS
+from tests.support.airflow_home import HOME, REPO
+from tests.support.finished_run import RunDag
 from txn_engine import Engine
 
 pytestmark = pytest.mark.airflow

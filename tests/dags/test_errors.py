@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.dags.airflow_home import PLUGINS
+from tests.support.airflow_home import PLUGINS
 
 pytestmark = pytest.mark.airflow
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.dags.finished_run import RunDag
 from tests.dags.payments import commit, committed_rows, damage_log, leave_open
 from tests.suite.tiers import in_shard
+from tests.support.finished_run import RunDag
 from txn_engine import Engine, OffsetAndMetadata, TopicPartition, connect
 from txn_engine.testing import ManualClock
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 import pytest
 
-from tests.dags.finished_run import RunDag
 from tests.dags.payments import commit, leave_open
+from tests.support.finished_run import RunDag
 from txn_engine import Engine
 
 pytestmark = pytest.mark.airflow

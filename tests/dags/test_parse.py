@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.dags import parse_times
-from tests.dags.airflow_home import DAGS
+from tests.support.airflow_home import DAGS
 
 DAG_IDS = {
     "txn_coordinator_sweep",

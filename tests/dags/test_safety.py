@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from tests.dags import running
 from tests.dags.another_scheduler import AnotherScheduler, mark_failed
 from tests.dags.dying_store import Death, dies_once
-from tests.dags.finished_run import RunDag
 from tests.dags.payments import ROWS, commit, committed_rows, leave_open, states, trailing
-from tests.faults import Fault
 from tests.suite.tiers import in_shard
+from tests.support import running
+from tests.support.faults import Fault
+from tests.support.finished_run import RunDag
 from txn_engine import Engine
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(900)]

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.dags import running, waiting_transform
+from tests.dags import waiting_transform
 from tests.dags.another_scheduler import AnotherScheduler, mark_failed
 from tests.dags.ledger import SUMS, fill, load, sums
+from tests.support import running
 from txn_engine import Engine, connect
 
 pytestmark = [

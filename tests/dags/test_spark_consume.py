@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.dags.finished_run import RunDag
 from tests.dags.ledger import SUMS, fill, load, sums
 from tests.quality.ledger import ROWS, payments_table
+from tests.support.finished_run import RunDag
 from txn_engine import Engine, TopicPartition, connect
 
 pytestmark = [
@@ -169,7 +169,7 @@ def test_it_starts_on_what_operators_write_and_on_what_the_watch_sees(
     from airflow.dag_processing.dagbag import DagBag
     from airflow.sdk import Asset, AssetAlias
 
-    from tests.dags.airflow_home import DAGS
+    from tests.support.airflow_home import DAGS
 
     def schedule() -> list[Any]:
         dag = DagBag(dag_folder=DAGS / "txn_spark_consume.py").dags["txn_spark_consume"]

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from tests.conftest import S3Bucket
-from tests.dags.finished_run import RunDag
 from tests.dags.ledger import SUMS, fill, sums
+from tests.support.finished_run import RunDag
 from txn_engine import connect
 
 

@@ -10,9 +10,9 @@ from urllib.parse import urlencode
 
 import pytest
 
-from tests.dags.airflow_home import HOME
-from tests.dags.finished_run import RunDag
 from tests.quality.ledger import BALANCES, PAYMENTS, balances_table, payments_table, write_input
+from tests.support.airflow_home import HOME
+from tests.support.finished_run import RunDag
 from txn_engine import Engine, OffsetAndMetadata, connect
 from txn_engine.log.objects import Objects
 from txn_engine.quality.proof import ProofShelf

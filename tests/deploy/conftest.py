@@ -12,7 +12,7 @@ from minio import MinioAdmin
 from minio.credentials import StaticProvider
 from minio.error import S3Error
 
-from tests.servers import REPOSITORY, MinioServer
+from tests.support.servers import REPOSITORY, MinioServer
 
 SETUP = REPOSITORY / "deploy" / "minio_setup.py"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
-from tests.servers import REPOSITORY
+from tests.support.servers import REPOSITORY
 from txn_engine.cli.main import PROGRAM, cli
 
 _SHOWING = [

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from tests.conftest import missing_server
-from tests.servers import REPOSITORY
+from tests.support.servers import REPOSITORY
 from txn_engine_airflow.standalone import airflow as native
 from txn_engine_airflow.standalone.home import Home
 

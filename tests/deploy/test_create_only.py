@@ -19,7 +19,7 @@ from minio.versioningconfig import VersioningConfig
 from storage import MemoryStore
 from tests.conftest import S3Bucket
 from tests.deploy.conftest import access_denied
-from tests.servers import REPOSITORY, minio_client
+from tests.support.servers import REPOSITORY, minio_client
 from txn_engine.cli import checkup
 from txn_engine.engine import Engine, connect
 from txn_engine.quality import Declaration, check_exactly_once

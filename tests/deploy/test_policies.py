@@ -17,7 +17,7 @@ from minio import MinioAdmin
 
 from tests.conftest import S3Bucket, fresh_bucket
 from tests.deploy.conftest import SETUP, access_denied
-from tests.servers import MinioServer, minio_client
+from tests.support.servers import MinioServer, minio_client
 from txn_engine import Engine, connect
 from txn_engine.clock import system_clock
 from txn_engine.errors import TxnEngineError

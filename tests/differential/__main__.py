@@ -8,11 +8,11 @@ import time
 from collections.abc import Sequence
 
 from tests.differential.comparison import Comparison
-from tests.differential.kafka_server import kafka_jars
 from tests.differential.laboratory import Laboratory, shrink
 from tests.differential.programs import KINDS, generate
 from tests.differential.report import Tally, trace
 from tests.numbers import Run
+from tests.support.kafka_server import kafka_jars
 
 PROGRAMS_A_BROKER = 300
 PROGRAMS_A_BROKER_IN_TIME = 60

@@ -18,7 +18,6 @@ from tests.differential.errors import (
     kind_of_a_write,
 )
 from tests.differential.java_clients import Operator
-from tests.differential.kafka_server import ID_EXPIRATION_MS
 from tests.differential.records import RecordBatch, encode_batch
 from tests.differential.sides import (
     Batch,
@@ -30,6 +29,7 @@ from tests.differential.sides import (
     KnownTransaction,
     Place,
 )
+from tests.support.kafka_server import ID_EXPIRATION_MS
 
 T = TypeVar("T")
 

@@ -18,10 +18,10 @@ from tests.differential.comparison import Comparison, compare, compare_clients
 from tests.differential.coordinator_rows import write_rows
 from tests.differential.errors import TooSlowError
 from tests.differential.java_clients import ClientMachine, JavaClients, Operator
-from tests.differential.kafka_server import ADMIN_CLIENT_ID, KafkaServer
 from tests.differential.kafka_side import KafkaSide, make_topic
 from tests.differential.programs import PRESET_PLACE, PRESETS, Preset, Program
 from tests.differential.sides import Identity, Place
+from tests.support.kafka_server import ADMIN_CLIENT_ID, KafkaServer
 
 PARTITIONS_A_TOPIC = 100
 SPARE_PRESETS = 8

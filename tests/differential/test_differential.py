@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from tests.differential.comparison import Comparison
-from tests.differential.kafka_server import kafka_jars
 from tests.differential.laboratory import Laboratory, shrink
 from tests.differential.programs import KINDS, Kind, generate
 from tests.differential.records import RecordBatch, crc32c, decode_batches, encode_batch
 from tests.differential.report import Tally, trace
 from tests.differential.reviewed import page_table
-from tests.servers import REPOSITORY
+from tests.support.kafka_server import kafka_jars
+from tests.support.servers import REPOSITORY
 from txn_engine.coordinator import groups
 from txn_engine.protocol import producers
 from txn_engine.protocol.offset_commits import OffsetKey

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 
-from tests.servers import REPOSITORY
+from tests.support.servers import REPOSITORY
 from txn_engine.configs import STORE, TOPIC, Setting
 from txn_engine.configs.client import CONSUMER, NOT_A_CONSUMERS, NOT_A_PRODUCERS, PRODUCER
 from txn_engine.configs.store import NOT_A_STORES

@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 from storage import BACKENDS, Backend, Setting
-from tests.servers import REPOSITORY
+from tests.support.servers import REPOSITORY
 
 FILE = REPOSITORY / "plugins" / "txn_engine_airflow" / "kinds.json"
 

@@ -6,7 +6,7 @@ import inspect
 import sys
 import textwrap
 
-from tests.servers import REPOSITORY
+from tests.support.servers import REPOSITORY
 
 PAGE = REPOSITORY / "docs" / "OPERATORS.md"
 _HEAD = """\

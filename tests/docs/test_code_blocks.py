@@ -16,14 +16,14 @@ import pyarrow as pa
 import pytest
 
 import txn_engine
-from tests.blocks.bundles import use_bundle
 from tests.conftest import S3Bucket
-from tests.dags.airflow_home import make_database
 from tests.docs import configs_page, operators_page
 from tests.docs.test_references import tracked
-from tests.faults import DyingStore, ProcessDiedError
-from tests.servers import REPOSITORY
 from tests.suite.tiers import in_shard
+from tests.support.airflow_home import make_database
+from tests.support.bundles import use_bundle
+from tests.support.faults import DyingStore, ProcessDiedError
+from tests.support.servers import REPOSITORY
 from txn_engine.cli.main import cli
 from txn_engine.engine import Engine, connect
 from txn_engine.errors import InvalidProducerEpochError

@@ -18,11 +18,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.blocks.bundles import use_bundle
 from tests.conftest import missing_server
-from tests.dags.airflow_home import REPO, make_database
 from tests.docs.test_code_blocks import blocks, run_block
-from tests.live.postgres import postgres_binaries
+from tests.support.airflow_home import REPO, make_database
+from tests.support.bundles import use_bundle
+from tests.support.postgres import postgres_binaries
 from txn_engine import connect
 from txn_engine_airflow.standalone.command_line import environment_file
 
@@ -50,7 +50,7 @@ def checkout(tmp_path: Path, store_url: str) -> Iterator[Path]:
 @contextmanager
 def make_postgres(environment: Path) -> Iterator[None]:
     """Run what `make postgres` runs, until Ctrl-C."""
-    command = [sys.executable, "-m", "tests.live.postgres", "--environment", environment]
+    command = [sys.executable, "-m", "tests.support.postgres", "--environment", environment]
     with subprocess.Popen(command, cwd=REPO, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None

@@ -6,7 +6,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from tests.servers import REPOSITORY
+from tests.support.servers import REPOSITORY
 
 DOCS = REPOSITORY / "docs"
 _SECTION = re.compile(r"PROTOCOL\.md,\s+section (\d)")

@@ -24,13 +24,13 @@ from storage.row_groups import ROW_BYTES_MAX, ROW_GROUP_BYTES, ROW_GROUP_NULLS, 
 from storage.thrift import NESTING_MAX
 from tests.differential.programs import KINDS, SHARES
 from tests.differential.report import MOST_CUT
-from tests.faults import FaultyStore
-from tests.servers import REPOSITORY
 from tests.simulator.explore.page import STATES_MAX
 from tests.simulator.faults import LONGEST_JUMP
 from tests.simulator.kernel import DAY, HOUR
 from tests.simulator.knobs import Knobs
-from tests.storage.power import ALL_SUBSETS_MAX
+from tests.support.faults import FaultyStore
+from tests.support.power import ALL_SUBSETS_MAX
+from tests.support.servers import REPOSITORY
 from txn_engine import Engine
 from txn_engine.clock import Waiting
 from txn_engine.configs.client import ProducerSettings

@@ -23,7 +23,7 @@ from storage import (
 )
 from tests.conftest import S3Bucket
 from tests.engine.conftest import SCHEMA, accounts_in, damaged_at, payments, refused
-from tests.faults import OverwritingStore
+from tests.support.faults import OverwritingStore
 from txn_engine import Engine
 from txn_engine.cli.main import cli
 from txn_engine.errors import (

@@ -12,8 +12,8 @@ import pytest
 
 from tests.engine.conftest import damaged_at
 from tests.fuzz.ledger import Objects, build, held, open_ledger, payments
-from tests.fuzz.sealing import json_object, parquet_object, taken_apart
 from tests.fuzz.using import NOW_MS
+from tests.support.sealing import json_object, parquet_object, taken_apart
 from txn_engine import Engine
 from txn_engine.errors import CorruptObjectError, InvalidTimestampError
 from txn_engine.log.entry_format import USER_LOG, decode_entry

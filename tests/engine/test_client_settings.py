@@ -16,7 +16,7 @@ import pytest
 
 from storage import MemoryStore, StoreUnreachableError
 from tests.engine.conftest import SCHEMA, accounts_in, payments, refused
-from tests.faults import Fault, FaultyStore, Operation, no_pause
+from tests.support.faults import Fault, FaultyStore, Operation, no_pause
 from txn_engine import Engine
 from txn_engine.clock import Waiting
 from txn_engine.configs import Setting

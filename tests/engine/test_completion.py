@@ -17,7 +17,7 @@ from storage import MemoryStore
 from storage.errors import NotConnectedError
 from tests.engine.conftest import SCHEMA, accounts_in, at_rest, payments
 from tests.engine.test_producer_threads import in_time
-from tests.faults import no_pause
+from tests.support.faults import no_pause
 from txn_engine import Engine, Producer
 from txn_engine.coordinator.coordinator import Coordinator
 from txn_engine.errors import IllegalStateError, ProducerFencedError, StoreUnavailableError

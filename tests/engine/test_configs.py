@@ -14,7 +14,7 @@ import txn_engine
 from storage import MemoryStore
 from storage.reasons import StoreReason
 from tests.engine.conftest import SCHEMA, Later, damaged_at, refused
-from tests.faults import Fault, FaultyStore, Operation, no_pause
+from tests.support.faults import Fault, FaultyStore, Operation, no_pause
 from txn_engine import Engine
 from txn_engine.errors import (
     CorruptObjectError,

@@ -10,7 +10,7 @@ import pytest
 import txn_engine
 from storage import MemoryStore, ObjectInfo, encode_json
 from tests.engine.conftest import SCHEMA, accounts_in, damaged_at, payments, refused
-from tests.faults import FaultyStore, no_pause
+from tests.support.faults import FaultyStore, no_pause
 from txn_engine import Engine, TopicPartition
 from txn_engine.errors import (
     CorruptObjectError,

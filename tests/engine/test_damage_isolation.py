@@ -15,9 +15,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tests import damage
 from tests.conftest import S3Bucket
-from tests.damage import (
+from tests.engine.conftest import damaged_at
+from tests.suite.tiers import in_shard
+from tests.support import damage
+from tests.support.damage import (
     COORDINATOR,
     GROUPS,
     HURT_GROUP,
@@ -28,10 +30,8 @@ from tests.damage import (
     SOUND_ID,
     Damage,
 )
-from tests.engine.conftest import damaged_at
-from tests.faults import FaultyStore
-from tests.fuzz.sealing import json_object
-from tests.suite.tiers import in_shard
+from tests.support.faults import FaultyStore
+from tests.support.sealing import json_object
 from txn_engine import Engine, TopicPartition, connect
 from txn_engine.errors import CorruptObjectError, StoreAccessError, TxnEngineError
 from txn_engine.maintain import MaintenancePolicy

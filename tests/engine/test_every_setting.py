@@ -8,7 +8,7 @@ from functools import cache
 
 import pytest
 
-from tests.servers import REPOSITORY
+from tests.support.servers import REPOSITORY
 from txn_engine.configs import STORE, TOPIC, Setting
 from txn_engine.configs.client import CONSUMER, PRODUCER
 

@@ -12,8 +12,8 @@ import pytest
 
 from storage import MemoryStore, ObjectStore
 from tests.engine.conftest import SCHEMA, accounts_in, payments
-from tests.faults import Fault, FaultyStore, Operation, no_pause
 from tests.suite.tiers import in_shard
+from tests.support.faults import Fault, FaultyStore, Operation, no_pause
 from txn_engine import Engine, TopicPartition
 from txn_engine.errors import (
     OffsetsMovedError,

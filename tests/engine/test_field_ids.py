@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tests.engine.conftest import SCHEMA, payments
-from tests.field_ids import field_ids
+from tests.support.field_ids import field_ids
 from txn_engine import Engine
 from txn_engine.maintain import MaintenancePolicy
 from txn_engine.schemas.layout import TIMESTAMP_TYPE, Layout

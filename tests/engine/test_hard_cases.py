@@ -16,7 +16,7 @@ import pytest
 import txn_engine.producer.sender as sender_module
 from storage import MemoryStore, StoreUnreachableError
 from tests.engine.conftest import SCHEMA, accounts_in, at_rest, payments, refused
-from tests.faults import Fault, FaultyStore, Operation, no_pause, raising
+from tests.support.faults import Fault, FaultyStore, Operation, no_pause, raising
 from txn_engine import Engine, TopicPartition
 from txn_engine.errors import (
     IllegalStateError,

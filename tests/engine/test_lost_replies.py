@@ -11,7 +11,7 @@ import pytest
 from storage import MemoryStore
 from tests.engine.conftest import SCHEMA, accounts_in, at_rest, payments
 from tests.engine.sealing import seal_below_end
-from tests.faults import Fault, FaultyStore, Operation, no_pause
+from tests.support.faults import Fault, FaultyStore, Operation, no_pause
 from txn_engine import Engine, TopicPartition
 from txn_engine.errors import (
     ConcurrentTransactionsError,

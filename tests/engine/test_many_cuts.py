@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from storage import AccessDeniedError, MemoryStore
 from tests.engine.conftest import SCHEMA, payments
-from tests.faults import Fault, FaultyStore, Operation, no_pause, raising
+from tests.support.faults import Fault, FaultyStore, Operation, no_pause, raising
 from txn_engine import Engine
 from txn_engine.errors import StoreAccessError
 from txn_engine.log.cut_format import NEVER, Cut, CutTopic, LogCut, Part, cut_key, encoded_cut

@@ -10,7 +10,8 @@ import pytest
 
 from storage import LocalStore, ObjectStore
 from tests.engine.conftest import SCHEMA, accounts_in, payments
-from tests.storage.power import (
+from tests.suite.tiers import in_shard
+from tests.support.power import (
     Promises,
     Recorder,
     Tree,
@@ -20,7 +21,6 @@ from tests.storage.power import (
     survey,
     write_tree,
 )
-from tests.suite.tiers import in_shard
 from txn_engine import Engine
 from txn_engine.maintain import MaintenancePolicy
 from txn_engine.testing import ManualClock

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from storage import ObjectInfo, open_store
 from tests.conftest import S3Bucket
 from tests.engine.conftest import SCHEMA, accounts_in, load
-from tests.faults import FaultyStore
+from tests.support.faults import FaultyStore
 from txn_engine import Engine
 
 COMMITTED = [0, 2, 4, 10, 12, 14]

@@ -14,7 +14,7 @@ import pytest
 import txn_engine
 from storage import MemoryStore, open_store
 from tests.engine.conftest import SCHEMA, Later, accounts_in, payments, refused
-from tests.faults import Fault, FaultyStore, Operation, no_pause
+from tests.support.faults import Fault, FaultyStore, Operation, no_pause
 from txn_engine import (
     AddColumn,
     DropColumn,

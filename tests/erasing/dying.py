@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from storage import MemoryStore
 from tests.erasing.persons import TOPIC, WHERE, open_engine
-from tests.faults import Fault, FaultyStore, Operation, ProcessDiedError
+from tests.support.faults import Fault, FaultyStore, Operation, ProcessDiedError
 from txn_engine import Engine
 from txn_engine.erasing import ErasureReport
 from txn_engine.errors import TxnEngineError

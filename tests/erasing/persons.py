@@ -12,7 +12,7 @@ import pyarrow.ipc
 import pyarrow.parquet as pq
 
 from storage import MemoryStore, ObjectStore
-from tests.faults import no_pause
+from tests.support.faults import no_pause
 from txn_engine import Engine
 from txn_engine.clock import Waiting
 from txn_engine.log.data_files import EncodedFile

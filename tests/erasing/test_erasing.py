@@ -32,9 +32,9 @@ from tests.erasing.persons import (
     seen,
     without_person,
 )
-from tests.faults import Fault, FaultyStore, Operation, ProcessDiedError
 from tests.loading.refusals import because
 from tests.suite.tiers import in_shard
+from tests.support.faults import Fault, FaultyStore, Operation, ProcessDiedError
 from txn_engine.backup import prune, restore
 from txn_engine.erasing import ErasureReport
 from txn_engine.errors import CorruptObjectError, InvalidRequestError, TxnEngineError

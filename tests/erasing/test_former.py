@@ -22,8 +22,8 @@ from tests.erasing.persons import (
     upload,
     without_person,
 )
-from tests.faults import FaultyStore, ProcessDiedError
 from tests.loading.refusals import because
+from tests.support.faults import FaultyStore, ProcessDiedError
 from txn_engine import AddColumn, Engine
 from txn_engine.errors import InvalidRequestError, UnknownTopicOrPartitionError
 from txn_engine.maintain.policy import DAY_MS

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.servers import REPOSITORY
+from tests.support.servers import REPOSITORY
 
 
 @pytest.mark.shard("simulator")

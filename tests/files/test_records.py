@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.loading.refusals import because
-from tests.shared_data import shared_data  # noqa: F401 -- a fixture
+from tests.support.shared_data import shared_data  # noqa: F401 -- a fixture
 from txn_engine.demo.sample import write_sample
 from txn_engine.errors import InvalidRecordError, InvalidRequestError, TxnEngineError
 from txn_engine.files import read_records

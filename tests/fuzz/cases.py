@@ -13,7 +13,7 @@ import pyarrow as pa
 from tests.fuzz.changes import change
 from tests.fuzz.ledger import Objects
 from tests.fuzz.using import use
-from tests.unforeseen import as_it_was_raised
+from tests.support.unforeseen import as_it_was_raised
 
 MEMORY_MAX = 256 << 20
 """Of entries, snapshots and JSON objects."""

@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 from tests.fuzz.ledger import Objects
-from tests.fuzz.sealing import checksum, json_object, parquet_object, resealed, taken_apart, varint
 from tests.storage.schema_bombs import shared_children, shared_metadata, shared_names
+from tests.support.sealing import checksum, json_object, parquet_object, resealed, taken_apart, varint
 
 NUMBERS = [
     -(2**63), -(2**31), -(2**15), -3, -2, -1, 0, 1, 2, 5, 99, 2**15 - 1, 2**15, 2**31 - 2, 2**31 - 1, 2**31,

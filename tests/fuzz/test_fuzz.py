@@ -6,7 +6,7 @@ import pytest
 
 from tests.fuzz.ledger import Objects, build
 from tests.fuzz.running import run
-from tests.fuzz.sealing import resealed
+from tests.support.sealing import resealed
 
 
 @pytest.fixture(scope="module")

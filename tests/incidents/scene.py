@@ -10,7 +10,7 @@ from itertools import count
 import pyarrow as pa
 
 from storage import MemoryStore, StoreUnreachableError
-from tests.faults import Fault, FaultyStore, Operation, no_pause, raising
+from tests.support.faults import Fault, FaultyStore, Operation, no_pause, raising
 from txn_engine import Engine
 from txn_engine.errors import TxnEngineError
 from txn_engine.testing import ManualClock

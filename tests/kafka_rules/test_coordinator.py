@@ -12,7 +12,6 @@ import pytest
 
 import txn_engine
 from storage import MemoryStore, StoreUnreachableError
-from tests.faults import Fault, FaultyStore, Operation, no_pause, raising
 from tests.kafka_rules.driver import (
     MAX_EPOCH,
     SCHEMA,
@@ -26,6 +25,7 @@ from tests.kafka_rules.driver import (
     row_of,
     state_of,
 )
+from tests.support.faults import Fault, FaultyStore, Operation, no_pause, raising
 from txn_engine import Engine
 from txn_engine.errors import ConcurrentTransactionsError, IllegalStateError, TxnEngineError
 from txn_engine.protocol.transaction_rows import TransactionPartition, TransactionRow, TransactionState

@@ -8,7 +8,6 @@ import pytest
 
 import txn_engine
 from storage import MemoryStore
-from tests.faults import Fault, FaultyStore, Operation, no_pause
 from tests.kafka_rules.driver import (
     MAX_SEQUENCE,
     SCHEMA,
@@ -22,6 +21,7 @@ from tests.kafka_rules.driver import (
     records,
     row_of,
 )
+from tests.support.faults import Fault, FaultyStore, Operation, no_pause
 from txn_engine import Engine, TopicPartition
 from txn_engine.errors import TransactionAbortableError
 from txn_engine.protocol.proposals import ExpireProposal

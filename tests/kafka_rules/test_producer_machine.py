@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from storage import MemoryStore, ObjectStore, StoreUnreachableError
-from tests.faults import Fault, FaultyStore, Operation, no_pause, raising
 from tests.kafka_rules.driver import SCHEMA, T1, T3, TOPIC, answer, fresh_id, put_row, records
+from tests.support.faults import Fault, FaultyStore, Operation, no_pause, raising
 from txn_engine import Engine, OffsetAndMetadata
 from txn_engine.clock import Waiting
 from txn_engine.errors import InvalidTransactionTimeoutError, ProducerFencedError, TransactionAbortableError

@@ -12,8 +12,6 @@ import pytest
 
 import txn_engine
 from storage import MemoryStore, NotConnectedError, StorageError, StoreNotWritableError, StoreUnreachableError
-from tests.faults import Fault, FaultyStore, Operation, no_pause, raising
-from tests.fuzz.sealing import parquet_object, taken_apart
 from tests.kafka_rules.driver import (
     DAY_MS,
     SCHEMA,
@@ -29,6 +27,8 @@ from tests.kafka_rules.driver import (
     state_of,
 )
 from tests.suite.tiers import in_shard
+from tests.support.faults import Fault, FaultyStore, Operation, no_pause, raising
+from tests.support.sealing import parquet_object, taken_apart
 from txn_engine import Engine
 from txn_engine.protocol.transaction_rows import TransactionRow
 from txn_engine.testing import ManualClock

@@ -8,7 +8,7 @@ import pytest
 
 from tests.live.stack import Stack, running_stack
 from tests.numbers import Run
-from tests.servers import MinioServer
+from tests.support.servers import MinioServer
 
 
 @pytest.fixture(scope="session")

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import psycopg
 
-from tests.blocks.database import CONN_ID, connection_text
-from tests.servers import REPOSITORY
+from tests.support.database import CONN_ID, connection_text
+from tests.support.servers import REPOSITORY
 from txn_engine import Engine
 from txn_engine.loading import read_repaired, replay
 from txn_engine.loading.letter_rows import repair_line

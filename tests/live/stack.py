@@ -21,7 +21,7 @@ from tests.live import shop
 from tests.live.rest import Rest, overhead_s
 from tests.live.traffic import Traffic
 from tests.numbers import Run
-from tests.servers import REPOSITORY, S3Server, free_port
+from tests.support.servers import REPOSITORY, S3Server, free_port
 from txn_engine import Engine, connect
 from txn_engine_airflow.standalone.airflow import Airflow
 from txn_engine_airflow.standalone.home import USER, Home

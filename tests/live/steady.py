@@ -21,7 +21,7 @@ from rich.table import Table
 
 from tests.live.stack import Stack, running_stack
 from tests.live.test_real_run import CONSUME, VERIFY, payments_flow, wait_until_all_is_well
-from tests.servers import MinioServer, minio_binary
+from tests.support.servers import MinioServer, minio_binary
 from txn_engine.log.objects import Objects
 from txn_engine.quality.proof import Proof, ProofShelf
 

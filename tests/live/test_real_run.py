@@ -9,10 +9,10 @@ import yaml
 
 from tests.conftest import missing_server
 from tests.live import shop
-from tests.live.postgres import PostgresServer, postgres_binaries
 from tests.live.stack import Stack, running_stack
 from tests.numbers import Run
-from tests.servers import REPOSITORY, MinioServer
+from tests.support.postgres import PostgresServer, postgres_binaries
+from tests.support.servers import REPOSITORY, MinioServer
 
 pytestmark = [
     pytest.mark.airflow,

@@ -18,7 +18,10 @@ from playwright.sync_api import BrowserContext, expect
 
 from tests.conftest import missing_server
 from tests.live import settled as by_hand
-from tests.live.browser import (
+from tests.live.stack import Stack, running_stack
+from tests.live.test_real_run import payments_flow, wait_until_all_is_well
+from tests.suite.tiers import in_shard
+from tests.support.browser import (
     BOTH_THEMES,
     EVERY_LOOK,
     SCREENSHOTS,
@@ -29,10 +32,7 @@ from tests.live.browser import (
     running_browser,
     screenshots,
 )
-from tests.live.stack import Stack, running_stack
-from tests.live.test_real_run import payments_flow, wait_until_all_is_well
-from tests.servers import MinioServer
-from tests.suite.tiers import in_shard
+from tests.support.servers import MinioServer
 from txn_engine.loading import DEAD_LETTERS
 from txn_engine_airflow.pages.routes_pages import PAGES
 from txn_engine_airflow.standalone.home import USER

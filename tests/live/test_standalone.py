@@ -18,7 +18,7 @@ import pytest
 
 from tests.conftest import missing_server
 from tests.live.rest import Rest
-from tests.servers import minio_binary
+from tests.support.servers import minio_binary
 
 pytestmark = [
     pytest.mark.airflow,

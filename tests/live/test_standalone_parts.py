@@ -16,7 +16,7 @@ import pytest
 
 from tests.conftest import missing_server
 from tests.live.stack import memory_mb
-from tests.servers import minio_binary
+from tests.support.servers import minio_binary
 from txn_engine.errors import IllegalStateError
 from txn_engine.reasons import Reason
 from txn_engine_airflow.standalone import __main__ as standalone

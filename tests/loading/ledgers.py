@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.faults import DyingStore, ProcessDiedError, no_pause
+from tests.support.faults import DyingStore, ProcessDiedError, no_pause
 from txn_engine import Engine, connect
 from txn_engine.loading import DEAD_LETTERS, LoadResult, load_files
 

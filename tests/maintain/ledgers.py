@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from storage import MemoryStore, ObjectStore
 from tests.engine.conftest import SCHEMA, payments
-from tests.faults import no_pause
+from tests.support.faults import no_pause
 from txn_engine import Engine, TopicPartition
 from txn_engine.log.data_files import EncodedFile
 from txn_engine.log.entry_format import USER_LOG, decode_entry

@@ -8,7 +8,6 @@ import pytest
 
 from storage import InvalidKeyError, LogKeys, MemoryStore
 from tests.engine.conftest import SCHEMA, payments, refused
-from tests.faults import Fault, FaultyStore, Operation
 from tests.maintain.ledgers import (
     EAGER,
     HOUR_MS,
@@ -27,6 +26,7 @@ from tests.maintain.ledgers import (
     open_engine,
     upload,
 )
+from tests.support.faults import Fault, FaultyStore, Operation
 from txn_engine import Engine
 from txn_engine.errors import InvalidRequestError
 from txn_engine.log.data_files import EncodedFile

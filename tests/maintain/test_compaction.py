@@ -11,7 +11,6 @@ import pytest
 
 from storage import MemoryStore
 from tests.engine.conftest import SCHEMA
-from tests.faults import Fault, FaultyStore, Operation
 from tests.maintain.ledgers import (
     OLD,
     P0,
@@ -30,6 +29,7 @@ from tests.maintain.ledgers import (
     open_engine,
     records,
 )
+from tests.support.faults import Fault, FaultyStore, Operation
 from txn_engine import Engine
 from txn_engine.errors import CorruptObjectError
 from txn_engine.maintain import Compacted, MaintenancePolicy, merging

@@ -7,7 +7,6 @@ from __future__ import annotations
 import pytest
 
 from storage import MemoryStore, ObjectStore
-from tests.faults import Fault, FaultyStore, Operation
 from tests.maintain.ledgers import (
     JOBS,
     Job,
@@ -20,6 +19,7 @@ from tests.maintain.ledgers import (
     sealed,
 )
 from tests.suite.tiers import in_shard
+from tests.support.faults import Fault, FaultyStore, Operation
 from txn_engine.errors import TxnEngineError
 from txn_engine.testing import ManualClock
 

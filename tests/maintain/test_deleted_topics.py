@@ -6,7 +6,6 @@ import pytest
 
 from storage import MemoryStore
 from tests.engine.conftest import SCHEMA
-from tests.faults import FaultyStore
 from tests.maintain.ledgers import (
     START_MS,
     TOPIC,
@@ -18,6 +17,7 @@ from tests.maintain.ledgers import (
     open_engine,
 )
 from tests.maintain.test_deaths import FAULTS, attempt, faulty
+from tests.support.faults import FaultyStore
 from txn_engine import Engine
 from txn_engine.log.objects import encode_json
 from txn_engine.maintain.policy import DAY_MS

@@ -6,7 +6,6 @@ import pytest
 
 from storage import LogKeys
 from tests.engine.conftest import SCHEMA, payments, refused
-from tests.faults import FaultyStore
 from tests.maintain.ledgers import (
     EAGER,
     OLD,
@@ -25,6 +24,7 @@ from tests.maintain.ledgers import (
     new_store,
     open_engine,
 )
+from tests.support.faults import FaultyStore
 from txn_engine import Engine
 from txn_engine.errors import InvalidRequestError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from txn_engine.log.snapshot_format import decode_snapshot, encode_snapshot

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from storage import MemoryStore
-from tests.faults import Fault, FaultyStore, Operation
 from tests.maintain.ledgers import (
     POLICY,
     PREFIX,
@@ -18,6 +17,7 @@ from tests.maintain.ledgers import (
     open_engine,
     sealed,
 )
+from tests.support.faults import Fault, FaultyStore, Operation
 from txn_engine.log.entry_format import USER_LOG, encode_seal
 from txn_engine.testing import ManualClock
 

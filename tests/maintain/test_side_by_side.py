@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from storage import ObjectStore
-from tests.faults import Fault, FaultyStore, Operation
 from tests.maintain.ledgers import (
     JOBS,
     POLICY,
@@ -21,6 +20,7 @@ from tests.maintain.ledgers import (
     upload,
 )
 from tests.suite.tiers import in_shard
+from tests.support.faults import Fault, FaultyStore, Operation
 from txn_engine import Engine
 from txn_engine.maintain import MaintenancePolicy
 from txn_engine.maintain.policy import DAY_MS

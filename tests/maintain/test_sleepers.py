@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from tests.engine.conftest import payments, refused
-from tests.faults import Fault, FaultyStore, Operation
 from tests.maintain.ledgers import (
     EAGER,
     P0,
@@ -17,6 +16,7 @@ from tests.maintain.ledgers import (
     open_engine,
     upload,
 )
+from tests.support.faults import Fault, FaultyStore, Operation
 from txn_engine import Engine
 from txn_engine.errors import (
     InvalidProducerEpochError,

@@ -20,8 +20,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.dags.airflow_home import HOME, make_database
 from tests.numbers import Run
+from tests.support.airflow_home import HOME, make_database
 from txn_engine import Engine, TopicPartition, connect
 from txn_engine.ids import new_write_id
 from txn_engine.log.uploads import upload_records

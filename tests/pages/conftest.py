@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.dags.airflow_home import HOME, forget_runs, make_database
 from tests.pages import busy_store
+from tests.support.airflow_home import HOME, forget_runs, make_database
 
 ROLES = {"vera": "viewer", "uma": "user", "otto": "op", "ada": "admin"}
 PREFIX = "/txn-engine"

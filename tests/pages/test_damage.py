@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests import damage
-from tests.damage import COORDINATOR, HURT_GROUP, HURT_ID, KINDS, SOUND_GROUP, SOUND_ID
 from tests.pages.conftest import PREFIX
+from tests.support import damage
+from tests.support.damage import COORDINATOR, HURT_GROUP, HURT_ID, KINDS, SOUND_GROUP, SOUND_ID
 from txn_engine import TopicPartition, connect
 
 pytestmark = pytest.mark.airflow

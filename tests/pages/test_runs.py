@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.dags.airflow_home import DAGS, forget_runs, make_database
 from tests.pages.conftest import PREFIX
+from tests.support.airflow_home import DAGS, forget_runs, make_database
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(900)]
 

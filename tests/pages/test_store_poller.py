@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from airflow.sdk.exceptions import AirflowException
 
-from tests.dags.airflow_home import make_database
 from tests.pages import busy_store
+from tests.support.airflow_home import make_database
 from txn_engine import connect
 from txn_engine.clock import system_clock
 from txn_engine_airflow.connection import StoreConnection

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 import txn_engine
-from tests.live.postgres import PostgresServer, postgres_binaries
+from tests.support.postgres import PostgresServer, postgres_binaries
 from txn_engine.bench.memory import most_resident_bytes
 from txn_engine.bench.payments import SCHEMA, payments
 from txn_engine.engine import Engine

@@ -29,8 +29,8 @@ from rich.console import Console
 from rich.progress import track
 
 from storage import LocalStore
-from tests.live.postgres import PostgresServer, postgres_binaries
 from tests.postgres.conftest import SCHEMA, payments, produce
+from tests.support.postgres import PostgresServer, postgres_binaries
 from txn_engine import Engine
 from txn_engine.loading import DEAD_LETTERS
 from txn_engine.postgres import consume_into, insert_into, load_outbox, load_query

@@ -13,7 +13,7 @@ import pytest
 
 import txn_engine
 from tests.docs.test_code_blocks import PAYMENTS
-from tests.servers import REPOSITORY
+from tests.support.servers import REPOSITORY
 from txn_engine.spark.jars import postgres_jar_settings
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.postgres import PostgresServer
 from tests.postgres.kills import JOBS, Bench, Job, every_operation
+from tests.support.postgres import PostgresServer
 
 pytestmark = pytest.mark.slow
 _STEP = 17

@@ -32,8 +32,8 @@ from rich.table import Table
 
 import txn_engine
 from storage import open_store
-from tests.faults import Fault, FaultyStore, Operation
-from tests.servers import REPOSITORY
+from tests.support.faults import Fault, FaultyStore, Operation
+from tests.support.servers import REPOSITORY
 from txn_engine import Engine, OffsetAndMetadata
 from txn_engine.errors import OutcomeUnknownError, RequestTimedOutError
 from txn_engine.log.objects import Objects

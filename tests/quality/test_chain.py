@@ -15,9 +15,9 @@ import pytest
 
 import txn_engine
 from storage.memory import MemoryStore
-from tests.faults import DyingStore, ProcessDiedError
 from tests.quality.kills import besiege, kill_at_writes
 from tests.suite.tiers import in_shard
+from tests.support.faults import DyingStore, ProcessDiedError
 from txn_engine import Engine, OffsetAndMetadata
 from txn_engine.errors import OutcomeUnknownError, TxnEngineError
 from txn_engine.log.objects import Objects

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from tests.servers import REPOSITORY
+from tests.support.servers import REPOSITORY
 from txn_engine.spark.java import find_java_home
 
 HOME = REPOSITORY / ".cache" / "readers"

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.readers.environments import HOME, run
-from tests.servers import REPOSITORY
+from tests.support.servers import REPOSITORY
 
 pytestmark = pytest.mark.shard("engines")
 

@@ -13,8 +13,8 @@ import pytest
 import txn_engine
 from storage import LATER_FORMAT, decode_json, encode_json
 from tests.engine.test_field_ids import produce_as_before
-from tests.field_ids import field_ids
 from tests.loading.refusals import because
+from tests.support.field_ids import field_ids
 from txn_engine import (
     AddColumn,
     CorruptObjectError,

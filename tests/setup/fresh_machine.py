@@ -28,7 +28,7 @@ DPKG_STATUS = Path("/var/lib/dpkg/status")
 SECOND_RUN_MAX_S = 5.0
 
 RENDER = """
-from tests.live.browser import chromium_binary, running_browser
+from tests.support.browser import chromium_binary, running_browser
 binary = chromium_binary()
 with running_browser(binary) as browser:
     page = browser.new_page()
@@ -38,7 +38,7 @@ with running_browser(binary) as browser:
 """
 QUERY = """
 import psycopg2
-from tests.live.postgres import PostgresServer, postgres_binaries
+from tests.support.postgres import PostgresServer, postgres_binaries
 binaries = postgres_binaries()
 with PostgresServer(binaries) as server, psycopg2.connect(server.url.replace("+psycopg2", "")) as connection:
     cursor = connection.cursor()

@@ -18,7 +18,7 @@ from cyclonedx.model.component import Component, ComponentType
 from cyclonedx.output.json import JsonV1Dot6
 from packageurl import PackageURL
 
-from tests.servers import REPOSITORY
+from tests.support.servers import REPOSITORY
 
 WHEELS = ("runtime", "dev", "build", "java", "go", "uv", "readers-tables", "readers-delta", "readers-iceberg")
 JARS = (

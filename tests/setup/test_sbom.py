@@ -10,8 +10,8 @@ from pathlib import Path
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
-from tests.servers import REPOSITORY
 from tests.setup.sbom import main
+from tests.support.servers import REPOSITORY
 
 PINS = (
     *sorted((REPOSITORY / "requirements").glob("*.txt")),

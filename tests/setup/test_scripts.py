@@ -18,8 +18,8 @@ from time import sleep
 import psutil
 import pytest
 
-from tests.servers import REPOSITORY
 from tests.setup.fresh_machine import bare_packages
+from tests.support.servers import REPOSITORY
 
 SCRIPTS = sorted(path for path in (REPOSITORY / ".ci").iterdir() if path.is_file())
 PREDICATES = {"done_already", "built", "usable_python", "find_java"}

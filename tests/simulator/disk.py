@@ -22,7 +22,7 @@ from storage import LocalStore, ObjectInfo, ObjectNotFoundError
 from storage.keys import validate_key
 from tests.simulator.kernel import MS, START_MS, Kernel, current_task, sleep
 from tests.simulator.store import ClientStore, Shelf
-from tests.storage.power import (
+from tests.support.power import (
     STORE,
     Disk,
     Recorder,

@@ -21,7 +21,7 @@ from tests.simulator.process import Process
 from tests.simulator.workloads import WORKLOADS
 from tests.simulator.workloads.common import read_topic
 from tests.simulator.world import World
-from tests.unforeseen import as_it_was_raised
+from tests.support.unforeseen import as_it_was_raised
 from txn_engine import Engine
 from txn_engine.types import SweepReport
 from txn_engine.verify import verify_store

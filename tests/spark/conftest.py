@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import txn_engine
-from tests import jvm
+from tests.support import jvm
 from txn_engine.engine import Engine
 from txn_engine.errors import InvalidRequestError, TxnEngineError
 from txn_engine.reasons import Reason

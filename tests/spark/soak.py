@@ -23,7 +23,7 @@ from pathlib import Path
 import pyarrow as pa
 
 import txn_engine
-from tests.servers import REPOSITORY
+from tests.support.servers import REPOSITORY
 from txn_engine.spark import spark_session
 from txn_engine.spark.source import register
 

@@ -10,8 +10,8 @@ import sys
 import threading
 
 from storage import ObjectStore, open_store
-from tests.faults import Fault, FaultyStore, Operation
 from tests.spark.conftest import two_outputs
+from tests.support.faults import Fault, FaultyStore, Operation
 from txn_engine.engine import Engine
 from txn_engine.producer import Producer
 from txn_engine.spark import read_topic, spark_session, write_topics, writing

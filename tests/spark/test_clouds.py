@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.azurite import AzureContainer
+from tests.support.azurite import AzureContainer
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

@@ -19,11 +19,11 @@ from pyspark.sql import SparkSession
 
 import txn_engine
 from storage import ObjectStore, open_store
-from tests.faults import Fault, FaultyStore, Operation, ProcessDiedError, no_pause
 from tests.maintain.ledgers import HOUR_MS, START_MS, assert_sound
 from tests.maintain.tables import ALWAYS, TABLE, held, new_table, put, rows, table_of
 from tests.spark.conftest import refused_for
 from tests.suite.tiers import in_shard
+from tests.support.faults import Fault, FaultyStore, Operation, ProcessDiedError, no_pause
 from txn_engine.engine import Engine
 from txn_engine.errors import InvalidRecordError, StoreUnavailableError
 from txn_engine.maintain import MaintenancePolicy

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.faults import DyingStore, ProcessDiedError, no_pause
 from tests.spark.conftest import accounts_of, balances_of, load, payments, refused_for, sums, two_outputs
 from tests.suite.tiers import in_shard
+from tests.support.faults import DyingStore, ProcessDiedError, no_pause
 from txn_engine.engine import Engine, connect
 from txn_engine.errors import (
     GroupIdNotFoundError,

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers import REPOSITORY
 from tests.spark.conftest import SCHEMA, Command, payments
 from tests.spark.test_loading import csv_of
+from tests.support.servers import REPOSITORY
 from txn_engine.engine import Engine
 
 pytestmark = pytest.mark.spark

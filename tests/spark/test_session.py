@@ -18,8 +18,8 @@ from pyspark.sql import SparkSession
 from storage import BucketStore, Hadoop, open_store
 from storage.s3 import S3Config, S3Store
 from tests.conftest import S3Bucket
-from tests.servers import REPOSITORY, SeaweedServer, minio_client
 from tests.spark.conftest import refused_for
+from tests.support.servers import REPOSITORY, SeaweedServer, minio_client
 from txn_engine.reasons import Reason
 from txn_engine.spark import session, spark_session
 from txn_engine.spark.errors import SparkJobError, SparkSessionError, reason

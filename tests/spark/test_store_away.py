@@ -12,8 +12,8 @@ import pytest
 
 import txn_engine
 from tests.conftest import fresh_bucket, missing_server
-from tests.servers import REPOSITORY, MinioServer, minio_binary
 from tests.spark.conftest import SCHEMA, load
+from tests.support.servers import REPOSITORY, MinioServer, minio_binary
 
 pytestmark = [pytest.mark.spark, pytest.mark.minio, pytest.mark.slow, pytest.mark.shard("spark")]
 RECORDS = 1_500

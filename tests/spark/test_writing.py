@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import LongType, StructField, StructType
 
-from tests.field_ids import field_ids
 from tests.spark.conftest import balances_of, load, payments, refused_for, sums
+from tests.support.field_ids import field_ids
 from txn_engine.engine import Engine, connect
 from txn_engine.errors import (
     InvalidGroupIdError,

@@ -16,8 +16,8 @@ import pytest
 import txn_engine
 from storage import StoreUnreachableError
 from tests.engine.conftest import payments
-from tests.servers import REPOSITORY
 from tests.sql.test_rows import accounts, put
+from tests.support.servers import REPOSITORY
 from tests.tables.ledgers import engine_on
 from txn_engine import Engine
 from txn_engine.errors import (

@@ -18,8 +18,8 @@ import pytest
 from minio import Minio
 
 from storage import BucketStore, ObjectNotFoundError, ObjectStore, OversizedObjectError, settle_put_if_absent
-from tests.faults import keys_of
 from tests.storage.conformance import StoreConformance, StoreCore, run_race_in_processes
+from tests.support.faults import keys_of
 
 
 class BucketCore(StoreCore):

@@ -25,7 +25,7 @@ from storage import (
     prove_put_if_absent,
     settle_put_if_absent,
 )
-from tests.faults import keys_of
+from tests.support.faults import keys_of
 
 RACE_WRITERS = 8
 RACE_KEYS = 200

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from storage import LocalStore, ObjectNotFoundError
-from tests.faults import keys_of
-from tests.storage.power import (
+from tests.support.faults import keys_of
+from tests.support.power import (
     MachineOffError,
     Promises,
     Recorder,

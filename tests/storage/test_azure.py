@@ -27,11 +27,11 @@ from storage import (
     settle_put_if_absent,
 )
 from storage.azure import AzureStore
-from tests.azurite import AzureContainer
-from tests.faults import no_pause
 from tests.storage import odd_server
 from tests.storage.bucket_conformance import BucketConformance, BucketCore
 from tests.storage.odd_server import error_of, operations, xml
+from tests.support.azurite import AzureContainer
+from tests.support.faults import no_pause
 
 KEY = "a2V5"
 

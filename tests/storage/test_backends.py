@@ -19,7 +19,7 @@ from storage import (
     overlap,
 )
 from tests.docs import kinds
-from tests.servers import REPOSITORY
+from tests.support.servers import REPOSITORY
 
 SEARCHED = ("storage", "txn_engine", "plugins", "dags", "deploy", ".ci", "Makefile", "pyproject.toml",
             "docker-compose.yml", ".env.example", ".pre-commit-config.yaml")  # fmt: skip

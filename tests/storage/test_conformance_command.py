@@ -21,7 +21,7 @@ from storage import (
 )
 from storage.conformance import Probes, checks, conformance
 from tests.conftest import S3Bucket
-from tests.faults import FaultyStore, OverwritingStore, keys_of, raising
+from tests.support.faults import FaultyStore, OverwritingStore, keys_of, raising
 
 FOLDER = "probes/conformance-0"
 

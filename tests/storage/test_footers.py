@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from storage import DamagedObjectError, MemoryStore, encode_parquet, stored_columns
-from tests.faults import FaultyStore
+from tests.support.faults import FaultyStore
 
 _STORES = count()
 SMALL = pa.schema(

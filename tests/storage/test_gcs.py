@@ -21,11 +21,11 @@ from storage import (
     settle_put_if_absent,
 )
 from storage.gcs import GcsStore
-from tests.faults import no_pause
-from tests.gcs_front import GcsBucket
 from tests.storage import odd_server
 from tests.storage.bucket_conformance import ConformanceByMinio, CoreByMinio
 from tests.storage.odd_server import error_of, operations, xml
+from tests.support.faults import no_pause
+from tests.support.gcs_front import GcsBucket
 
 
 @pytest.fixture(autouse=True)

@@ -33,9 +33,9 @@ from storage import (
 )
 from storage.reasons import StoreReason
 from storage.temporary import Swept, sweep_temporary, temporary_name
-from tests.damage import nested
-from tests.faults import keys_of, no_pause
 from tests.storage.conformance import StoreConformance, run_race_in_processes
+from tests.support.damage import nested
+from tests.support.faults import keys_of, no_pause
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

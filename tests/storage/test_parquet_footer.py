@@ -34,7 +34,7 @@ from storage import (
 from storage.parquet_footer import Footer, Leaf, read_footer
 from storage.parquet_limits import LimitError, ParquetLimits
 from storage.thrift import ThriftError, small_number
-from tests.fuzz.sealing import parquet_object, resealed, varint
+from tests.support.sealing import parquet_object, resealed, varint
 from txn_engine.log.entry_format import ENTRY_LIMITS
 from txn_engine.log.snapshot_format import SNAPSHOT_LIMITS
 

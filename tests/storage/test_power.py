@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from storage import LocalStore, ObjectNotFoundError, ObjectStore
-from tests.storage.power import (
+from tests.storage.power_lives import cut_random_lives, look_into
+from tests.suite.tiers import in_shard
+from tests.support.power import (
     MachineOffError,
     Recorder,
     Survey,
@@ -19,8 +21,6 @@ from tests.storage.power import (
     recording,
     survey,
 )
-from tests.storage.power_lives import cut_random_lives, look_into
-from tests.suite.tiers import in_shard
 
 _LONG = bytes(range(256)) * 40
 

@@ -15,7 +15,7 @@ from storage import (
 from storage.s3 import S3Store
 from storage.s3.config import s3_config
 from tests.conftest import S3Bucket
-from tests.faults import FaultyStore, OverwritingStore, faults, keys_of, raising
+from tests.support.faults import FaultyStore, OverwritingStore, faults, keys_of, raising
 
 
 def test_a_proof_says_what_was_seen() -> None:

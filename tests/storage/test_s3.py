@@ -23,10 +23,10 @@ from storage import (
 from storage.s3 import S3Store
 from storage.s3.config import s3_config
 from tests.conftest import S3Bucket
-from tests.faults import keys_of, no_pause
 from tests.storage import odd_server
 from tests.storage.bucket_conformance import ConformanceByMinio
 from tests.storage.odd_server import error_of, operations, xml
+from tests.support.faults import keys_of, no_pause
 
 
 def store_of(bucket: S3Bucket, prefix: str = "pre/fix", **changes: Any) -> S3Store:

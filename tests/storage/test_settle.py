@@ -23,7 +23,7 @@ from storage import (
     settle_put_if_absent,
 )
 from storage.settle import default_jittered_pause
-from tests.faults import Fault, FaultyStore, faults, no_pause, raising
+from tests.support.faults import Fault, FaultyStore, faults, no_pause, raising
 
 OURS, THEIRS = b"ours: write id 1", b"theirs: write id 2"
 NOTHING_WRITTEN = [

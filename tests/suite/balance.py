@@ -15,9 +15,9 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
-from tests.servers import minio_binary
 from tests.suite import durations
 from tests.suite.durations import Durations, module_of
+from tests.support.servers import minio_binary
 
 UNIT_S = 20.0
 TOGETHER = "together:"

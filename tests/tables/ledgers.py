@@ -11,7 +11,7 @@ from random import Random
 import pyarrow as pa
 
 from storage import MemoryStore, ObjectStore
-from tests.faults import no_pause
+from tests.support.faults import no_pause
 from txn_engine import Engine
 from txn_engine.clock import Waiting
 from txn_engine.log.cut_format import Cut

@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from pyiceberg.table import StaticTable
 
 from storage import LocalStore
-from tests.field_ids import field_ids
+from tests.support.field_ids import field_ids
 from tests.tables.before import rows_of_before, store_of_before
 from tests.tables.before.write_store import rows_of
 from tests.tables.ledgers import EAGER, engine_on

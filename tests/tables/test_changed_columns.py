@@ -18,9 +18,9 @@ from pyiceberg.table import StaticTable
 
 import txn_engine
 from storage import LocalStore
-from tests.faults import FaultyStore
 from tests.schemas.model import ModelTopic
 from tests.suite.tiers import in_shard
+from tests.support.faults import FaultyStore
 from tests.tables.test_delta import DiedError, die, failing
 from txn_engine import (
     AddColumn,

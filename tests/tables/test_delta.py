@@ -21,8 +21,8 @@ from deltalake.exceptions import DeltaError
 import txn_engine
 from storage import BucketStore, LocalStore, MemoryStore
 from tests.conftest import S3Bucket
-from tests.faults import Fault, FaultyStore, Operation
 from tests.suite.tiers import in_shard
+from tests.support.faults import Fault, FaultyStore, Operation
 from tests.tables.ledgers import EAGER, SCHEMA, Ledger, engine_on, rows
 from tests.tables.readers import READERS, Options, rows_of, with_deltalake
 from txn_engine import Engine

@@ -25,8 +25,8 @@ import txn_engine
 from storage import BucketStore, LocalStore, MemoryStore, ObjectStore, decode_json, encode_json
 from tests.conftest import S3Bucket
 from tests.engine.test_field_ids import produce_as_before
-from tests.faults import Fault, FaultyStore, Operation
 from tests.suite.tiers import in_shard
+from tests.support.faults import Fault, FaultyStore, Operation
 from tests.tables.ledgers import EAGER, SCHEMA, Ledger, engine_on, rows
 from tests.tables.readers import Options, Rows, rows_of
 from txn_engine import Engine

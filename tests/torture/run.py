@@ -21,11 +21,11 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from tests.live.postgres import PostgresServer, postgres_binaries
 from tests.postgres.kills import Bench, at_random
-from tests.servers import minio_binary
-from tests.storage.power import Survey
 from tests.storage.power_lives import cut_random_lives
+from tests.support.postgres import PostgresServer, postgres_binaries
+from tests.support.power import Survey
+from tests.support.servers import minio_binary
 from tests.torture.storm import Arena, Toll
 
 STORES = ("minio", "local")

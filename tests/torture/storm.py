@@ -16,7 +16,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Self
 
-from tests.servers import MinioServer
+from tests.support.servers import MinioServer
 from tests.torture.audit import FINAL_STATES, audit, read_told
 from tests.torture.journal import Journal, read_journals
 from tests.torture.proxy import CHANGES, DROPS, Proxy

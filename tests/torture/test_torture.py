@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.conftest import missing_server
-from tests.servers import minio_binary
 from tests.suite.tiers import in_shard
+from tests.support.servers import minio_binary
 from tests.torture.run import torture
 from tests.torture.storm import Toll
 

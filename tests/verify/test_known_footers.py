@@ -12,8 +12,8 @@ import pytest
 
 from storage import LARGE, encode_parquet
 from storage.memory import MemoryStore
-from tests.fuzz.sealing import parquet_object, resealed, taken_apart
 from tests.suite.tiers import in_shard
+from tests.support.sealing import parquet_object, resealed, taken_apart
 from tests.verify.raw_ledger import PAYMENTS, Ledger, encode_records, schema_of
 from txn_engine.verify import data_file_audit, log_walk
 from txn_engine.verify.data_file_audit import FileDecoder, RecordSchema

@@ -8,7 +8,7 @@ import pytest
 
 from storage import AccessDeniedError, BucketNotFoundError, StoreUnreachableError
 from storage.errors import StorageError
-from tests.faults import FaultyStore, raising
+from tests.support.faults import FaultyStore, raising
 from tests.verify.story import Story, healthy
 from txn_engine.verify import verify_store
 

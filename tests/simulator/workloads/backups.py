@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from storage import MemoryStore
-from tests.faults import no_pause
 from tests.simulator.applications import SCHEMA, Application, fall_asleep
 from tests.simulator.checks import Final
 from tests.simulator.history import Writing
@@ -22,6 +21,7 @@ from tests.simulator.store import ClientStore, Shelf
 from tests.simulator.workloads import cuts
 from tests.simulator.workloads.common import add_background, keep
 from tests.simulator.world import Body, World
+from tests.support.faults import no_pause
 from txn_engine import Engine
 from txn_engine.backup import backups, restore
 from txn_engine.clock import Waiting

@@ -20,7 +20,7 @@ from urllib.parse import quote, unquote
 
 from minio import Minio
 
-from tests.servers import MinioServer
+from tests.support.servers import MinioServer
 
 _PASSED_ON = ("content-type", "range")
 _GIVEN_BACK = ("Content-Type", "ETag", "Last-Modified", "Content-Range")

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from tests.blocks.bundles import keep, use_bundle
-from tests.dags.airflow_home import DAGS, HOME
+from tests.support.airflow_home import DAGS, HOME
+from tests.support.bundles import keep, use_bundle
 
 PAUSE_S = 0.01
 _SOUND_SCHEMAS: set[str] = set()

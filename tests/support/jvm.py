@@ -20,7 +20,7 @@ from unittest import mock
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
 
-REPOSITORY = Path(__file__).parents[1]
+REPOSITORY = Path(__file__).parents[2]
 BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 FAILED_QUERIES = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
@@ -31,7 +31,7 @@ def be_brief() -> None:
     """Let each Spark that this process or one of its children starts compile once and quickly: none lives for long, and
     half of a JVM's processor time went into optimizing what ran for seconds. A session's own options come after these.
 
-    Where there is an archive of Spark's classes (`python -m tests.spark.class_archive`), the JVM maps it instead of
+    Where there is an archive of Spark's classes (`python -m tests.support.class_archive`), the JVM maps it instead of
     loading and checking 20,000 classes, which is half of the processor time of a session and its first jobs. A JVM
     ignores an archive that another Java or another Spark made.
     """

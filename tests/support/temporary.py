@@ -2,7 +2,7 @@
 
 Every object of a local store is synced to the disk, as is every commit of Airflow's SQLite, Postgres and MinIO: on most
 disks that is milliseconds of waiting each, hundreds of times a test. No test can take the power away to see what a disk
-kept: that is the work of recorded system calls (`tests/storage/power.py`), which are the same here and there.
+kept: that is the work of recorded system calls (`tests/support/power.py`), which are the same here and there.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ from typing import Any, Self
 import psycopg2
 from psycopg import conninfo
 
-from tests.blocks.database import VARIABLE, connection_text
-from tests.servers import FOUND, free_port
+from tests.support.database import VARIABLE, connection_text
+from tests.support.servers import FOUND, free_port
 from txn_engine_airflow.standalone.home import write_private
 from txn_engine_airflow.standalone.processes import Guard
 

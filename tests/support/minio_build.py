@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).parents[1]
+REPOSITORY = Path(__file__).parents[2]
 
 _failure = pytest.StashKey[str]()
 

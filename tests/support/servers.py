@@ -25,7 +25,7 @@ import urllib3
 from minio import Minio
 from minio.error import MinioException
 
-REPOSITORY = Path(__file__).resolve().parent.parent
+REPOSITORY = Path(__file__).resolve().parents[2]
 FOUND = REPOSITORY / ".cache" / "found"
 """Programs that set-up found on the machine or fetched (.ci/setup-debian)."""
 START_TIMEOUT_S = 30.0

@@ -17,7 +17,7 @@ from typing import Final
 from urllib.error import HTTPError
 from urllib.parse import quote, urlencode
 
-from tests.servers import REPOSITORY, Server
+from tests.support.servers import REPOSITORY, Server
 
 SCRIPT: Final = (
     REPOSITORY / ".cache" / "azurite" / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, BrowserContext, Page, StorageState, sync_playwright
 
-from tests.servers import FOUND, REPOSITORY
+from tests.support.servers import FOUND, REPOSITORY
 
 SCREENSHOTS = REPOSITORY / ".cache" / "screenshots"
 WIDTHS = {"wide": 1280, "narrow": 390}

@@ -16,7 +16,7 @@ from typing import Self
 from tests.differential.broker import Broker
 from tests.differential.errors import CallError
 from tests.differential.wire import Connection
-from tests.servers import REPOSITORY, free_port
+from tests.support.servers import REPOSITORY, free_port
 from txn_engine.spark.java import find_java_home
 
 START_TIMEOUT_S = 60.0

@@ -1,4 +1,4 @@
-"""`python -m tests.spark.class_archive`: make the archive of Spark's classes that the tests' JVMs start with.
+"""`python -m tests.support.class_archive`: make the archive of Spark's classes that the tests' JVMs start with.
 
 It takes half a minute on a quiet machine, and pays for itself after four sessions. Make it again after a change of Java
 or of Spark: until then each JVM ignores it.
@@ -14,8 +14,8 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 import txn_engine
-from tests import jvm
 from tests.spark.conftest import SCHEMA, load
+from tests.support import jvm
 from txn_engine.engine import Engine
 from txn_engine.spark import read_topic, register, run_consume_job, spark_session, stream_topic
 from txn_engine.spark.balances import BALANCES_SCHEMA, balances

@@ -384,6 +384,24 @@ def erasure_of_nonsense(story: Story) -> str:
     return _erasure(story, [-1, "x"])
 
 
+@damage("object-damaged")
+def erasure_of_ranges_that_make_up_for_each_other(story: Story) -> str:
+    """As many offsets as the one range has too many, the other has too few."""
+    return _erasure(story, [0, 1 << 42, 1 << 42, 0])
+
+
+@damage("object-damaged")
+def topic_of_more_partitions_than_there_can_be(story: Story) -> str:
+    story.ledger.topic("payments", 1 << 31)
+    return "topics/payments/0.json"
+
+
+@damage("object-damaged")
+def growth_to_more_partitions_than_there_can_be(story: Story) -> str:
+    story.ledger.grow("payments", 0, 1 << 31)
+    return f"topics/payments/0/partitions/{0:020d}.json"
+
+
 def _erasure(story: Story, offsets: list[Any]) -> str:
     folder = "topics/payments/0/erasures"
     ours = {"topic": "payments", "incarnation": 0, "number": 0}

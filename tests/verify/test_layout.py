@@ -61,3 +61,22 @@ def test_a_log_is_found_whatever_stands_beside_it() -> None:
     story.ledger.store.put("topics/payments/7/x", b"hello")
     with LogDump(story.ledger.store, "payments", 0) as dump:
         assert dump.place.incarnation == 0
+
+
+def test_a_folder_of_a_partition_that_cannot_be() -> None:
+    """It is not counted up to, also where the topic's own object does not tell how many partitions there are."""
+    story = healthy()
+    story.ledger.flip("topics/payments/0.json", 20)
+    story.ledger.store.put(f"topics/payments/0/{1 << 40}/log/{0:020d}.parquet", b"")
+    report = verify_store(story.ledger.store)
+    assert "topics/payments/0.json" in {finding.object for finding in report.findings}
+    assert {stats.partition for stats in report.stats.partitions if stats.topic == "payments"} == {0, 1}
+
+
+def test_internal_topics_of_more_partitions_than_there_can_be() -> None:
+    """The store's object is damaged, and the internal topics count for as large as they are by default."""
+    story = healthy()
+    counts = {"__transaction_state": 1 << 31, "__consumer_offsets": True}
+    story.ledger.json("store.json", "store", {"internal_partitions": counts})
+    found = [each for each in verify_store(story.ledger.store).findings if each.object == "store.json"]
+    assert [each.code for each in found] == ["object-damaged"] * 2

@@ -57,7 +57,7 @@ def avro_records(data: bytes) -> Iterator[dict[str, Any]]:
     while source.at < len(data):
         count, size = source.number(), source.number()
         end = source.at + size
-        if count < 0 or size < 0:
+        if not 0 <= count <= size:  # no record takes less than a byte
             raise MalformedError(f"a block of {count} records, {size} bytes")
         for _ in range(count):
             yield read(source)
@@ -76,6 +76,8 @@ def _reader(schema: Any, depth: int) -> Read:
     if kind == "record":
         return _record([(field["name"], _reader(field["type"], depth + 1)) for field in schema["fields"]])
     if kind == "array":
+        if schema["items"] == "null":
+            raise MalformedError("an array of nothing")
         return _array(_reader(schema["items"], depth + 1))
     if kind == "map":
         return _map(_Bytes.text, _reader(schema["values"], depth + 1))
@@ -85,6 +87,8 @@ def _reader(schema: Any, depth: int) -> Read:
 
 
 def _record(fields: list[tuple[str, Read]]) -> Read:
+    if not fields:
+        raise MalformedError("a record without fields")
     return lambda source: {name: read(source) for name, read in fields}
 
 

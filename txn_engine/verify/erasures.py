@@ -65,6 +65,8 @@ def _ranges(held: Mapping[str, Any], place: Place, number: int) -> list[tuple[in
         pairs = list(zip(offsets[::2], offsets[1::2], strict=True))
     except (KeyError, TypeError, ValueError) as error:
         return f"{type(error).__name__}: {error}"[:200]
+    if any(last < first for first, last in pairs):
+        return f"a range that ends before it begins: {pairs!r}"[:200]
     if sum(last - first + 1 for first, last in pairs) > _OFFSETS_MAX:
         return "more offsets than a partition can hold"
     return pairs

@@ -38,6 +38,7 @@ from txn_engine.verify.store_keys import (
 )
 
 _INTERNAL_PARTITIONS: Final = 50
+_PARTITIONS_MAX: Final = 10_000  # of any topic
 _GATE_FORMAT: Final = "3"  # of the object that keeps older programs out of a topic whose columns changed
 # Objects asked for behind the last of a topic: lists across folders have another order on every server.
 _BEHIND_A_GAP: Final = 3
@@ -170,7 +171,7 @@ class LayoutAudit:
         found = held.get("internal_partitions")
         for name in INTERNAL:
             count = found.get(name) if isinstance(found, dict) else None
-            if isinstance(count, int) and count > 0:
+            if _is_count(count):
                 counts[name] = count
             else:
                 seen = f"internal_partitions {found!r}"[:200]
@@ -265,7 +266,8 @@ class LayoutAudit:
         folder = f"topics/{name}/{latest}"
         if held is None:  # its logs can be judged all the same
             layout.unclear.add(name)
-            partitions = max(_numbers(self._reader.folders(folder)), default=-1) + 1
+            numbers = _numbers(self._reader.folders(folder))
+            partitions = max((each for each in numbers if each < _PARTITIONS_MAX), default=-1) + 1
             layout.topics[name] = Topic(name, latest, partitions, None)
         elif not held["deleted"]:
             names = self._reader.folders(
@@ -290,11 +292,13 @@ class LayoutAudit:
             return None
         deleted, partitions = found.get("deleted"), found.get("partitions")
         named = (found.get("topic"), found.get("incarnation")) == (name, incarnation)
-        counted = isinstance(partitions, int) and partitions > 0
-        if not named or not isinstance(deleted, bool) or not (counted or deleted):
+        if not named or not isinstance(deleted, bool) or not (_is_count(partitions) or deleted):
             seen = f"topic {found.get('topic')!r} incarnation {found.get('incarnation')!r} partitions {partitions!r}"
             self._findings.add(
-                "object-damaged", key, seen, expected=f"topic {name!r} incarnation {incarnation}"
+                "object-damaged",
+                key,
+                seen,
+                expected=f"topic {name!r} incarnation {incarnation}, 1 to {_PARTITIONS_MAX} partitions",
             )
             return None
         return found
@@ -344,9 +348,9 @@ class LayoutAudit:
             named = (held.get("topic"), held.get("incarnation")) == (topic, incarnation)
             if named and held.get("gate") is True and type(count) is int and count == partitions:
                 continue
-            if not named or not isinstance(count, int) or count <= partitions:
+            if not named or not _is_count(count) or count <= partitions:
                 seen = f"topic {held.get('topic')!r} incarnation {held.get('incarnation')!r} partitions {count!r}"
-                expected = f"topic {topic!r} incarnation {incarnation}, more than {partitions} partitions"
+                expected = f"topic {topic!r} incarnation {incarnation}, {_at_least(partitions + 1)}"
                 self._findings.add("object-damaged", info.key, seen, expected=expected)
             else:
                 partitions = count
@@ -430,6 +434,15 @@ class LayoutAudit:
             self._findings.add("object-damaged", key, found.reason, expected=f"{what}, as it was written")
             return None
         return found
+
+
+def _is_count(partitions: object) -> bool:
+    """Whether a topic can have so many partitions. A larger number would be counted up to before anything is read."""
+    return type(partitions) is int and 1 <= partitions <= _PARTITIONS_MAX
+
+
+def _at_least(partitions: int) -> str:
+    return f"{partitions} to {_PARTITIONS_MAX} partitions"
 
 
 def _topic_key(name: str, incarnation: int) -> str:

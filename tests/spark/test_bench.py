@@ -13,7 +13,7 @@ from txn_engine.bench.spark_streams import spark_stream_numbers
 from txn_engine.bench.spark_writes import spark_write_numbers
 from txn_engine.engine import Engine
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.shard("spark")]
 
 
 def silent(_what: str, _done: int, _total: int) -> None:
@@ -24,7 +24,7 @@ def silent(_what: str, _done: int, _total: int) -> None:
     ("rows", "batches", "warm_up"),
     [
         pytest.param(2_000, 1, 0, id="few"),
-        pytest.param(20_000, 4, 1, id="many", marks=pytest.mark.shard("spark")),
+        pytest.param(20_000, 4, 1, id="many"),
     ],
 )
 def test_reads_writes_and_streams(

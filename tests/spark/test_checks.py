@@ -123,7 +123,8 @@ def test_a_run_that_was_committed_is_not_checked_again(spark: SparkSession, ledg
     assert calls == []
 
 
-@pytest.mark.parametrize("red", in_shard("spark", ["balances", "accounts"], keep=1))
+@pytest.mark.shard("spark")
+@pytest.mark.parametrize("red", ["balances", "accounts"])
 def test_one_red_output_stops_all_of_them_and_the_offsets(
     spark: SparkSession, two_topics: Engine, red: str
 ) -> None:
@@ -199,7 +200,7 @@ def raising(rows: DataFrame) -> bool:
             (lambda rows: rows, "it returned DataFrame; expected a bool, or a list"),
             (lambda rows: [NamedResult("a", True), True], "it returned list; expected a bool, or a list"),
         ],
-        keep=lambda each: each[0] in (IT_RAISES, raising),
+        keep=lambda each: each[0] is raising,
     ),
 )
 def test_what_cannot_be_made_blocks_and_quotes_nothing(
@@ -256,6 +257,7 @@ def test_checks_see_the_columns_that_readers_know_and_all_the_rows(
     assert "FileScan parquet" in seen["plan"]
 
 
+@pytest.mark.shard("spark")
 def test_an_output_without_rows_is_voted_on(spark: SparkSession, ledger: Engine) -> None:
     """A missing row may be the fault that a check looks for."""
     load(ledger, 0, 10)
@@ -445,6 +447,7 @@ def test_killed_while_checks_run(spark: SparkSession, ledger: Engine) -> None:
     assert balances_of(ledger) == sums(payments(0, 40))
 
 
+@pytest.mark.shard("spark")
 def test_of_two_runs_one_commits_though_both_have_passed(spark: SparkSession, ledger: Engine) -> None:
     """Who was overtaken while its checks ran is refused for the offsets: a vote is no lock."""
     from txn_engine.errors import OffsetsMovedError

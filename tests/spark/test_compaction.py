@@ -471,7 +471,8 @@ class Twice(Merger):
         yield from Merger.__call__(self, held)
 
 
-@pytest.mark.parametrize("merger", in_shard("spark", [FailsAtFirst, Twice], keep=1))
+@pytest.mark.shard("spark")
+@pytest.mark.parametrize("merger", [FailsAtFirst, Twice])
 def test_one_attempt_is_named(
     spark: SparkSession,
     dirty: tuple[Path, ManualClock],
@@ -501,6 +502,7 @@ def test_one_attempt_is_named(
         assert_sound(engine)
 
 
+@pytest.mark.shard("spark")
 def test_a_damaged_file_stops_its_partition(spark: SparkSession, dirty: tuple[Path, ManualClock]) -> None:
     """A byte of a key that is another: the task that meets it says which file, and nothing is rewritten."""
     folder, clock = dirty
@@ -522,6 +524,7 @@ def test_a_damaged_file_stops_its_partition(spark: SparkSession, dirty: tuple[Pa
         assert_sound(engine)
 
 
+@pytest.mark.shard("spark")
 def test_what_a_task_raises_that_is_no_error_of_ours_quotes_no_record(
     spark: SparkSession, dirty: tuple[Path, ManualClock], monkeypatch: pytest.MonkeyPatch
 ) -> None:

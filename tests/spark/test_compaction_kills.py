@@ -26,16 +26,17 @@ def kill_at(steps: Sequence[tuple[str, str]], engine: Engine, folder: Path) -> N
             log.append(rows(*((f"key-{n}", number * 4 + part) for n in range(part, 20))))
         wanted = table_of(held(engine))
         (folder / "at").write_text(f"{step} {victim}")
-        done = run_once("dying_compaction", engine, folder)
+        done = run_once("tests.spark.dying_compaction", engine, folder)
         assert not (folder / "at").exists(), (step, done.stderr[-2000:])
         assert (done.returncode == 0) == (victim == "worker"), (step, victim, done.stderr[-2000:])
         assert table_of(held(engine)) == wanted
-    assert run_once("dying_compaction", engine, folder).returncode == 0
+    assert run_once("tests.spark.dying_compaction", engine, folder).returncode == 0
     assert table_of(held(engine)) == wanted
     assert len(held(engine)) == 20
     assert engine.maintenance.compact(TABLE, policy=POLICY).partitions == ()
 
 
+@pytest.mark.shard("spark")
 def test_after_an_upload(ledger: Engine, tmp_path: Path) -> None:
     """The driver is killed when a task has uploaded a file that no entry of the log names."""
     kill_at([("uploaded", "driver")], ledger, tmp_path)

@@ -182,6 +182,7 @@ def test_a_sum_beyond_the_outputs_type_is_refused(spark: SparkSession, ledger: E
     assert ledger.scan("balances").to_table().num_rows == 0
 
 
+@pytest.mark.shard("spark")
 def test_payments_that_cannot_be_summed(spark: SparkSession, ledger: Engine) -> None:
     """A payment of an unknown type, or without an amount, stops the run and is named; nothing is left out silently."""
     unknown = payments(0, 3).to_pylist()

@@ -91,6 +91,7 @@ def test_few_files_where_each_task_has_rows_for_each_partition(
     assert [where[key] for key in keys] == choose_partitions(pa.array(keys, pa.int64()), 8, 0).tolist()
 
 
+@pytest.mark.shard("spark")
 def test_a_task_for_each_core_is_left(
     spark: SparkSession, wide: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,6 +106,7 @@ def test_a_task_for_each_core_is_left(
         assert wide.scan(topic).to_table().num_rows == 8_000
 
 
+@pytest.mark.shard("spark")
 def test_tasks_with_places_are_not_put_together(
     spark: SparkSession, wide: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,6 +118,7 @@ def test_tasks_with_places_are_not_put_together(
     assert all(numbers == sorted(numbers) for numbers in found.values())
 
 
+@pytest.mark.shard("spark")
 def test_when_no_shuffle_is_made(spark: SparkSession, wide: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not for few files, not for large ones, not where the rule has no hash of the key; `True` asks for it."""
     assert layout.FEW_FILES == 16

@@ -14,7 +14,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark.conftest import accounts_of, balances_of, load, payments, refused_for, sums, two_outputs
-from tests.suite.tiers import in_shard
 from tests.support.faults import DyingStore, ProcessDiedError, no_pause
 from txn_engine.engine import Engine, connect
 from txn_engine.errors import (
@@ -156,8 +155,9 @@ def test_dying_at_any_put(
     assert set(outcomes) == {False, True}
 
 
+@pytest.mark.shard("spark")
 @pytest.mark.slow
-@pytest.mark.parametrize("step", in_shard("spark", ["upload", "entry", "commit", "marker"], keep=["marker"]))
+@pytest.mark.parametrize("step", ["upload", "entry", "commit", "marker"])
 def test_killed_and_run_again(spark: SparkSession, two_topics: Engine, step: str) -> None:
     """A driver that is killed (SIGKILL) between two outputs, or before or after its decision: all or nothing."""
     load(two_topics, 0, 40)

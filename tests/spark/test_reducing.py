@@ -208,6 +208,7 @@ def _copy(engine: Engine) -> None:
         producer.produce("copies", rows.select(["trans_id", "account_id", "date", "type", "amount"]))
 
 
+@pytest.mark.shard("spark")
 def test_a_proof_by_spark_is_a_link_of_the_chain(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
     """Files whole and in part, an aborted load between; the next proof goes on, in this process, to the same end."""
     load(copies, 1, 300)
@@ -228,6 +229,7 @@ def test_a_proof_by_spark_is_a_link_of_the_chain(spark: SparkSession, copies: En
     assert {check.name for check in third.failed} == {"identity_in_copies"}
 
 
+@pytest.mark.shard("spark")
 def test_columns_that_change_come_to_the_same_numbers(spark: SparkSession, tmp_path: Path) -> None:
     """Spark and this process agree on the ranges of each schema version, on an old digest that is computed again, and
     on damage.

@@ -5,22 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
-from tests.spark import dying_source
+from tests.spark import dying_source, dying_stream
 from tests.spark.kills import kill_at_every_step
 from txn_engine.engine import Engine
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1_800)]
 
 
-def test_before_the_decision(ledger: Engine, tmp_path: Path) -> None:
+def test_before_the_decision(spark: SparkSession, ledger: Engine, tmp_path: Path) -> None:
     """Spark's JVM is killed when a micro-batch is uploaded but not decided. The next run writes the batch once."""
-    kill_at_every_step("dying_stream", [("undecided", "jvm")], ledger, tmp_path)
+    kill_at_every_step(dying_stream, [("undecided", "jvm")], ledger, tmp_path)
 
 
 @pytest.mark.shard("spark")
 @pytest.mark.parametrize("victim", ["jvm", "driver", "worker"])
-def test_at_every_step(ledger: Engine, tmp_path: Path, victim: str) -> None:
+def test_at_every_step(spark: SparkSession, ledger: Engine, tmp_path: Path, victim: str) -> None:
     """From the plan to Spark's own note of the commit."""
     steps = [(step, victim) for step in dying_source.STEPS]
-    kill_at_every_step("dying_stream", steps, ledger, tmp_path)
+    kill_at_every_step(dying_stream, steps, ledger, tmp_path)

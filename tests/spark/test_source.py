@@ -112,6 +112,7 @@ def test_bounds_cut_inside_files(spark: SparkSession, ledger: Engine) -> None:
     assert sum(per_task) == 300
 
 
+@pytest.mark.shard("spark")
 def test_times_bound_a_read(spark: SparkSession, ledger: Engine) -> None:
     """A read begins at the first record of that time or later. A time after the last record is an error, unless the
     strategy `latest` is set.
@@ -379,6 +380,7 @@ def test_a_group_follows(spark: SparkSession, copies: Engine, tmp_path: Path) ->
     assert sum(part.committed_offset for part in copies.admin.describe_group("copier").partitions) >= 90
 
 
+@pytest.mark.shard("spark")
 def test_latest_is_where_a_query_began(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
     """The start options count once: started again, the query has what came while it was away."""
     load(copies, 0, 90)
@@ -390,6 +392,7 @@ def test_latest_is_where_a_query_began(spark: SparkSession, copies: Engine, tmp_
     assert ids(copies) == list(range(90, 120))
 
 
+@pytest.mark.shard("spark")
 def test_a_topic_made_again_is_data_loss(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
     """This holds even if the new topic is longer than the old one. With `failOnDataLoss` off, the stream continues
     with the new topic.
@@ -449,6 +452,7 @@ def test_a_new_topic_whose_log_does_not_begin_at_0(
     assert len([1 for progress in query.recentProgress if progress["numInputRows"]]) <= 4
 
 
+@pytest.mark.shard("spark")
 def test_a_small_batch_waits(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
     """`minOffsetsPerTrigger` holds a batch back, but no longer than `maxTriggerDelay`."""
     load(copies, 0, 30)
@@ -465,6 +469,7 @@ def test_a_small_batch_waits(spark: SparkSession, copies: Engine, tmp_path: Path
     assert ids(copies) == list(range(30))
 
 
+@pytest.mark.shard("spark")
 def test_a_checkpoint_of_another_topic_or_store(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
     """Offsets of other records: refused, and nothing is written."""
     copies.admin.create_topic("refunds", partitions=3, schema=SCHEMA)
@@ -506,6 +511,7 @@ def test_a_batch_write(spark: SparkSession, copies: Engine) -> None:
     assert Counter(ids(copies)) == dict.fromkeys(range(90), 2)
 
 
+@pytest.mark.shard("spark")
 def test_a_batch_without_its_commit_file_is_not_written_twice(
     spark: SparkSession, copies: Engine, tmp_path: Path
 ) -> None:
@@ -521,7 +527,8 @@ def test_a_batch_without_its_commit_file_is_not_written_twice(
     assert ids(copies) == list(range(260))
 
 
-@pytest.mark.parametrize("runs", in_shard("spark", [2, 3], keep=1))
+@pytest.mark.shard("spark")
+@pytest.mark.parametrize("runs", [2, 3])
 def test_an_older_state_of_the_checkpoint(
     spark: SparkSession, copies: Engine, tmp_path: Path, runs: int
 ) -> None:
@@ -580,6 +587,7 @@ def test_a_batch_that_has_other_rows_the_second_time(
     assert ids(copies) == list(range(110))
 
 
+@pytest.mark.shard("spark")
 def test_a_checkpoint_that_was_moved(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
     """The micro-batch that was committed last under the old place's id would be written again: refused, by that id."""
     load(copies, 0, 50)
@@ -600,6 +608,7 @@ def test_a_checkpoint_that_was_moved(spark: SparkSession, copies: Engine, tmp_pa
     assert ids(copies) == list(range(60))
 
 
+@pytest.mark.shard("spark")
 def test_a_new_checkpoint_under_the_same_id(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
     """The id's last transaction belongs to another query: refused, unless `takeOver` is set. Then the start options
     count again.
@@ -635,6 +644,7 @@ def test_two_queries_under_one_id(spark: SparkSession, copies: Engine, tmp_path:
     assert ids(copies) == list(range(60))
 
 
+@pytest.mark.shard("spark")
 def test_a_query_that_was_overtaken(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
     """Somebody claimed its id after it had planned a batch: its commit is refused, and says what to do."""
     load(copies, 0, 50)

@@ -22,7 +22,6 @@ from tests.spark.conftest import (
     sums,
     two_outputs,
 )
-from tests.suite.tiers import in_shard
 from txn_engine.engine import Engine
 from txn_engine.errors import UnknownTopicOrPartitionError
 from txn_engine.reasons import Reason
@@ -82,6 +81,7 @@ def test_each_record_once_and_the_group_with_it(spark: SparkSession, copies: Eng
     assert sum(batch.record_count for batch in seen) == 300
 
 
+@pytest.mark.shard("spark")
 def test_before_a_commit(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
     """Once a micro-batch, with its transaction open and nothing of it to be seen; what it raises ends the query."""
     seen: list[tuple[int, str]] = []
@@ -163,7 +163,8 @@ def test_a_batch_without_its_commit_file(spark: SparkSession, copies: Engine, tm
     assert ids(copies) == list(range(260))
 
 
-@pytest.mark.parametrize("runs", in_shard("spark", [2, 3], keep=1))
+@pytest.mark.shard("spark")
+@pytest.mark.parametrize("runs", [2, 3])
 def test_an_older_state_of_the_checkpoint(
     spark: SparkSession, copies: Engine, tmp_path: Path, runs: int
 ) -> None:
@@ -248,6 +249,7 @@ def test_batches_without_output(spark: SparkSession, copies: Engine, tmp_path: P
     assert lag(copies) == 0
 
 
+@pytest.mark.shard("spark")
 def test_an_error_of_the_function_ends_the_query(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
     """Nothing of the batch is visible, and the next run does it."""
     load(copies, 0, 30)

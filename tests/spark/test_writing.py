@@ -316,6 +316,7 @@ def test_bad_calls(spark: SparkSession, ledger: Engine) -> None:
         write_topic(small(spark), "memory://somewhere", "balances", transactional_id="job")
 
 
+@pytest.mark.shard("spark")
 def test_names_that_are_hard_to_look_up(spark: SparkSession, ledger: Engine) -> None:
     """Columns are taken by their place: a name may hold backticks and dots, or differ from another's by case alone."""
     names = ["tick`", "a.b", "x", "X"]
@@ -380,6 +381,7 @@ def test_all_types_go_and_come_back(spark: SparkSession, ledger: Engine) -> None
         assert ledger.scan(target).to_table(names) == ledger.scan(source).to_table(names)
 
 
+@pytest.mark.shard("spark")
 def test_the_sessions_settings_are_as_they_were(spark: SparkSession, ledger: Engine) -> None:
     """A write sends small batches without a limit of bytes; its settings end with it, and a session's own stay."""
     records, most = (f"spark.sql.execution.arrow.max{what}PerBatch" for what in ("Records", "Bytes"))

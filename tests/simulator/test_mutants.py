@@ -197,6 +197,7 @@ def test_a_bug_is_found_and_the_code_without_it_passes(name: str) -> None:
     assert run(found.workload, found.seed, replace(knobs, local_store=local_store)).ok
 
 
+@pytest.mark.shard("simulator")
 def test_a_hunt_finds_a_bug_with_faults_and_without() -> None:
     """Seed after seed, under the bug's workloads in turn."""
     mutant = BY_NAME[HUNTED]

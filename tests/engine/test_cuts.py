@@ -11,6 +11,7 @@ import txn_engine
 from storage import MemoryStore, ObjectInfo, encode_json
 from tests.engine.conftest import SCHEMA, accounts_in, damaged_at, payments, refused
 from tests.support.faults import FaultyStore, no_pause
+from tests.support.internal import FEW_INTERNAL
 from txn_engine import Engine, TopicPartition
 from txn_engine.errors import (
     CorruptObjectError,
@@ -200,17 +201,17 @@ def test_a_cut_of_one_topic_minds_that_topic_alone(engine: Engine) -> None:
 def old(clock: ManualClock) -> Iterator[Engine]:
     """An engine on a topic that keeps records for a day."""
     store = MemoryStore(f"cuts-{next(_IDS)}")
-    with Engine(store, clock=clock, pause=no_pause) as engine:
+    with Engine(store, clock=clock, pause=no_pause, configs=FEW_INTERNAL) as engine:
         engine.admin.create_topic(
             "payments", partitions=2, schema=SCHEMA, key="account_id", retention_ms=DAY_MS
         )
         yield engine
 
 
-def age(engine: Engine, clock: ManualClock, days: int) -> None:
-    """Days of maintenance, each with all its jobs."""
-    for _ in range(days):
-        clock.advance(DAY_MS)
+def age(engine: Engine, clock: ManualClock, *, rounds: int, days: int = 1) -> None:
+    """Rounds of maintenance with all its jobs, each so many days after the one before."""
+    for _ in range(rounds):
+        clock.advance(days * DAY_MS)
         commit(engine, 99)
         engine.coordinator.write_pending_markers()
         engine.admin.snapshot()
@@ -231,7 +232,7 @@ def test_it_is_read_after_compaction_retention_and_clean_up(old: Engine, clock: 
     old.coordinator.write_pending_markers()
     cut = old.cut()
     before = old.scan("payments", cut=cut).to_table()
-    age(old, clock, days=6)
+    age(old, clock, rounds=3, days=2)
     assert 0 not in accounts_in(old)
     assert old.scan("payments", cut=cut).to_table().equals(before)
     assert old.admin.verify().ok
@@ -252,7 +253,7 @@ def test_the_next_cut_goes_on_from_the_last(old: Engine, clock: ManualClock) -> 
     commit(old, 1)
     old.coordinator.write_pending_markers()
     old.cut()
-    age(old, clock, days=4)
+    age(old, clock, rounds=2, days=2)
     commit(old, 7)
     old.coordinator.write_pending_markers()
     assert 7 in accounts_at(old, old.cut())
@@ -385,7 +386,7 @@ def test_while_a_cut_is_made_nothing_is_deleted(old: Engine, clock: ManualClock)
     for account in range(4):
         commit(old, account)
     old.coordinator.write_pending_markers()
-    age(old, clock, days=1)
+    age(old, clock, rounds=1)
     clock.advance(DAY_MS)
     before = data_files(old)
     number = old._cuts.claim()

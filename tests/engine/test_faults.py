@@ -14,6 +14,7 @@ from storage import MemoryStore, ObjectStore
 from tests.engine.conftest import SCHEMA, accounts_in, payments
 from tests.suite.tiers import in_shard
 from tests.support.faults import Fault, FaultyStore, Operation, no_pause
+from tests.support.internal import FEW_INTERNAL
 from txn_engine import Engine, TopicPartition
 from txn_engine.errors import (
     OffsetsMovedError,
@@ -53,7 +54,7 @@ class DyingStore(FaultyStore):
 def prepared_store(clock: ManualClock) -> MemoryStore:
     """A store with twelve payments in two partitions, and an empty output topic."""
     store = MemoryStore(f"faults-{next(_NAMES)}")
-    with Engine(store, clock=clock) as engine:
+    with Engine(store, clock=clock, configs=FEW_INTERNAL) as engine:
         for topic in ("payments", "out"):
             engine.admin.create_topic(topic, partitions=2, schema=SCHEMA, key="account_id")
         with engine.producer(transactional_id="load") as producer:
@@ -120,11 +121,11 @@ def attempt(store: ObjectStore, clock: ManualClock) -> None:
 
 
 @pytest.mark.parametrize(
-    ("effect", "step"), in_shard("kills", [("after", 5), ("before", 1), ("after", 1)], keep=1)
+    ("effect", "step"), in_shard("kills", [("after", 8), ("before", 1), ("after", 1)], keep=1)
 )
 def test_dying_at_any_operation(effect: Fault, step: int) -> None:
     """Whichever store operation is a process's last, and whether or not it took effect: nothing is lost, doubled or
-    torn. `make test` tries every fifth operation, the shard tries all.
+    torn. `make test` tries every eighth operation, the shard tries all.
     """
     total = operations_of_a_clean_run()
     assert total > 20
@@ -137,12 +138,12 @@ def test_dying_at_any_operation(effect: Fault, step: int) -> None:
 
 @pytest.mark.parametrize(
     ("fault", "step"),
-    in_shard("kills", [("taken_after", 3), ("before", 1), ("after", 1), ("taken_after", 1)], keep=1),
+    in_shard("kills", [("taken_after", 8), ("before", 1), ("after", 1), ("taken_after", 1)], keep=1),
 )
 def test_an_error_at_any_operation(fault: Fault, step: int) -> None:
     """Any store operation fails once, before or after it took effect, or its own retry reports "already there".
 
-    `make test` tries every third operation, the shard tries all.
+    `make test` tries every eighth operation, the shard tries all.
     """
 
     def failing_at(at: int) -> Callable[[Operation, str, int], Fault | None]:

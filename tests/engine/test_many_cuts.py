@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from storage import AccessDeniedError, MemoryStore
 from tests.engine.conftest import SCHEMA, payments
 from tests.support.faults import Fault, FaultyStore, Operation, no_pause, raising
+from tests.support.internal import FEW_INTERNAL
 from txn_engine import Engine
 from txn_engine.errors import StoreAccessError
 from txn_engine.log.cut_format import NEVER, Cut, CutTopic, LogCut, Part, cut_key, encoded_cut
@@ -167,7 +168,7 @@ def test_of_the_snapshots_that_are_held_a_few_tell_which_files_are(clock: Manual
     """A file is live over one stretch of the log: those that died are looked for by bisection."""
     inner = MemoryStore(f"cuts-files-{next(_NAMES)}")
     store = FaultyStore(inner)
-    with Engine(store, clock=clock, pause=no_pause) as engine:
+    with Engine(store, clock=clock, pause=no_pause, configs=FEW_INTERNAL) as engine:
         engine.admin.create_topic("t", partitions=1, schema=SCHEMA, key="account_id")
         for number in range(_APPENDS):
             append_and_cut(engine, inner, number)

@@ -11,6 +11,7 @@ import pytest
 from storage import LocalStore, ObjectStore
 from tests.engine.conftest import SCHEMA, accounts_in, payments
 from tests.suite.tiers import in_shard
+from tests.support.internal import FEW_INTERNAL
 from tests.support.power import (
     Promises,
     Recorder,
@@ -39,7 +40,7 @@ class Said:
 def run_jobs(recorder: Recorder, base: Path) -> None:
     """A load, an aborted one, a copy with its offsets in the transaction, snapshots: told step by step on the tape."""
     clock = ManualClock()
-    with Engine(promising(recorder, base), clock=clock) as engine:
+    with Engine(promising(recorder, base), clock=clock, configs=FEW_INTERNAL) as engine:
         for topic in ("payments", "copies"):
             engine.admin.create_topic(topic, partitions=2, schema=SCHEMA, key="account_id")
         recorder.say("note", said=Said("created"))
@@ -100,8 +101,8 @@ def after_the_cut(store: ObjectStore, said: set[object], *, hours: int = 1) -> N
         assert report.ok, [str(finding) for finding in report.findings]
 
 
-SOME = 12
-"""`make test` starts every twelfth disk up again. The shard starts all of them, and after maintenance every second."""
+SOME = 40
+"""`make test` starts every fortieth disk up again. The shard starts all of them, and after maintenance every second."""
 MAINTENANCE_EVERY = int(os.environ.get("POWER_CUTS_EVERY", "2"))
 """How many of the disks that a cut during maintenance leaves come to one that the shard starts up."""
 DISKS_RECOVERED = 8
@@ -113,7 +114,7 @@ HASTY = MaintenancePolicy(orphan_age_ms=MINUTE_MS, entries_age_ms=MINUTE_MS, tri
 def run_upkeep(recorder: Recorder, base: Path) -> None:
     """Small loads with snapshots between them, then everything that maintenance does, a day late."""
     clock = ManualClock()
-    with Engine(promising(recorder, base), clock=clock) as engine:
+    with Engine(promising(recorder, base), clock=clock, configs=FEW_INTERNAL) as engine:
         engine.admin.create_topic("payments", partitions=1, schema=SCHEMA, key="account_id")
         with engine.producer() as producer:
             for account in LOADED:
@@ -203,9 +204,11 @@ def test_the_power_goes_at_any_moment(tmp_path: Path, capsys: pytest.CaptureFixt
         print(f" [power cuts survived: {result.cuts}, {result.disks} of them other disks]", end="")
 
 
-@pytest.mark.parametrize("recovered", in_shard("kills", [2, DISKS_RECOVERED], keep=1))
+@pytest.mark.parametrize(
+    ("recovered", "every"), in_shard("kills", [(1, 4), (DISKS_RECOVERED, 1)], keep=1), ids=["one", "more"]
+)
 def test_the_power_goes_again_while_the_machine_comes_up(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], recovered: int
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], recovered: int, every: int
 ) -> None:
     """The same holds for a machine that is just coming up from a cut. The next start does the sweeps and jobs that were
     cut off, wherever that was, and nothing that either life was told is lost.
@@ -231,10 +234,10 @@ def test_the_power_goes_again_while_the_machine_comes_up(
             def inspect(again: Tree, _: Promises, said: set[object] = said) -> None:
                 after_the_cut(LocalStore(write_tree(again, folder / "second")), said, hours=2)
 
-            result = survey(second.tape, inspect, objects_only=True, start=tree)
+            result = survey(second.tape, inspect, objects_only=True, start=tree, every=every)
             assert result.broken == []
             cuts, looked_into = cuts + result.cuts, looked_into + result.disks
     assert cuts > 1_000 * recovered // DISKS_RECOVERED
-    assert looked_into > 50 * recovered // DISKS_RECOVERED
+    assert looked_into > 50 * recovered // (DISKS_RECOVERED * every)
     with capsys.disabled():
         print(f" [second power cuts survived: {cuts}]", end="")

@@ -9,6 +9,7 @@ from storage import ObjectInfo, open_store
 from tests.conftest import S3Bucket
 from tests.engine.conftest import SCHEMA, accounts_in, load
 from tests.support.faults import FaultyStore
+from tests.support.internal import FEW_INTERNAL
 from txn_engine import Engine
 
 COMMITTED = [0, 2, 4, 10, 12, 14]
@@ -56,7 +57,7 @@ def test_transactions_on_seaweedfs(seaweed_bucket: S3Bucket) -> None:
     """What was committed is there once, what was aborted or fenced is not, for a second engine too, which starts from
     snapshots; the auditor finds nothing; and nothing that needs an order lists across folders.
     """
-    with Engine(ledger_in(seaweed_bucket)) as engine:
+    with Engine(ledger_in(seaweed_bucket), configs=FEW_INTERNAL) as engine:
         for topic in ("payments", "copies"):
             engine.admin.create_topic(topic, partitions=3, schema=SCHEMA, key="account_id")
         load(engine)

@@ -11,6 +11,7 @@ from immutables import Map
 
 from storage import MemoryStore, row_groups
 from tests.engine.conftest import refused
+from tests.suite.tiers import in_shard
 from txn_engine import Engine
 from txn_engine.errors import InvalidRecordError, InvalidRequestError, RecordTooLargeError
 from txn_engine.log.entry_format import USER_LOG, decode_entry, encode_entry
@@ -44,9 +45,15 @@ def records(*texts: str, lists: object = None) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=SCHEMA)
 
 
-def test_a_table_that_compresses_to_nothing(engine: Engine) -> None:
+# the shard writes a table at the real limit, `make test` one at a thousandth of it
+@pytest.mark.parametrize("text_bytes", in_shard("damage", [100 << 10, 100 << 20], keep=1))
+def test_a_table_that_compresses_to_nothing(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, text_bytes: int
+) -> None:
     """600 MiB that take some kilobytes: more than readers take of one row group."""
-    text = "x" * (100 << 20)
+    if text_bytes < 100 << 20:
+        monkeypatch.setattr(row_groups, "ROW_GROUP_BYTES", row_groups.ROW_GROUP_BYTES >> 10)
+    text = "x" * text_bytes
     with engine.producer() as producer:
         producer.produce("events", records(*[text] * 6)).result()
     assert engine.scan("events").to_table().num_rows == 6
@@ -84,7 +91,7 @@ def test_merged_files_are_cut_too(engine: Engine, monkeypatch: pytest.MonkeyPatc
     assert engine.admin.verify().findings == ()
 
 
-@pytest.mark.parametrize("columns", [300, 5_000])
+@pytest.mark.parametrize("columns", in_shard("damage", [300, 5_000], keep=1))
 def test_a_wide_topic(engine: Engine, columns: int) -> None:
     """Its JSON object, and the footer of a file large enough for statistics, are within the limits."""
     schema = pa.schema([(f"column_{number}", pa.string()) for number in range(columns)])
@@ -107,7 +114,7 @@ def file(number: int) -> FileRef:
     return FileRef(f"data/{number:020d}-p7-e0-{number:032x}.parquet", 1, f"{number:032x}")
 
 
-@pytest.mark.parametrize("rows", [65_536, 65_537])
+@pytest.mark.parametrize("rows", in_shard("damage", [65_537, 65_536], keep=1))
 def test_an_entry_of_the_most_rows(rows: int) -> None:
     """What is written is read, and one row more is not written."""
     batches = [
@@ -122,14 +129,14 @@ def test_an_entry_of_the_most_rows(rows: int) -> None:
     assert len(decode_entry(USER_LOG, data, key="some/key", base_offset=0).batches) == rows
 
 
-def test_a_large_snapshot() -> None:
-    """Of more rows than a row group has bytes for: files and producers by the ten thousand."""
-    count = 20_000
+@pytest.mark.parametrize("count", in_shard("damage", [2_000, 20_000], keep=1))
+def test_a_large_snapshot(count: int) -> None:
+    """Of more rows than a row group has bytes for: files and producers by the thousand."""
     live = Map({n: LogFile(7, 0, n, n, 1, 0, 0, file(n)) for n in range(count)})
     producers = Map({n: ProducerEntry(n, 0) for n in range(count)})
     state = PartitionState(log_end_offset=count, live=live, producers=producers)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(row_groups, "ROW_GROUP_BYTES", 1 << 20)
+        patch.setattr(row_groups, "ROW_GROUP_BYTES", count * 50)
         data = encode_snapshot(state)
     read = decode_snapshot(data, key="some/key")
     assert (len(read.live), len(read.producers)) == (count, count)

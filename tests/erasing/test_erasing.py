@@ -126,8 +126,8 @@ def test_what_comes_after_it() -> None:
     in_shard(
         "kills",
         [
-            ("dies after", 7),
-            ("before", 10),
+            ("dies after", 25),
+            ("before", 40),
             ("dies after", 1),
             ("dies before", 4),
             ("before", 5),

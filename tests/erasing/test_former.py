@@ -23,6 +23,7 @@ from tests.erasing.persons import (
     without_person,
 )
 from tests.loading.refusals import because
+from tests.suite.tiers import in_shard
 from tests.support.faults import FaultyStore, ProcessDiedError
 from txn_engine import AddColumn, Engine
 from txn_engine.errors import InvalidRequestError, UnknownTopicOrPartitionError
@@ -175,13 +176,15 @@ def test_backups_of_a_former_incarnation_are_named() -> None:
             engine.maintenance.remove_deleted_topics()
 
 
-@pytest.mark.parametrize("fault", ["dies before", "dies after"])
-def test_every_write(fault: str) -> None:
+@pytest.mark.parametrize(
+    ("fault", "step"),
+    in_shard("kills", [("dies after", 30), ("dies before", 11), ("dies after", 6)], keep=1),
+)
+def test_every_write(fault: str, step: int) -> None:
     """Whoever erases next removes the rest."""
     made, clock = _made_again()
     with open_engine(copy_of(made), clock) as engine:
         others = digests(engine, None, 4, without=True)
-    step = {"dies before": 11, "dies after": 6}[fault]
     for at in range(0, attempt(copy_of(made), clock()), step):
         store = copy_of(made)
         attempt(store, clock(), fault, at)

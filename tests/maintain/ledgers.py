@@ -11,6 +11,7 @@ import pyarrow as pa
 from storage import MemoryStore, ObjectStore
 from tests.engine.conftest import SCHEMA, payments
 from tests.support.faults import no_pause
+from tests.support.internal import FEW_INTERNAL
 from txn_engine import Engine, TopicPartition
 from txn_engine.log.data_files import EncodedFile
 from txn_engine.log.entry_format import USER_LOG, decode_entry
@@ -73,7 +74,7 @@ def upload(engine: Engine, *accounts: int, producer_id: int = -1, producer_epoch
 @cache
 def _made() -> tuple[MemoryStore, int]:
     store, clock = new_store(), ManualClock(START_MS)
-    with open_engine(store, clock) as engine:
+    with Engine(store, clock=clock, pause=no_pause, configs=FEW_INTERNAL) as engine:
         engine.admin.create_topic(
             TOPIC, partitions=1, schema=SCHEMA, key="account_id", retention_ms=8 * DAY_MS
         )

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from tests.engine.conftest import SCHEMA
 from tests.maintain.ledgers import accounts, commit, upload
+from tests.support.internal import FEW_INTERNAL
 from txn_engine import Engine, connect
 from txn_engine.cli.main import cli
 from txn_engine.maintain.policy import DAY_MS
@@ -28,7 +29,7 @@ def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("COLUMNS", "200")
     made = f"file://{tmp_path}/ledger"
     clock = ManualClock(_now_ms() - 9 * DAY_MS)
-    with connect(made, clock=clock) as engine:
+    with connect(made, clock=clock, configs=FEW_INTERNAL) as engine:
         engine.admin.create_topic(
             "payments", partitions=2, schema=SCHEMA, key="account_id", retention_ms=20 * DAY_MS
         )

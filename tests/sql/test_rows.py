@@ -20,6 +20,8 @@ import txn_engine
 from tests.conftest import S3Bucket
 from tests.engine.conftest import payments
 from tests.engine.test_cuts import mark
+from tests.suite.tiers import in_shard
+from tests.support.internal import FEW_INTERNAL
 from tests.tables.ledgers import EAGER, Ledger, engine_on
 from txn_engine import Engine
 from txn_engine.errors import ConcurrentTransactionsError
@@ -48,7 +50,7 @@ def any_store(
             if request.param == "memory"
             else f"file://{tmp_path}/amount=3/l"
         )
-    with txn_engine.connect(url, clock=clock) as engine:
+    with txn_engine.connect(url, clock=clock, configs=FEW_INTERNAL) as engine:
         yield engine
 
 
@@ -127,7 +129,7 @@ def as_duckdb_has_it(engine: Engine, topic: str, cut: Cut) -> None:
 # --- rows -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", in_shard("engines", range(8), keep=[5, 6]))
 def test_rows_are_those_of_a_scan_whatever_happened(seed: int) -> None:
     """Aborts, open transactions, merges, compaction by key, retention, seals, new partitions: at every cut."""
     clock = ManualClock()

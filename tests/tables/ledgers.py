@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from storage import MemoryStore, ObjectStore
 from tests.support.faults import no_pause
+from tests.support.internal import FEW_INTERNAL
 from txn_engine import Engine
 from txn_engine.clock import Waiting
 from txn_engine.log.cut_format import Cut
@@ -35,7 +36,10 @@ def rows(*accounts: int) -> pa.Table:
 def engine_on(store: ObjectStore | None = None, clock: ManualClock | None = None) -> Iterator[Engine]:
     store = store or MemoryStore(f"tables-{next(_IDS)}")
     waiting = Waiting(pause_ms=lambda _: None)
-    with Engine(store, clock=clock or ManualClock(), pause=no_pause, waiting=waiting) as engine:
+    configs = None if any(store.list("")) else FEW_INTERNAL
+    with Engine(
+        store, clock=clock or ManualClock(), pause=no_pause, waiting=waiting, configs=configs
+    ) as engine:
         yield engine
 
 

@@ -14,6 +14,7 @@ from storage.store import ObjectStore
 from tests.backup.conftest import SCHEMA, accounts_in, has_committed, load
 from tests.conftest import S3Bucket, fresh_bucket
 from tests.deploy.conftest import admin, minio_setup
+from tests.support.internal import FEW_INTERNAL
 from tests.support.servers import MinioServer
 from txn_engine import Engine, connect
 from txn_engine.backup import check_backup, prune, restore
@@ -38,7 +39,7 @@ def store_in(bucket: S3Bucket, as_user: S3Bucket | None = None) -> ObjectStore:
 def engine_in(bucket: S3Bucket, as_user: S3Bucket | None = None) -> Engine:
     user = as_user or bucket
     keys = {"access_key": user.access_key, "secret_key": user.secret_key}
-    return connect(bucket.url, endpoint=bucket.endpoint, region="us-east-1", **keys)
+    return connect(bucket.url, endpoint=bucket.endpoint, region="us-east-1", configs=FEW_INTERNAL, **keys)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from storage import BucketStore, open_store
 from tests.cli.conftest import Run
 from tests.engine.conftest import SCHEMA, accounts_in, load, payments
 from tests.suite.tiers import in_shard
+from tests.support.internal import FEW_INTERNAL
 from txn_engine import Engine
 
 AZURE = "azure_container"
@@ -58,7 +59,7 @@ def test_transactions(cloud: str) -> None:
     """Committed records are there once, aborted and fenced ones are not: for another engine, at a cut, in SQL. The
     auditor finds nothing.
     """
-    with txn_engine.connect(cloud) as engine:
+    with txn_engine.connect(cloud, configs=FEW_INTERNAL) as engine:
         for topic in ("payments", "copies"):
             engine.admin.create_topic(topic, partitions=3, schema=SCHEMA, key="account_id")
         load(engine)
@@ -83,7 +84,7 @@ def test_tables(cloud: str) -> None:
     """deltalake opens a Delta view with the store's own options. The audit of an Iceberg view finds nothing."""
     from deltalake import DeltaTable
 
-    with txn_engine.connect(cloud) as engine:
+    with txn_engine.connect(cloud, configs=FEW_INTERNAL) as engine:
         engine.admin.create_topic("payments", schema=SCHEMA)
         with engine.producer(transactional_id="load") as producer:
             producer.init_transactions()
@@ -103,7 +104,7 @@ def test_backups(cloud: str, tmp_path: Path) -> None:
     """From the cloud to a folder and back, and from the cloud to the cloud."""
     from txn_engine.backup import check_backup, restore
 
-    with txn_engine.connect(cloud) as engine:
+    with txn_engine.connect(cloud, configs=FEW_INTERNAL) as engine:
         engine.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account_id")
         load(engine)
         for place in (open_store(tmp_path / "backups"), open_store(cloud.replace("/ledger", "/backups"))):
@@ -121,9 +122,10 @@ def test_backups(cloud: str, tmp_path: Path) -> None:
         assert accounts_in(again) == COMMITTED
 
 
-@both
+@on("azure_container")
 def test_the_command_line(run: Run, cloud: str, good: Path, tmp_path: Path) -> None:
     """A file goes in and out, the store is backed up, and the doctor says what it found and shows no key."""
+    txn_engine.connect(cloud, configs=FEW_INTERNAL).close()
     schema = "id:int64,account_id:int64,day:date32,amount:decimal(18,2),note:string?"
     for arguments in (
         ("topics", "create", "payments", "--schema", schema),

@@ -366,7 +366,7 @@ def kept_handlers() -> Iterator[None]:
 
 
 @needs_dev_full
-@pytest.mark.parametrize("how", REDIRECTED)
+@pytest.mark.parametrize("how", in_shard("machine", REDIRECTED, keep=1))
 def test_a_process_whose_stdout_takes_nothing(ledger: str, how: str) -> None:
     """What was done has exit code 3, an answer that is lost has 1. The tests below have every command."""
     for arguments, code, error_code in (

@@ -30,5 +30,5 @@ def test_changed_objects(capsys: pytest.CaptureFixture[str]) -> None:
 
     These are the first cases of one seed. `python -m tests.fuzz` tries fresh seeds, in the shard `damage`.
     """
-    failed = run("one", cases=60)
+    failed = run("one", cases=24)
     assert not failed, capsys.readouterr().out

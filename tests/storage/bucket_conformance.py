@@ -60,8 +60,8 @@ class BucketCore(StoreCore):
 class BucketConformance(BucketCore, StoreConformance):
     """All that a store in a bucket must do."""
 
-    def run_race(self, store: ObjectStore) -> list[tuple[list[int], list[bytes]]]:
-        return run_race_in_processes(store)
+    def run_race(self, store: ObjectStore, writers: int) -> list[tuple[list[int], list[bytes]]]:
+        return run_race_in_processes(store, writers)
 
     def test_a_large_object_is_not_held_in_memory(
         self, store: ObjectStore, monkeypatch: pytest.MonkeyPatch

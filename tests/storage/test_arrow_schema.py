@@ -11,6 +11,7 @@ import pytest
 
 from storage.arrow_schema import SchemaError, read_schema
 from tests.storage.schema_bombs import shared_children, shared_metadata, shared_names
+from tests.suite.tiers import in_shard
 
 SCHEMAS = [
     pa.schema([]),
@@ -39,8 +40,16 @@ def test_what_arrow_writes_is_read(schema: pa.Schema) -> None:
 
 @pytest.mark.parametrize(
     "message",
-    [shared_children(60, 20_000), shared_names(20_000, 1_000_000), shared_metadata(20_000, 1_000_000)],
-    ids=["children", "names", "metadata"],
+    in_shard(
+        "damage",
+        [
+            pytest.param(shared_children(60, 1_000), id="children"),
+            pytest.param(shared_names(20_000, 1_000_000), id="names"),
+            pytest.param(shared_metadata(20_000, 1_000_000), id="metadata"),
+            pytest.param(shared_children(60, 20_000), id="many children"),
+        ],
+        keep=3,
+    ),
 )
 def test_what_stands_for_gigabytes_is_refused(message: bytes) -> None:
     """Before Arrow is asked, and without much memory."""
@@ -59,11 +68,12 @@ def test_a_small_one_of_that_form_is_what_arrow_makes_of_it() -> None:
     assert read_schema(message).equals(pa.ipc.read_schema(pa.py_buffer(message)))
 
 
-def test_changed_messages_are_read_as_arrow_reads_them_or_not_at_all() -> None:
+@pytest.mark.parametrize("messages", in_shard("damage", [4_000, 20_000], keep=1))
+def test_changed_messages_are_read_as_arrow_reads_them_or_not_at_all(messages: int) -> None:
     """No other error, and nothing is refused that Arrow would read within the limits."""
     random = Random(7)
     message = SCHEMAS[2].remove_metadata().serialize().to_pybytes()
-    for _ in range(20_000):
+    for _ in range(messages):
         changed = bytearray(message)
         for _ in range(random.randint(1, 3)):
             changed[random.randrange(len(changed))] = random.choice((0, 1, 255, random.randrange(256)))

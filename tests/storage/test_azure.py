@@ -180,6 +180,9 @@ def odd(*script: tuple[int, bytes]) -> odd_server.OddServer:
     return odd_server.OddServer(*script, store=at)
 
 
+@pytest.mark.shard(
+    "engines"
+)  # the client waits between its tries; `test_s3.py` has the same, by the same code
 def test_a_refused_connection_is_unreachable() -> None:
     """Nobody listens: every operation, and a settled put, reports that nothing was sent."""
     store = at("http://127.0.0.1:1")

@@ -202,6 +202,7 @@ def test_an_error_is_an_answer_and_the_rest_is_asked() -> None:
 
 
 @pytest.mark.minio
+@pytest.mark.shard("engines")  # `make test` has the command on this server: tests/cli/test_s3.py
 def test_on_a_real_server(minio_bucket: S3Bucket) -> None:
     """Each racer by a client of its own."""
     from storage import open_store

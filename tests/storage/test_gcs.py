@@ -92,6 +92,9 @@ def test_put_if_absent_asks_for_no_generation() -> None:
         assert {headers.get("authorization") for headers in server.headers} == {"Bearer none"}
 
 
+@pytest.mark.shard(
+    "engines"
+)  # the client waits between its tries; `test_s3.py` has the same, by the same code
 def test_a_refused_connection_is_unreachable() -> None:
     """Nobody listens: every operation, and a settled put, reports that nothing was sent."""
     store = at("http://127.0.0.1:1")

@@ -63,8 +63,8 @@ class TestLocalStore(StoreConformance):
     def raw_exists(self, store: ObjectStore, key: str) -> bool:
         return path_of(store, key).exists()
 
-    def run_race(self, store: ObjectStore) -> list[tuple[list[int], list[bytes]]]:
-        return run_race_in_processes(store)
+    def run_race(self, store: ObjectStore, writers: int) -> list[tuple[list[int], list[bytes]]]:
+        return run_race_in_processes(store, writers)
 
 
 @pytest.fixture

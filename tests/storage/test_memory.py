@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from storage import MemoryStore, ObjectStore, StorageError, open_store
-from tests.storage.conformance import RACE_WRITERS, StoreConformance, race_writer
+from tests.storage.conformance import StoreConformance, race_writer
 
 
 class TestMemoryStore(StoreConformance):
@@ -27,12 +27,10 @@ class TestMemoryStore(StoreConformance):
         assert isinstance(store, MemoryStore)
         return key in store._shelf.objects
 
-    def run_race(self, store: ObjectStore) -> list[tuple[list[int], list[bytes]]]:
-        with ThreadPoolExecutor(RACE_WRITERS) as pool:
+    def run_race(self, store: ObjectStore, writers: int) -> list[tuple[list[int], list[bytes]]]:
+        with ThreadPoolExecutor(writers) as pool:
             return list(
-                pool.map(
-                    lambda writer: race_writer(lambda: open_store(store.url), writer), range(RACE_WRITERS)
-                )
+                pool.map(lambda writer: race_writer(lambda: open_store(store.url), writer), range(writers))
             )
 
     def test_one_name_is_one_store(self) -> None:

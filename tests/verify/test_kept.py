@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -270,12 +271,19 @@ def test_a_part_of_a_store_is_not_kept(tmp_path: Path) -> None:
 _EARLY = 0.02  # seconds of work before the first process: some hundred objects
 
 
-@pytest.fixture(scope="module")
-def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+class Many(NamedTuple):
+    """A folder with a log of many small entries, and how many records it has."""
+
+    folder: Path
+    records: int
+
+
+@pytest.fixture(scope="module", params=in_shard("damage", [9_000, 30_000], keep=1))
+def many(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Many:
     """A log of many small entries, in a folder."""
     folder = tmp_path_factory.mktemp("many")
-    build(folder, 30_000, 10)
-    return folder
+    build(folder, request.param, 10)
+    return Many(folder, request.param)
 
 
 def _tell(store: ObjectStore, processes: int) -> tuple[object, ...]:
@@ -287,20 +295,21 @@ def _tell(store: ObjectStore, processes: int) -> tuple[object, ...]:
     "damage", in_shard("damage", ["nothing", "entry", "file", "swapped"], keep=["entry"])
 )
 def test_processes_find_what_threads_find(
-    tmp_path: Path, many: Path, damage: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, many: Many, damage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever is wrong, far behind where they begin."""
     monkeypatch.setattr(reading_workers, "PROCESSES_FROM", _EARLY)
     folder = tmp_path / "copy"
-    shutil.copytree(many, folder)
+    shutil.copytree(many.folder, folder)
     log = sorted((folder / "topics/payments/0/0/log").iterdir())
     data = sorted((folder / "topics/payments/0/0/data").iterdir())
+    late = len(data) * 5 // 6
     if damage == "entry":
-        log[2_500].write_bytes(log[2_500].read_bytes()[:-1])
+        log[late].write_bytes(log[late].read_bytes()[:-1])
     elif damage == "file":
-        data[2_500].unlink()
+        data[late].unlink()
     elif damage == "swapped":
-        data[2_500].write_bytes(data[2_501].read_bytes())
+        data[late].write_bytes(data[late + 1].read_bytes())
     store = open_store(folder.as_uri(), create=False)
     here, there = _tell(store, 0), _tell(store, 2)
     assert here == there
@@ -327,12 +336,12 @@ def _children(pid: int) -> list[int]:
     return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def _in_processes(tmp_path: Path, many: Path, then: Callable[[int, list[int]], None]) -> tuple[int, str]:
+def _in_processes(tmp_path: Path, many: Many, then: Callable[[int, list[int]], None]) -> tuple[int, str]:
     """Audit in a program of its own, which starts processes, and do something to them."""
     program = tmp_path / "audit.py"
     program.write_text(_RUN)
     audit = subprocess.Popen(
-        [sys.executable, str(program), many.as_uri(), str(_EARLY)],
+        [sys.executable, str(program), many.folder.as_uri(), str(_EARLY)],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -349,7 +358,7 @@ def _in_processes(tmp_path: Path, many: Path, then: Callable[[int, list[int]], N
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="children are looked up in /proc")
-def test_a_process_that_is_killed_costs_time_only(tmp_path: Path, many: Path) -> None:
+def test_a_process_that_is_killed_costs_time_only(tmp_path: Path, many: Many) -> None:
     """The audit reads on by itself."""
 
     def kill(_: int, children: list[int]) -> None:
@@ -357,11 +366,11 @@ def test_a_process_that_is_killed_costs_time_only(tmp_path: Path, many: Path) ->
             if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes():
                 os.kill(child, 9)
 
-    assert _in_processes(tmp_path, many, kill) == (0, "ok True 30000")
+    assert _in_processes(tmp_path, many, kill) == (0, f"ok True {many.records}")
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="children are looked up in /proc")
-def test_a_killed_audit_leaves_no_process(tmp_path: Path, many: Path) -> None:
+def test_a_killed_audit_leaves_no_process(tmp_path: Path, many: Many) -> None:
     """They see that it is gone."""
     left: list[int] = []
 
@@ -447,18 +456,18 @@ def test_stores_of_runs_that_are_audited_elsewhere(workload: str) -> None:
 
 @pytest.mark.minio
 def test_processes_and_what_is_kept_on_a_bucket(
-    minio_bucket: S3Bucket, many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    minio_bucket: S3Bucket, many: Many, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other processes open the bucket themselves, by the environment; its ETags tell what was written again."""
     for name, value in minio_bucket.environment.items():
         monkeypatch.setenv(name, value)
     store = open_store(f"{minio_bucket.url}/ledger")
-    keys = [str(path.relative_to(many)) for path in many.rglob("*.*")]
+    keys = [str(path.relative_to(many.folder)) for path in many.folder.rglob("*.*")]
     with ThreadPoolExecutor(16) as pool:
-        list(pool.map(lambda key: store.put(key, (many / key).read_bytes()), keys))
+        list(pool.map(lambda key: store.put(key, (many.folder / key).read_bytes()), keys))
     monkeypatch.setattr(reading_workers, "PROCESSES_FROM", _EARLY)
     first = verify_store(store, processes=2, kept_in=tmp_path / "kept")
-    assert (first.ok, first.stats.objects, first.stats.records) == (True, len(keys), 30_000)
+    assert (first.ok, first.stats.objects, first.stats.records) == (True, len(keys), many.records)
     second = verify_store(store, processes=2, kept_in=tmp_path / "kept")
     assert (second.ok, second.stats.unchanged) == (True, len(keys) - 3)
     key = max(key for key in keys if "/data/" in key)

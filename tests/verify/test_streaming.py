@@ -157,7 +157,7 @@ def file_of(number: int, status: str = "live", **changed: object) -> DataFile:
 
 def test_files_are_kept_in_little_room() -> None:
     """A log of many small entries names many files: about 220 bytes each."""
-    count = 20_000
+    count = 8_000
     table = FileTable()
     files = (file_of(number) for number in range(count))
     tracemalloc.start()

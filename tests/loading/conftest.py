@@ -7,11 +7,12 @@ from collections.abc import Iterator
 import pytest
 
 from tests.loading.ledgers import new_url, set_up
+from tests.support.internal import FEW_INTERNAL
 from txn_engine import Engine, connect
 
 
 @pytest.fixture
 def engine() -> Iterator[Engine]:
-    with connect(new_url()) as found:
+    with connect(new_url(), configs=FEW_INTERNAL) as found:
         set_up(found)
         yield found

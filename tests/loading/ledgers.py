@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from tests.support.faults import DyingStore, ProcessDiedError, no_pause
+from tests.support.internal import FEW_INTERNAL
 from txn_engine import Engine, connect
 from txn_engine.loading import DEAD_LETTERS, LoadResult, load_files
 
@@ -61,7 +62,7 @@ def dying_at_every_put(
     """A store for each put of the work, on which it has died before, or after, that one; and one on which it ended."""
     for at in count():
         url = new_url()
-        with connect(url) as engine:
+        with connect(url, configs=FEW_INTERNAL) as engine:
             prepare(engine)
         dying = DyingStore(url, at, after=after)
         with suppress(ProcessDiedError), Engine(dying, pause=no_pause) as engine:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from tests.loading.ledgers import DEAD, HEADER, MIXED, dead, load, new_url, set_up
+from tests.support.internal import FEW_INTERNAL
 from txn_engine import Engine, connect
 from txn_engine.loading import (
     DEAD_LETTERS,
@@ -40,7 +41,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def engine(clock: ManualClock) -> Iterator[Engine]:
-    with connect(new_url(), clock=clock) as found:
+    with connect(new_url(), clock=clock, configs=FEW_INTERNAL) as found:
         set_up(found)
         yield found
 

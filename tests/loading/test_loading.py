@@ -28,6 +28,7 @@ from tests.loading.ledgers import (
     set_up,
 )
 from tests.loading.refusals import because
+from tests.suite.tiers import in_shard
 from txn_engine import AddColumn, Engine, connect
 from txn_engine.errors import InvalidRecordError, InvalidRequestError, UnknownTopicOrPartitionError
 from txn_engine.files import read_records
@@ -263,7 +264,7 @@ def test_reasons_are_held_up_to_a_number(
     }
 
 
-@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("after", in_shard("kills", [True, False], keep=1))
 def test_dying_at_every_put(write: Write, after: bool) -> None:
     """And run again: each row once, in one of the two topics, never one without the other."""
     path = write("f.csv", MIXED)

@@ -12,6 +12,8 @@ import pytest
 
 from tests.loading.ledgers import DEAD, HEADER, MIXED, TOPIC, dead, dying_at_every_put, ids, new_url, set_up
 from tests.loading.refusals import because
+from tests.suite.tiers import in_shard
+from tests.support.internal import FEW_INTERNAL
 from txn_engine import AddColumn, Engine, connect
 from txn_engine.errors import InvalidRecordError, InvalidRequestError, OffsetsMovedError, OffsetsPendingError
 from txn_engine.loading import LOADED_FILES, Manifest, load_files
@@ -29,7 +31,7 @@ def prepare(engine: Engine) -> None:
 
 @pytest.fixture
 def engine() -> Iterator[Engine]:
-    with connect(new_url()) as found:
+    with connect(new_url(), configs=FEW_INTERNAL) as found:
         prepare(found)
         yield found
 
@@ -240,7 +242,7 @@ def test_contents_that_change_under_an_old_time(
     assert ids(engine) == []
 
 
-@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("after", in_shard("kills", [True, False], keep=1))
 def test_dying_at_every_put(write: Write, after: bool) -> None:
     """And another run over the same folder: each file's rows once."""
     path = write("a.csv", MIXED)

@@ -26,6 +26,7 @@ from tests.loading.ledgers import (
     set_up,
 )
 from tests.loading.refusals import because
+from tests.suite.tiers import in_shard
 from txn_engine import AddColumn, DropColumn, Engine, RenameColumn, WidenColumn, connect
 from txn_engine.errors import InvalidRequestError, OffsetsMovedError, ProducerFencedError
 from txn_engine.loading import DEAD_LETTERS, counts, load_files, read_repaired, replay
@@ -400,7 +401,7 @@ def test_two_at_once(engine: Engine, write: Write, monkeypatch: pytest.MonkeyPat
     assert len(dead(engine)) == 5
 
 
-@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("after", in_shard("kills", [True, False], keep=1))
 def test_dying_at_every_put(write: Write, after: bool) -> None:
     """And run again: the repaired row is loaded once, the others come back once."""
     path = write("f.csv", MIXED)

@@ -16,6 +16,7 @@ import pytest
 
 from tests.loading.ledgers import new_url
 from tests.loading.refusals import because
+from tests.support.internal import FEW_INTERNAL
 from txn_engine import AddColumn, Engine, connect
 from txn_engine.errors import InvalidRecordError, RecordTooLargeError
 from txn_engine.files import BadRow, fit_records
@@ -34,7 +35,7 @@ ROWS = [{"id": 1, "note": "a"}, {"id": 2, "note": LARGE}, {"id": 3, "note": "x" 
 
 @pytest.fixture
 def engine() -> Iterator[Engine]:
-    with connect(new_url()) as found:
+    with connect(new_url(), configs=FEW_INTERNAL) as found:
         found.admin.create_topic("notes", partitions=2, schema=SCHEMA, key="id", max_message_bytes=MOST)
         found.admin.create_topic("dead", partitions=1, schema=DEAD_LETTERS)
         yield found

@@ -13,6 +13,7 @@ import pytest
 from psycopg import Connection
 
 import txn_engine
+from tests.support.internal import FEW_INTERNAL
 from txn_engine import Engine
 
 SCHEMA = pa.schema(
@@ -43,7 +44,7 @@ def connection(dsn: str) -> Iterator[Connection[Any]]:
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Engine]:
-    with txn_engine.connect(f"file://{tmp_path}/ledger") as engine:
+    with txn_engine.connect(f"file://{tmp_path}/ledger", configs=FEW_INTERNAL) as engine:
         engine.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account_id")
         yield engine
 

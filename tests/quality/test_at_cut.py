@@ -24,6 +24,7 @@ from tests.quality.test_gather import (
     produce_output,
 )
 from tests.suite.tiers import in_shard
+from tests.support.internal import FEW_INTERNAL
 from txn_engine import Cut, Engine, OffsetAndMetadata
 from txn_engine.errors import InvalidRequestError, UnknownTopicOrPartitionError
 from txn_engine.log.as_of import AsOfCut
@@ -51,7 +52,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def engine(tmp_path: Path, clock: ManualClock) -> Iterator[Engine]:
-    with txn_engine.connect(f"memory://{tmp_path.name}", clock=clock) as connected:
+    with txn_engine.connect(f"memory://{tmp_path.name}", clock=clock, configs=FEW_INTERNAL) as connected:
         make_topics(connected, payments={"retention_ms": 3 * DAY_MS}, balances={"retention_ms": 3 * DAY_MS})
         yield connected
 
@@ -78,10 +79,10 @@ def shelf_of(engine: Engine) -> ProofShelf:
     return ProofShelf(Objects(engine.store), "payments", 0)
 
 
-def live_on(engine: Engine, clock: ManualClock, days: int = 4) -> None:
-    """Days of loads, consumers and maintenance, each with all its jobs."""
-    for day in range(days):
-        clock.advance(DAY_MS)
+def live_on(engine: Engine, clock: ManualClock, *, rounds: int = 2, days: int = 2) -> None:
+    """Rounds of loads, consumers and maintenance with all its jobs, each so many days after the one before."""
+    for day in range(rounds):
+        clock.advance(days * DAY_MS)
         with engine.producer(transactional_id="later") as later:
             later.init_transactions()
             with later.transaction():
@@ -196,14 +197,14 @@ def test_what_was_wrong_stays_wrong(engine: Engine, clock: ManualClock, tmp_path
     cut = engine.cut()
     consume(engine, [(2, "-3.00", -1)])
     assert "totals_in_balances" not in {check.name for check in prove(engine, tmp_path).failed}
-    live_on(engine, clock, days=2)
+    live_on(engine, clock, rounds=1)
     result = prove(engine, tmp_path, cut=cut)
     assert {check.name for check in result.failed} == {"totals_in_balances"}
 
 
 def test_records_that_were_gone_before_do_not_apply(tmp_path: Path, clock: ManualClock) -> None:
     """By the state as of the cut: what retention took later changes nothing."""
-    with txn_engine.connect(f"memory://{tmp_path.name}-trimmed", clock=clock) as engine:
+    with txn_engine.connect(f"memory://{tmp_path.name}-trimmed", clock=clock, configs=FEW_INTERNAL) as engine:
         make_topics(engine, payments={"retention_ms": 3_600_000})
         load(engine)
         consume(engine)
@@ -340,7 +341,7 @@ def test_a_file_that_only_the_cut_has_is_held_against_its_checksum(
     consume(engine)
     cut = engine.cut()
     (file, *_) = engine.scan("payments", cut=cut).files()
-    live_on(engine, clock, days=6)
+    live_on(engine, clock, rounds=3)
     (key,) = [info.key for info in engine.store.list("topics/payments/") if info.key in file.uri]
     if damage == "gone":
         engine.store.delete(key)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -18,6 +18,7 @@ from storage.memory import MemoryStore
 from tests.quality.kills import besiege, kill_at_writes
 from tests.suite.tiers import in_shard
 from tests.support.faults import DyingStore, ProcessDiedError
+from tests.support.internal import FEW_INTERNAL
 from txn_engine import Engine, OffsetAndMetadata
 from txn_engine.errors import OutcomeUnknownError, TxnEngineError
 from txn_engine.log.objects import Objects
@@ -107,7 +108,7 @@ def write(engine: Engine, topic: str, table: pa.Table) -> None:
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Engine]:
-    with txn_engine.connect(f"memory://{tmp_path.name}") as connected:
+    with txn_engine.connect(f"memory://{tmp_path.name}", configs=FEW_INTERNAL) as connected:
         set_up(connected)
         load(connected, 0, 40)
         yield connected
@@ -197,7 +198,7 @@ BREAKS = {
 }
 
 
-@pytest.mark.parametrize("broken", in_shard("damage", BREAKS, keep=2))
+@pytest.mark.parametrize("broken", in_shard("damage", BREAKS, keep=1))
 def test_what_breaks_behind_a_proof_is_found_as_from_the_start(
     engine: Engine, tmp_path: Path, broken: str
 ) -> None:
@@ -267,7 +268,7 @@ def began(result: QualityResult) -> str:
 def test_chains_that_begin_anew(tmp_path: Path) -> None:
     """Another declaration, records that retention took, a topic made anew: knowingly, with the reason."""
     clock = ManualClock(1_700_000_000_000)
-    with txn_engine.connect((tmp_path / "store").as_uri(), clock=clock) as engine:
+    with txn_engine.connect((tmp_path / "store").as_uri(), clock=clock, configs=FEW_INTERNAL) as engine:
         set_up(engine, retention_ms=3_600_000)
         load(engine, 0, 5)
         assert began(prove(engine, tmp_path)) == "no proof was there"
@@ -289,32 +290,40 @@ def test_chains_that_begin_anew(tmp_path: Path) -> None:
         assert began(result) == "no proof of the chain was a success" or began(result) == "sums was made anew"
 
 
-def test_proofs_of_two_declarations_take_turns(engine: Engine, tmp_path: Path) -> None:
+@pytest.mark.parametrize("turns", in_shard("damage", [2, 3], keep=1))
+def test_proofs_of_two_declarations_take_turns(engine: Engine, tmp_path: Path, turns: int) -> None:
     """Each goes on from its own; what stands between is the other's, and a link all the same."""
     alone = replace(CHECK, outputs=())
     proofs = []
-    for turn in range(3):
+    for turn in range(turns):
         for check in (CHECK, alone):
             result = prove(engine, tmp_path, check)
             assert result.success
             assert result.proof is not None
             proofs.append(result.proof)
         load(engine, 100 + turn, 1)
-    assert [proof.number for proof in proofs] == [0, 1, 2, 3, 4, 5]
-    assert [proof.first for proof in proofs] == [0, 1, 0, 1, 0, 1]
-    assert [proof.since for proof in proofs] == [0, 1, 0, 1, 2, 3]
+    assert [proof.number for proof in proofs] == [0, 1, 2, 3, 4, 5][: 2 * turns]
+    assert [proof.first for proof in proofs] == [0, 1, 0, 1, 0, 1][: 2 * turns]
+    assert [proof.since for proof in proofs] == [0, 1, 0, 1, 2, 3][: 2 * turns]
 
 
-@pytest.fixture
-def on_disk(tmp_path: Path) -> Path:
-    """A store with a chain of three proofs."""
-    store = tmp_path / "store"
-    with txn_engine.connect(store.as_uri()) as engine:
+@pytest.fixture(scope="module")
+def chain_of_three(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with a chain of three proofs. No test changes it."""
+    folder = tmp_path_factory.mktemp("chain")
+    store = folder / "store"
+    with txn_engine.connect(store.as_uri(), configs=FEW_INTERNAL) as engine:
         set_up(engine)
         for number in range(3):
             load(engine, number * 10, 10)
-            assert prove(engine, tmp_path).success
+            assert prove(engine, folder).success
     return store
+
+
+@pytest.fixture
+def on_disk(chain_of_three: Path, tmp_path: Path) -> Path:
+    """A copy of the store with a chain of three proofs."""
+    return Path(shutil.copytree(chain_of_three, tmp_path / "store"))
 
 
 def proof_file(store: Path, number: int) -> Path:
@@ -323,7 +332,9 @@ def proof_file(store: Path, number: int) -> Path:
 
 @pytest.mark.parametrize(
     ("number", "why"),
-    [(1, "proof 1 of the chain is missing"), (0, "proof 0 of the chain is missing")],
+    in_shard(
+        "damage", [(1, "proof 1 of the chain is missing"), (0, "proof 0 of the chain is missing")], keep=1
+    ),
 )
 def test_a_link_that_was_removed(on_disk: Path, tmp_path: Path, number: int, why: str) -> None:
     """The next proof looks at everything and says why."""
@@ -404,17 +415,28 @@ def test_a_prover_that_never_gets_a_number(
     assert lost.value.reason is Reason.NUMBER_TAKEN
 
 
-@pytest.mark.parametrize("after", in_shard("damage", [False, True], keep=[True]), ids=["before", "after"])
-def test_dying_at_any_write(tmp_path: Path, after: bool) -> None:
+@pytest.mark.parametrize(
+    ("after", "writes"),
+    in_shard(
+        "damage",
+        [
+            pytest.param(True, [1], id="after the last"),
+            pytest.param(False, range(4), id="before"),
+            pytest.param(True, range(4), id="after"),
+        ],
+        keep=1,
+    ),
+)
+def test_dying_at_any_write(tmp_path: Path, after: bool, writes: Sequence[int]) -> None:
     """Before or after any put of a proof: the next run proves the same, and the chain holds."""
     begun = tmp_path / "begun"
-    with txn_engine.connect(begun.as_uri()) as engine:
+    with txn_engine.connect(begun.as_uri(), configs=FEW_INTERNAL) as engine:
         set_up(engine)
         load(engine, 0, 10)
         assert prove(engine, tmp_path).success
         load(engine, 10, 10)
     died = 0
-    for at in range(4):
+    for at in writes:
         copied = tmp_path / f"copy-{at}"
         shutil.copytree(begun, copied)
         store = DyingStore(copied.as_uri(), at, after=after)
@@ -431,13 +453,11 @@ def test_dying_at_any_write(tmp_path: Path, after: bool) -> None:
             assert result.proof.since == result.proof.number - 1
             assert shelf_of(engine).numbers() == list(range(result.proof.number + 1))
             assert engine.admin.verify().ok
-    assert died >= 2
+    assert died >= min(2, len(writes))
 
 
-@pytest.mark.parametrize(
-    ("rounds", "seed"),
-    in_shard("kills", [(1, 8), pytest.param(4, time.time_ns(), id="fresh")], keep=[(1, 8)]),
-)
+@pytest.mark.shard("kills")  # `make test` lets a prover die within its own process, which is much cheaper
+@pytest.mark.parametrize(("rounds", "seed"), [(1, 8), pytest.param(4, time.time_ns(), id="fresh")])
 def test_processes_that_are_killed_at_a_write(tmp_path: Path, rounds: int, seed: int) -> None:
     """Killing a load, a consumer and a prover at any write leaves one chain of proofs."""
     print(f"seed {seed}")
@@ -486,7 +506,7 @@ def consume(engine: Engine, *, to: int | None = None) -> None:
 def test_a_group_that_goes_on_and_one_that_went_back(tmp_path: Path) -> None:
     """Behind a position each proof goes on from the last; where the group was set back the chain begins anew."""
     check = replace(CHECK, outputs=(), group_id="job", up_to_position=True)
-    with txn_engine.connect(f"memory://{tmp_path.name}") as engine:
+    with txn_engine.connect(f"memory://{tmp_path.name}", configs=FEW_INTERNAL) as engine:
         set_up(engine)
         for number in range(3):
             write(engine, "payments", payments(number * 10, 10))

@@ -26,6 +26,7 @@ from tests.quality.ledger import (
     write_input,
 )
 from tests.suite.tiers import in_shard
+from tests.support.internal import FEW_INTERNAL
 from txn_engine import Engine, OffsetAndMetadata, TopicPartition
 from txn_engine.admin import Admin
 from txn_engine.errors import (
@@ -55,7 +56,7 @@ PLACES = [TopicPartition("payments", number) for number in range(2)]
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Engine]:
-    with txn_engine.connect(f"memory://{tmp_path.name}") as connected:
+    with txn_engine.connect(f"memory://{tmp_path.name}", configs=FEW_INTERNAL) as connected:
         make_topics(connected)
         yield connected
 
@@ -544,7 +545,7 @@ def test_a_group_that_never_committed_has_consumed_nothing(engine: Engine, tmp_p
 def test_after_retention_the_rest_is_still_proven(tmp_path: Path, check: Declaration, gone: str) -> None:
     """Sums over what is gone do not apply; everything else is judged, and nothing is red."""
     clock = ManualClock(1_700_000_000_000)
-    with txn_engine.connect((tmp_path / "store").as_uri(), clock=clock) as engine:
+    with txn_engine.connect((tmp_path / "store").as_uri(), clock=clock, configs=FEW_INTERNAL) as engine:
         make_topics(engine, **{gone: {"retention_ms": 3_600_000}})
         load(engine)
         consume(engine)
@@ -557,10 +558,10 @@ def test_after_retention_the_rest_is_still_proven(tmp_path: Path, check: Declara
     assert f"retention, or a delete, has removed records of {gone}: partition 0" in result.report.read_text()
 
 
-@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
+@pytest.mark.parametrize("policy", in_shard("damage", ["compact,delete", "compact"], keep=1))
 def test_a_policy_alone_excuses_nothing(tmp_path: Path, policy: str) -> None:
     """Nothing was compacted yet: wrong sums of the output, and rows that the topic lacks, are found."""
-    with txn_engine.connect((tmp_path / "store").as_uri()) as engine:
+    with txn_engine.connect((tmp_path / "store").as_uri(), configs=FEW_INTERNAL) as engine:
         make_topics(engine, balances={"cleanup_policy": policy}, payments={"cleanup_policy": policy})
         load(engine)
         consume(engine, [(account, "999999.00", count) for account, _, count in TURNOVERS])
@@ -576,12 +577,12 @@ def compact_output(engine: Engine, **policy: Any) -> None:
 
 
 @pytest.mark.parametrize("dies", [False, True], ids=["ended", "died"])
-@pytest.mark.parametrize("runs", [1, 2], ids=["a part of a file", "whole files"])
+@pytest.mark.parametrize("runs", in_shard("damage", [1, 2], keep=1), ids=["a part of a file", "whole files"])
 def test_sums_of_an_output_that_was_compacted_do_not_apply(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: bool, runs: int
 ) -> None:
     """Also where the pass has not ended: it has left records out, whole files of them or a part of one."""
-    with txn_engine.connect((tmp_path / "store").as_uri()) as engine:
+    with txn_engine.connect((tmp_path / "store").as_uri(), configs=FEW_INTERNAL) as engine:
         make_topics(engine, balances={"cleanup_policy": "compact"})
         load(engine)
         for _ in range(runs):
@@ -604,7 +605,7 @@ def test_a_pass_that_has_not_ended_is_seen_when_what_it_replaced_is_forgotten(
 ) -> None:
     """The file that it wrote tells by its name that it is a rewritten one."""
     clock = ManualClock(1_700_000_000_000)
-    with txn_engine.connect((tmp_path / "store").as_uri(), clock=clock) as engine:
+    with txn_engine.connect((tmp_path / "store").as_uri(), clock=clock, configs=FEW_INTERNAL) as engine:
         make_topics(engine, balances={"cleanup_policy": "compact"})
         load(engine)
         consume(engine)
@@ -630,7 +631,7 @@ def _die(*_: object) -> None:
 
 def test_small_files_that_were_merged_excuse_nothing(tmp_path: Path) -> None:
     """A topic that keeps everything holds the same records afterwards."""
-    with txn_engine.connect((tmp_path / "store").as_uri()) as engine:
+    with txn_engine.connect((tmp_path / "store").as_uri(), configs=FEW_INTERNAL) as engine:
         make_topics(engine)
         load(engine)
         consume(engine)
@@ -644,7 +645,7 @@ def test_rows_that_were_lost_are_missed_beside_those_that_retention_took(tmp_pat
     """Few offsets lie below the log's start, and more rows than that are not there."""
     clock = ManualClock(1_700_000_000_000)
     lost = [(300 + number, *ROWS[0][1:]) for number in range(9)]
-    with txn_engine.connect((tmp_path / "store").as_uri(), clock=clock) as engine:
+    with txn_engine.connect((tmp_path / "store").as_uri(), clock=clock, configs=FEW_INTERNAL) as engine:
         make_topics(engine, payments={"retention_ms": 3_600_000})
         engine.partition("payments", 0).append(payments_table(ROWS[:1]))
         clock.advance(7_200_000)

@@ -6,6 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from tests.suite.tiers import in_shard
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -22,20 +26,24 @@ def test_the_import_is_cheap() -> None:
     assert run(code).stdout.strip() == "[]"
 
 
-def test_nothing_is_sent_anywhere(tmp_path: Path) -> None:
+CONTEXT = "from txn_engine.quality.expectations import new_context\nnew_context()\n"
+REPORT = (
+    "from pathlib import Path\n"
+    "from tests.quality.ledger import good_evidence\n"
+    "from storage.memory import MemoryStore\n"
+    "from txn_engine.quality.exactly_once import report_evidence\n"
+    "from txn_engine.quality.in_process import InProcess\n"
+    "folder = Path(sys.argv[1])\n"
+    "with InProcess(MemoryStore()) as reducer:\n"
+    "    assert report_evidence(good_evidence(folder), reducer, report_folder=folder).success\n"
+)
+
+
+@pytest.mark.parametrize("uses", in_shard("damage", [CONTEXT, REPORT], keep=1), ids=["a context", "a report"])
+def test_nothing_is_sent_anywhere(tmp_path: Path, uses: str) -> None:
     """Great Expectations is told to send nothing, whatever the environment says, and prints nothing either."""
-    code = (
-        "import os, sys; os.environ['GX_ANALYTICS_ENABLED'] = 'true'\n"
-        "from pathlib import Path\n"
-        "from tests.quality.ledger import good_evidence\n"
-        "from storage.memory import MemoryStore\n"
-        "from txn_engine.quality.exactly_once import report_evidence\n"
-        "from txn_engine.quality.in_process import InProcess\n"
-        "folder = Path(sys.argv[1])\n"
-        "with InProcess(MemoryStore()) as reducer:\n"
-        "    assert report_evidence(good_evidence(folder), reducer, report_folder=folder).success\n"
-        "print(os.environ['GX_ANALYTICS_ENABLED'])"
-    )
+    setting = "os.environ['GX_ANALYTICS_ENABLED']"
+    code = f"import os, sys; {setting} = 'true'\n{uses}print({setting})"
     done = run(code, str(tmp_path))
     assert done.stdout.strip() == "false"
     assert done.stderr == ""

@@ -13,6 +13,7 @@ import pytest
 
 import txn_engine
 from tests.suite.tiers import in_shard
+from tests.support.internal import FEW_INTERNAL
 from txn_engine import Engine
 from txn_engine.errors import InvalidRequestError
 from txn_engine.quality import (
@@ -66,7 +67,7 @@ LATEST = LatestByKey(BY, {"id": "id", "amount": "amount"})
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Engine]:
-    with txn_engine.connect(f"memory://{tmp_path.name}") as connected:
+    with txn_engine.connect(f"memory://{tmp_path.name}", configs=FEW_INTERNAL) as connected:
         yield connected
 
 

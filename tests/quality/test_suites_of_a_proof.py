@@ -15,6 +15,7 @@ import pytest
 import txn_engine
 from tests.quality.ledger import CHECK
 from tests.quality.test_gather import consume, load, make_topics
+from tests.support.internal import FEW_INTERNAL
 from txn_engine import Engine
 from txn_engine.errors import InvalidRequestError
 from txn_engine.log.objects import Objects
@@ -36,7 +37,7 @@ NO_BANK = gxe.ExpectColumnValuesToBeNull(column="bank", meta={"name": "no bank"}
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Engine]:
-    with txn_engine.connect(f"memory://{tmp_path.name}") as connected:
+    with txn_engine.connect(f"memory://{tmp_path.name}", configs=FEW_INTERNAL) as connected:
         make_topics(connected)
         load(connected)
         consume(connected)

@@ -99,10 +99,10 @@ def validated(
         ExpectColumnMaxToBeBetween,
     )
 
-    suite = gx.ExpectationSuite(name=SUITE)
+    expectations = []
     for check in checks:
         notes = [f"**{check.name}**", f"A failure means: {check.meaning}", f"What to do: {check.action}"]
-        suite.add_expectation(
+        expectations.append(
             ExpectColumnMaxToBeBetween(
                 column=check.name,
                 min_value=0,
@@ -111,6 +111,7 @@ def validated(
                 meta={"name": check.name, "notes": {"format": "markdown", "content": notes}},
             )
         )
+    suite = gx.ExpectationSuite(name=SUITE, expectations=expectations)
     asset = context.data_sources.add_pandas("evidence").add_dataframe_asset(SUITE)
     definition = context.validation_definitions.add(
         gx.ValidationDefinition(

@@ -157,12 +157,12 @@ def figures_of(part: str, main: Main, *arguments: str) -> dict[str, Any]:
 
 def test_the_simulator_leaves_its_figures(capsys: pytest.CaptureFixture[str]) -> None:
     """Operations, faults and audited transactions. A replay counts the same and records nothing."""
-    arguments = ["run", "--seeds", "1", "--from", "24", "--workload", "backups", "--jobs", "1"]
+    arguments = ["run", "--seeds", "1", "--from", "33", "--jobs", "1"]
     found = figures_of("simulator", simulator.main, *arguments)
     made = last_runs("simulator")
-    assert simulator.main(["replay", "backups", "24"]) == 0
+    assert simulator.main(["replay", "backups", "33"]) == 0
     replayed = capsys.readouterr().out
-    assert f"backups 24: {found['store operations']} operations, {found['faults']} faults" in replayed
+    assert f"backups 33: {found['store operations']} operations, {found['faults']} faults" in replayed
     assert f"{found['crashes']} crashes, transactions {{" in replayed
     assert (found["runs"], found["runs with findings"]) == (1, 0)
     assert found["transactions audited"] == sum(found["transactions by state"].values()) > 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -436,7 +436,7 @@ class LayoutAudit:
         return found
 
 
-def _is_count(partitions: object) -> bool:
+def _is_count(partitions: object) -> TypeGuard[int]:
     """Whether a topic can have so many partitions. A larger number would be counted up to before anything is read."""
     return type(partitions) is int and 1 <= partitions <= _PARTITIONS_MAX
 

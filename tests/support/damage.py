@@ -23,8 +23,11 @@ from txn_engine.protocol.hashing import partition_for_id
 SCHEMA = pa.schema([("account_id", pa.int64())])
 HURT_ID, SOUND_ID = "load-payments", "load-balances"
 HURT_GROUP, SOUND_GROUP = "reads-payments", "reads-balances"
-HURT_HOME, SOUND_HOME = partition_for_id(HURT_ID, 50), partition_for_id(SOUND_ID, 50)
-HURT_GROUP_HOME, SOUND_GROUP_HOME = partition_for_id(HURT_GROUP, 50), partition_for_id(SOUND_GROUP, 50)
+INTERNAL = 6
+"""Partitions of each internal topic: few, and those that are damaged have nothing of the sound ids and groups."""
+CONFIGS = {"transaction.state.log.num.partitions": INTERNAL, "offsets.topic.num.partitions": INTERNAL}
+HURT_HOME, SOUND_HOME = (partition_for_id(name, INTERNAL) for name in (HURT_ID, SOUND_ID))
+HURT_GROUP_HOME, SOUND_GROUP_HOME = (partition_for_id(name, INTERNAL) for name in (HURT_GROUP, SOUND_GROUP))
 COORDINATOR = f"{TRANSACTION_STATE_TOPIC}-{HURT_HOME}"
 GROUPS = f"{CONSUMER_OFFSETS_TOPIC}-{HURT_GROUP_HOME}"
 GARBAGE = b"PAR1 this is no object of ours PAR1"
@@ -37,7 +40,7 @@ def records(*accounts: int) -> pa.Table:
 def build(root: Path) -> str:
     """Two topics of two partitions, an id and a group for each, snapshots in the middle; the store's URL."""
     url = f"file://{root}"
-    with connect(url) as engine:
+    with connect(url, configs=CONFIGS) as engine:
         build_in(engine)
     return url
 

@@ -34,8 +34,11 @@ def _name_of(test: pytest.Item) -> str:
 
 @pytest.fixture(scope="session", autouse=True)
 def airflow_database() -> None:
-    """A database that runs can be kept in."""
+    """A database that runs can be kept in. Airflow logs to the standard error of the moment it is imported: not to that
+    of one test, which is closed for the next.
+    """
     make_database()
+    import airflow.dag_processing.dagbag  # noqa: F401
 
 
 @pytest.fixture
@@ -67,6 +70,14 @@ def cleared_runs(monkeypatch: pytest.MonkeyPatch) -> None:
         return known
 
     monkeypatch.setattr(dagrun, "get_or_create_dagrun", go_on)
+
+
+@pytest.fixture
+def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let triggers look ten times a second. Elsewhere a look each second is the most."""
+    import txn_engine_airflow.triggers as triggers
+
+    monkeypatch.setattr(triggers, "POLL_INTERVAL_MIN_S", 0.1)
 
 
 @pytest.fixture

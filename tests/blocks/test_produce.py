@@ -15,6 +15,7 @@ import pytest
 from storage import open_store
 from tests.blocks.conftest import DAY, PAYMENTS, RunTasks
 from tests.blocks.payments import accounts, commit, events, leave_open, payments, states
+from tests.suite.tiers import in_shard
 from tests.support.faults import Fault, FaultyStore, no_pause
 from txn_engine import Engine
 from txn_engine.loading import DEAD_LETTERS, LOADED_FILES
@@ -433,7 +434,7 @@ def test_a_run_beyond_the_logs_memory_is_told_from_one_that_may_have_committed(
     assert [account for account in accounts(engine) if account < 1_000] == list(range(10))
 
 
-@pytest.mark.parametrize("lost", ["with its DAG run", "by itself"])
+@pytest.mark.parametrize("lost", in_shard("airflow", ["with its DAG run", "by itself"], keep=1))
 def test_a_run_whose_note_is_lost_loads_nothing_twice(engine: Engine, run_tasks: RunTasks, lost: str) -> None:
     """Beyond the log's memory a run dated before the runs that the log has is refused, a later one loads."""
     from airflow.models import DagRun
@@ -698,7 +699,7 @@ def test_a_wrong_task_is_refused_when_its_file_is_parsed(settings: dict[str, Any
 @pytest.mark.slow
 @pytest.mark.spark
 def test_spark_loads_files_once_for_a_run(engine: Engine, run_tasks: RunTasks, tmp_path: Path) -> None:
-    """Under the task's id and run, as without Spark; a row that does not fit is named by file and line alone."""
+    """Under the task's id and run, as without Spark."""
     for number in range(2):
         (tmp_path / f"{number}.csv").write_text(f"account_id,amount\n{number},1.10\n")
     files = str(tmp_path / "*.csv")
@@ -710,12 +711,24 @@ def test_spark_loads_files_once_for_a_run(engine: Engine, run_tasks: RunTasks, t
     assert len(events(run)) == 1
     again = run_tasks(lambda: load(path=files, engine="spark")).xcom("load")
     assert (again["records"], again["committed_before"]) == (0, True)
+    assert accounts(engine) == [0, 1]
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.shard("airflow")
+def test_spark_refuses_rows_that_do_not_fit_or_makes_them_dead_letters(
+    engine: Engine, run_tasks: RunTasks, tmp_path: Path
+) -> None:
+    """A row that does not fit is named by file and line alone."""
+    (tmp_path / "0.csv").write_text("account_id,amount\n0,1.10\n")
+    files = str(tmp_path / "*.csv")
     (tmp_path / "1.csv").write_text("account_id,amount\n3,1.2345\n")
     failed = run_tasks(lambda: load(path=files, engine="spark"), date=DAY + timedelta(days=1))
     assert failed.state == "failed"
     assert any("1.csv line 2" in error for error in failed.errors), failed.errors
     assert not any("1.2345" in error for error in failed.errors)
-    assert accounts(engine) == [0, 1]
+    assert accounts(engine) == []
     engine.admin.create_topic("dead", partitions=1, schema=DEAD_LETTERS)
     run = run_tasks(
         lambda: load(path=files, engine="spark", dead_letter_topic="dead", max_dead_letters="50%"),

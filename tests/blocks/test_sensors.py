@@ -15,9 +15,9 @@ from tests.blocks.payments import commit, leave_open, payments
 from tests.blocks.test_triggers import move_group
 from txn_engine import Engine
 
-pytestmark = pytest.mark.airflow
+pytestmark = [pytest.mark.airflow, pytest.mark.usefixtures("quick_looks")]
 
-FAST = {"task_id": "wait", "poke_interval": 1, "timeout": 300}
+FAST = {"task_id": "wait", "poke_interval": 0.1, "timeout": 300}
 
 
 @contextmanager
@@ -33,7 +33,7 @@ def meanwhile(work: Any) -> Iterator[None]:
 
     def later() -> None:
         assert begun.wait(300)
-        time.sleep(1.5)
+        time.sleep(0.3)
         work()
 
     thread = threading.Thread(target=later)
@@ -92,7 +92,7 @@ def test_a_transaction_is_waited_for_until_readers_are_past_it(engine: Engine, r
 
     def decide_then_mark() -> None:
         commit(engine, payments(20, 3), "run", run_id="monday", markers="deferred")
-        time.sleep(2.5)
+        time.sleep(0.5)
         engine.coordinator.write_pending_markers()
 
     with meanwhile(decide_then_mark):

@@ -83,7 +83,9 @@ def test_a_task_names_its_topics() -> None:
         consume(both, output_topic=[])
 
 
+# `make test` has the folder of that file in tests/dags/test_spark_consume.py
 @pytest.mark.slow
+@pytest.mark.shard("airflow")
 def test_a_job_that_fails_leaves_no_record_in_the_log(tmp_path: Path) -> None:
     """Spark quotes the record it failed at, again and again: into a file for the worker's user alone."""
     url = f"file://{tmp_path}/ledger"

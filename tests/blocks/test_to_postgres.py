@@ -17,7 +17,6 @@ import pytest
 from tests.blocks.conftest import DAY, RunTasks
 from tests.blocks.killed import OUTBOX, task
 from tests.blocks.payments import accounts, commit, leave_open, payments
-from tests.suite.tiers import in_shard
 from tests.support.airflow_home import REPO
 from tests.support.database import VARIABLE, connection_text, fill, ids
 from tests.support.servers import free_port
@@ -183,7 +182,9 @@ def test_no_password_is_ever_shown(
     assert not [text for text in seen if right in text or secret in text]
 
 
-@pytest.mark.parametrize("kind", in_shard("airflow", ["outbox", "out", "query"], keep=1))
+# `make test` kills the same jobs, without Airflow, in tests/postgres/test_kills.py
+@pytest.mark.shard("airflow")
+@pytest.mark.parametrize("kind", ["outbox", "out", "query"])
 def test_a_killed_worker_leaves_each_row_once(
     engine: Engine, database: str, tmp_path: Path, run_tasks: RunTasks, kind: str
 ) -> None:

@@ -14,9 +14,9 @@ from tests.blocks.payments import accounts, commit, leave_open, payments
 from txn_engine import Engine, OffsetAndMetadata, TopicPartition, connect
 from txn_engine.testing import ManualClock
 
-pytestmark = pytest.mark.airflow
+pytestmark = [pytest.mark.airflow, pytest.mark.usefixtures("quick_looks")]
 
-FAST = {"poll_interval_s": 1}
+FAST = {"poll_interval_s": 0.1}
 
 
 def watch(**settings: Any) -> Any:
@@ -65,7 +65,7 @@ def test_open_aborted_and_deferred_transactions_are_no_news(engine: Engine) -> N
     async def story() -> dict[str, Any]:
         producer = leave_open(engine, payments(0, 5), "open")
         leave_open(engine, payments(20, 5), "gone").abort_transaction()
-        assert await nothing_within(watch().run(), 4)
+        assert await nothing_within(watch().run(), 1)
         events = watch().run()
         await asyncio.to_thread(producer.commit_transaction)
         told = (await anext(events)).payload
@@ -85,7 +85,7 @@ def test_after_a_restart_nothing_is_lost_and_nothing_read_comes_again(engine: En
     assert (told["records"], told["group_id"]) == (10, "balances")
     assert in_a_loop(first(rebuilt(watch(group_id="balances")))) == told  # that event started no run
     move_group(engine)
-    assert in_a_loop(nothing_within(rebuilt(watch(group_id="balances")).run(), 4))
+    assert in_a_loop(nothing_within(rebuilt(watch(group_id="balances")).run(), 1))
     commit(engine, payments(100, 3))
     assert in_a_loop(first(rebuilt(watch(group_id="balances"))))["records"] == 3
     assert in_a_loop(first(rebuilt(watch())))["records"] == 13  # without a group: all there is
@@ -105,7 +105,7 @@ def test_a_group_that_does_not_move_is_told_of_again(engine: Engine, monkeypatch
         hasty = HastyTime()
         monkeypatch.setattr(watchers, "time", hasty)
         monkeypatch.setattr(watchers, "asyncio", hasty)
-        events = watch(group_id="balances").run()
+        events = watch(group_id="balances", poll_interval_s=1).run()
         told, at = [], []
         for _ in range(5):
             told.append((await anext(events)).payload)
@@ -148,7 +148,7 @@ def test_a_group_at_rest_is_told_of_while_retention_goes_on(
         hasty = HastyTime()
         monkeypatch.setattr(watchers, "time", hasty)
         monkeypatch.setattr(watchers, "asyncio", hasty)
-        events = watch(group_id="balances").run()
+        events = watch(group_id="balances", poll_interval_s=1).run()
         told, at = [], []
         for _ in range(3):
             told.append((await anext(events)).payload["records"])
@@ -206,7 +206,7 @@ def test_a_topic_that_is_not_there_yet_and_one_made_again_are_followed(engine: E
     async def story() -> tuple[int, int]:
         events = watch().run()
         coming = asyncio.ensure_future(anext(events))
-        await asyncio.sleep(2.5)
+        await asyncio.sleep(0.5)
         assert not coming.done()
         await asyncio.to_thread(engine.admin.create_topic, "payments", schema=schema, key="account_id")
         await asyncio.to_thread(commit, engine, payments(0, 8))
@@ -277,7 +277,7 @@ def test_a_watch_reads_a_connection_that_was_mended(
         keys[0] = "NEW"
         assert (await coming).payload["records"] == 4
         known = len(loads)
-        assert await nothing_within(events, 3)
+        assert await nothing_within(events, 1)
         assert len(loads) == known
 
     monkeypatch.setattr(StoreConnection, "load", load)
@@ -444,7 +444,7 @@ def test_a_wait_goes_on_in_another_triggerer_for_what_it_was_begun(engine: Engin
     identity = {"producer_id": producer.producer_id, "producer_epoch": producer.producer_epoch}
     final = TransactionFinalTrigger(transactional_id="open", **identity, **FAST)
     for trigger in (new, caught_up, final):
-        assert in_a_loop(nothing_within(trigger.run(), 3))
+        assert in_a_loop(nothing_within(trigger.run(), 1))
 
     move_group(engine)  # up to the open transaction at least
     producer.commit_transaction()
@@ -475,14 +475,17 @@ def test_pending_offsets_are_not_caught_up(engine: Engine) -> None:
         for number, at in (ends.offsets or {}).items()
     }
     producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
-    assert in_a_loop(nothing_within(trigger.run(), 3))
+    assert in_a_loop(nothing_within(trigger.run(), 1))
     producer.commit_transaction()
     assert in_a_loop(first(trigger))["done"]["position"] == ends.to_json()["offsets"]
 
 
 @pytest.mark.parametrize("seconds", [0, 0.5, -1, 3_601, float("nan"), float("inf")])
-def test_a_poll_interval_out_of_bounds_is_refused_when_the_file_is_parsed(seconds: float) -> None:
+def test_a_poll_interval_out_of_bounds_is_refused_when_the_file_is_parsed(
+    monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
     """By triggers, watches and sensors alike."""
+    monkeypatch.undo()
     from txn_engine_airflow import TransactionFinalSensor, watched_topic
     from txn_engine_airflow.triggers import TransactionFinalTrigger
 

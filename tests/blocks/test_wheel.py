@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from storage import BACKENDS
-from tests.suite.tiers import in_shard
 from tests.support.airflow_home import HOME, REPO
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow]
@@ -85,7 +84,8 @@ def test_the_wheel_holds_its_packages_and_the_dags(installed: Path) -> None:
     assert (installed / "txn_engine_airflow" / "example_dags" / "example_txn_pipeline.py").is_file()
 
 
-@pytest.mark.parametrize("folder", in_shard("airflow", ["missing", "checkout"], keep=1))
+@pytest.mark.shard("machine")
+@pytest.mark.parametrize("folder", ["missing", "checkout"])
 def test_airflow_finds_provider_and_plugin_once(
     installed: Path, packages: Path, tmp_path: Path, folder: str
 ) -> None:

@@ -17,6 +17,7 @@ from minio import MinioAdmin
 
 from tests.conftest import S3Bucket, fresh_bucket
 from tests.deploy.conftest import SETUP, access_denied
+from tests.suite.tiers import in_shard
 from tests.support.servers import MinioServer, minio_client
 from txn_engine import Engine, connect
 from txn_engine.clock import system_clock
@@ -135,27 +136,34 @@ def run_every_job(engine: Engine) -> None:
         assert not job().failures
 
 
-def test_maintainer_does_every_job(as_role: As, maintained: Engine, tmp_path: Path) -> None:
-    """The maintainer runs sweeps, snapshots and maintenance. No role deletes what the coordinator needs."""
-    for number in range(3):
-        produce(maintained, f"loader-{number}")
-    run_every_job(maintained)
-    assert maintained.admin.alter_configs({"retention.ms": 10**12}, topic="payments").version == 1
-    assert maintained.admin.alter_configs({"transaction.max.timeout.ms": 10**6}).version == 1
-    made = maintained.cut()
-    assert maintained.scan("payments", cut=made).files()
-    maintained.delete_cut(made)
-    for _ in range(2):
-        assert set(maintained.tables.publish("payments")) == {"delta", "iceberg"}
-        produce(maintained, "loader-0")
-    assert maintained.tables.unpublish("payments") == ["delta", "iceberg"]
-    maintained.tables.publish("payments")
-    assert not maintained.maintenance.remove_deleted_topics().failures
-    assert check_exactly_once(maintained, PROOF, report_folder=tmp_path, record=True).proof is not None
+# the policy with the statement, which allows more, is tried in the shard
+@pytest.mark.parametrize("removes", in_shard("machine", [False, True], keep=1))
+def test_maintainer_does_every_job(
+    admin: MinioAdmin,
+    as_role: As,
+    minio_bucket: S3Bucket,
+    minio_setup: ModuleType,
+    tmp_path: Path,
+    removes: bool,
+) -> None:
+    """The maintainer runs sweeps, snapshots and maintenance, also without `RemoveDeletedTopics`. No role deletes what
+    the coordinator needs. Without the statement no entry of any log, or version of a table, can be deleted.
+    """
     bucket = as_role("maintainer")
+    policy = minio_setup.policy_of("maintainer", minio_bucket.name)
+    kept = [each for each in policy["Statement"] if each["Sid"] != "RemoveDeletedTopics"]
+    (left_out,) = [each for each in policy["Statement"] if each not in kept]
+    assert left_out["Effect"] == "Allow"
+    if not removes:
+        name = f"keeps-logs-{minio_bucket.name}"
+        admin.policy_add(name, policy={**policy, "Statement": kept})
+        admin.policy_set(name, user=bucket.access_key)
+    with engine_as(bucket) as engine:
+        engine.admin.create_topic("payments", partitions=2, schema=ROWS.schema, key="account_id")
+        use_everything(engine, tmp_path)
     assert not keys_of(bucket, "probes/"), "the probe's objects are removed again"
     bucket.client().remove_object(bucket.name, keys_of(bucket, "/snapshots/")[0])
-    for part in (
+    denied = [
         "topics/__transaction_state/",
         "topics/payments/0.json",
         "store.json",
@@ -163,9 +171,31 @@ def test_maintainer_does_every_job(as_role: As, maintained: Engine, tmp_path: Pa
         "proofs/",
         "cuts/",
         "settings/",
-    ):
+    ]
+    if not removes:
+        denied += ["topics/payments/0/0/log/", "/_delta_log/", "/iceberg/metadata/v"]
+    for part in denied:
         with access_denied():
             bucket.client().remove_object(bucket.name, keys_of(bucket, part)[0])
+
+
+def use_everything(engine: Engine, folder: Path) -> None:
+    """All that a maintainer does."""
+    for number in range(3):
+        produce(engine, f"loader-{number}")
+    run_every_job(engine)
+    assert engine.admin.alter_configs({"retention.ms": 10**12}, topic="payments").version == 1
+    assert engine.admin.alter_configs({"transaction.max.timeout.ms": 10**6}).version == 1
+    made = engine.cut()
+    assert engine.scan("payments", cut=made).files()
+    engine.delete_cut(made)
+    for _ in range(2):
+        assert set(engine.tables.publish("payments")) == {"delta", "iceberg"}
+        produce(engine, "loader-0")
+    assert engine.tables.unpublish("payments") == ["delta", "iceberg"]
+    engine.tables.publish("payments")
+    assert not engine.maintenance.remove_deleted_topics().failures
+    assert check_exactly_once(engine, PROOF, report_folder=folder, record=True).proof is not None
 
 
 @pytest.fixture
@@ -195,20 +225,15 @@ def deleted_topic(maintained: Engine, minio_bucket: S3Bucket) -> list[str]:
     return left
 
 
-@pytest.mark.parametrize("role", ["reader", "writer"])
-def test_only_the_maintainer_removes_a_deleted_topic(
-    role: str, as_role: As, minio_bucket: S3Bucket, deleted_topic: list[str]
-) -> None:
-    with engine_as(as_role(role), hours_later=25) as engine:
-        with pytest.raises(TxnEngineError) as error:
-            engine.maintenance.remove_deleted_topics()
-        assert_denied(error)
-    assert keys_of(minio_bucket, "topics/gone/0/") == deleted_topic
-
-
-def test_maintainer_removes_a_deleted_topic_after_a_day(
+def test_only_the_maintainer_removes_a_deleted_topic_after_a_day(
     as_role: As, minio_bucket: S3Bucket, deleted_topic: list[str]
 ) -> None:
+    for role in ("reader", "writer"):
+        with engine_as(as_role(role), hours_later=25) as engine:
+            with pytest.raises(TxnEngineError) as error:
+                engine.maintenance.remove_deleted_topics()
+            assert_denied(error)
+        assert keys_of(minio_bucket, "topics/gone/0/") == deleted_topic
     user = as_role("maintainer")
     with engine_as(user, hours_later=23) as engine:
         assert engine.maintenance.remove_deleted_topics().partitions == ()
@@ -218,26 +243,6 @@ def test_maintainer_removes_a_deleted_topic_after_a_day(
         assert engine.maintenance.remove_deleted_topics().partitions == ()
         assert not engine.admin.verify().findings
     assert keys_of(minio_bucket, "topics/gone/0/") == []
-
-
-def test_who_deletes_no_topic_leaves_the_statement_out(
-    admin: MinioAdmin, as_role: As, minio_bucket: S3Bucket, maintained: Engine, minio_setup: ModuleType
-) -> None:
-    """Without `RemoveDeletedTopics` every job runs, and no entry of any log, or version of a table, can be deleted."""
-    policy = minio_setup.policy_of("maintainer", minio_bucket.name)
-    kept = [each for each in policy["Statement"] if each["Sid"] != "RemoveDeletedTopics"]
-    assert len(kept) == len(policy["Statement"]) - 1
-    user, name = as_role("maintainer"), f"keeps-logs-{minio_bucket.name}"
-    admin.policy_add(name, policy={**policy, "Statement": kept})
-    admin.policy_set(name, user=user.access_key)
-    produce(maintained, "loader")
-    with engine_as(user) as engine:
-        run_every_job(engine)
-        assert not engine.maintenance.remove_deleted_topics().failures
-    maintained.tables.publish("payments")
-    for part in ("topics/payments/0/0/log/", "/_delta_log/", "/iceberg/metadata/v"):
-        with access_denied():
-            user.client().remove_object(user.name, keys_of(user, part)[0])
 
 
 @pytest.mark.parametrize("role", ["reader", "writer", "maintainer"])

@@ -72,6 +72,7 @@ def test_on_a_local_store(tmp_path: Path) -> None:
 
 @pytest.mark.minio
 @pytest.mark.slow
+@pytest.mark.shard("machine")
 def test_on_minio(minio_bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     """On S3 the numbers are the same and have their own aims."""
     for name, value in minio_bucket.environment.items():

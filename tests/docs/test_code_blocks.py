@@ -132,6 +132,7 @@ def test_tables_page(store_url: str) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.together("Spark of the pages")
 def test_readme_spark(store_url: str) -> None:
     """The second block runs on the store that the first block has written."""
     table = payments(1, 1)
@@ -147,6 +148,7 @@ def test_readme_spark(store_url: str) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.together("Spark of the pages")
 @pytest.mark.parametrize("times", in_shard("machine", [1, 2], keep=[1]))
 def test_spark_page(store_url: str, tmp_path: Path, times: int) -> None:
     """All blocks run: the batch, files and checks. A stream that runs twice copies each record once."""

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -12,27 +9,20 @@ from typing import Any
 import pytest
 
 from tests.pages.conftest import PREFIX
-from tests.support.airflow_home import DAGS, forget_runs, make_database
+from tests.support import running
+from tests.support.airflow_home import forget_runs, make_database
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(900)]
-
-SWEEP = """
-from airflow.dag_processing.dagbag import DagBag
-run = DagBag(dag_folder={folder!r}).dags["txn_coordinator_sweep"].test()
-raise SystemExit(0 if str(run.state) == "success" else f"the run ended {{run.state}}")
-"""
 
 
 @pytest.fixture(scope="module")
 def swept(airflow_settings: None) -> None:
-    """A real run of the sweep in its own process, before the api-server starts."""
+    """A real run of the sweep, before the api-server starts."""
     make_database()
     forget_runs()
-    code = SWEEP.format(folder=str(DAGS / "txn_coordinator_sweep.py"))
-    environment = {name: value for name, value in os.environ.items() if name != "_AIRFLOW_PROCESS_CONTEXT"}
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stdout + done.stderr
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("_AIRFLOW_PROCESS_CONTEXT")
+        assert str(running.run(running.parse("txn_coordinator_sweep")).state) == "success"
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,9 @@
-"""Another Airflow on the same store, in a process of its own: `python -m tests.dags.another_scheduler ORDERS`.
+"""Another Airflow on the same store, in a process of its own: `python -m tests.dags.another_scheduler`.
 
-`ORDERS` is JSON: `url`; `runs`, a list of {dag_id, params}; `pause_before_write`: the number of the write (from 0) of
-the first run at which it says `paused` and waits for a line. It says `ready` once Airflow is there and waits for a line
-too, then runs one DAG after the other and says `ran {"dag_id": ..., "state": ..., "errors": [...]}` for each.
+Each line of its standard input is an order in JSON: `url`; `runs`, a list of {dag_id, params}; `pause_before_write`:
+the number of the write (from 0) of the first run at which it says `paused` and waits for a line. It says `ready` once
+Airflow is there and waits for a line too, then runs one DAG after the other and says
+`ran {"dag_id": ..., "state": ..., "errors": [...]}` for each. It ends with its standard input.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +26,12 @@ from tests.support.airflow_home import HOME, REPO, make_database
 class AnotherScheduler:
     """The child process, from the outside."""
 
-    def __init__(self, url: str, runs: Sequence[dict[str, Any]], *, pause_before_write: int = -1) -> None:
-        orders = {"url": url, "runs": list(runs), "pause_before_write": pause_before_write}
+    def __init__(self) -> None:
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_HOME")
         }
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.dags.another_scheduler", json.dumps(orders)],
+            [sys.executable, "-m", "tests.dags.another_scheduler"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -40,6 +40,10 @@ class AnotherScheduler:
             env=environment | {"PYTHONPATH": os.pathsep.join([str(REPO), str(REPO / "plugins")])},
         )
         self.log: list[str] = []
+
+    def order(self, url: str, runs: Sequence[dict[str, Any]], *, pause_before_write: int = -1) -> None:
+        """Have it run these DAGs over that store, once it said `ready` and was told to go on."""
+        self._tell(json.dumps({"url": url, "runs": list(runs), "pause_before_write": pause_before_write}))
 
     def hear(self, word: str) -> str:
         """What it says after that word, when it says it."""
@@ -52,8 +56,11 @@ class AnotherScheduler:
 
     def go_on(self) -> None:
         """Let it go on from where it waits."""
+        self._tell("go")
+
+    def _tell(self, line: str) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.write("go\n")
+        self._process.stdin.write(f"{line}\n")
         self._process.stdin.flush()
 
     def ran(self) -> dict[str, Any]:
@@ -78,6 +85,30 @@ class AnotherScheduler:
         self._process.stdout.close()
 
 
+class Schedulers:
+    """Processes that tests use one after the other: each takes half a minute of a busy machine to start."""
+
+    def __init__(self) -> None:
+        self._idle: list[AnotherScheduler] = []
+
+    @contextmanager
+    def taken(self, count: int = 1) -> Iterator[list[AnotherScheduler]]:
+        """So many of them, idle. After an error in the block they are ended, as nobody knows where they are."""
+        taken = [self._idle.pop() if self._idle else AnotherScheduler() for _ in range(count)]
+        try:
+            yield taken
+        except BaseException:
+            for each in taken:
+                each.end()
+            raise
+        self._idle += taken
+
+    def end(self) -> None:
+        """End all that are idle."""
+        while self._idle:
+            self._idle.pop().end()
+
+
 def mark_failed(database: Path, dag_id: str) -> None:
     """As "mark state as failed" in the UI does it, with a worker that does not hear of it."""
     with closing(sqlite3.connect(database, timeout=30)) as connection, connection:
@@ -92,8 +123,12 @@ def _say(text: str) -> None:
     print(f"SAYS {text}", flush=True)
 
 
-def _pause_before(number: int) -> None:
-    """Wrap the store of every engine: the write of that number waits until the parent says a word."""
+@contextmanager
+def _pause_before(number: int) -> Iterator[None]:
+    """Wrap the store of every engine: the write of that number (-1: none) waits until the parent says a word."""
+    if number < 0:
+        yield
+        return
     import txn_engine.engine as engines
     from tests.dags.dying_store import WRITES
     from tests.support.faults import FaultyStore
@@ -111,22 +146,30 @@ def _pause_before(number: int) -> None:
             sys.stdin.readline()
 
     engines.open_store = lambda *args, **kwargs: FaultyStore(open_store(*args, **kwargs), decide=decide)  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        engines.open_store = open_store
 
 
 def main() -> int:
     """Run the orders."""
-    orders = json.loads(sys.argv[1])
-    os.environ["TXN_ENGINE_URL"] = orders["url"]
     make_database()
-    if orders["pause_before_write"] >= 0:
-        _pause_before(orders["pause_before_write"])
-    _say(f"ready {HOME}")
-    sys.stdin.readline()
-    for run in orders["runs"]:
-        ended = running.run(running.parse(run["dag_id"]), run_conf=run.get("params"))
-        states = {f"{each.task_id}[{each.map_index}]": str(each.state) for each in ended.get_task_instances()}
-        _say("ran " + json.dumps({"dag_id": run["dag_id"], "state": str(ended.state), "tasks": states}))
+    while line := sys.stdin.readline():
+        orders = json.loads(line)
+        os.environ["TXN_ENGINE_URL"] = orders["url"]
+        with _pause_before(orders["pause_before_write"]):
+            _say(f"ready {HOME}")
+            sys.stdin.readline()
+            for run in orders["runs"]:
+                _run(run)
     return 0
+
+
+def _run(run: dict[str, Any]) -> None:
+    ended = running.run(running.parse(run["dag_id"]), run_conf=run.get("params"))
+    states = {f"{each.task_id}[{each.map_index}]": str(each.state) for each in ended.get_task_instances()}
+    _say("ran " + json.dumps({"dag_id": run["dag_id"], "state": str(ended.state), "tasks": states}))
 
 
 if __name__ == "__main__":

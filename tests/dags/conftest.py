@@ -27,8 +27,16 @@ def dag_bag() -> Any:
     return DagBag(dag_folder=DAGS)
 
 
+@pytest.fixture(scope="session")
+def airflow_imported() -> None:
+    """Airflow logs to the standard error of the moment it is imported. That of one test is closed for the next."""
+    import airflow.dag_processing.dagbag  # noqa: F401
+
+
 @pytest.fixture
-def run_dag(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> RunDag:
+def run_dag(
+    airflow_imported: None, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> RunDag:
     """Run a DAG to its end in this process. By default a failed task is not retried."""
 
     def run(dag_id: str, *, retries: int = 0, **params: Any) -> FinishedRun:
@@ -64,10 +72,15 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[FaultyStore]:
     return stores
 
 
+def make_payments(engine: Engine) -> None:
+    """An empty topic `payments` of two partitions."""
+    schema = pa.schema([("account_id", pa.int64()), ("amount", pa.decimal128(18, 2))])
+    engine.admin.create_topic("payments", partitions=2, schema=schema, key="account_id")
+
+
 @pytest.fixture
 def engine(store_url: str) -> Iterator[Engine]:
     """The store with an empty topic `payments` of two partitions."""
     with connect(store_url) as engine:
-        schema = pa.schema([("account_id", pa.int64()), ("amount", pa.decimal128(18, 2))])
-        engine.admin.create_topic("payments", partitions=2, schema=schema, key="account_id")
+        make_payments(engine)
         yield engine

@@ -84,6 +84,8 @@ def test_an_empty_store_gives_empty_tables(store_url: str, run_dag: RunDag) -> N
     assert run.xcom("write_snapshots") == {}
 
 
+# `make test` has such a holder in test_alerts.py
+@pytest.mark.shard("airflow")
 def test_a_holder_that_no_coordinator_row_knows_is_named_by_its_producer_id(
     engine: Engine, run_dag: RunDag
 ) -> None:

@@ -36,27 +36,18 @@ def test_every_dag_loads_without_an_import_error(dag_bag: Any) -> None:
     }
 
 
-@pytest.fixture(scope="module")
-def parsed() -> Mapping[str, Mapping[str, Any]]:
-    """Each file, parsed in a process of its own as the DAG processor does it."""
-    return {file["file"].removesuffix(".py"): file for file in parse_times.measure()}
-
-
-def test_a_file_imports_neither_engine_nor_spark_nor_suite_and_few_modules(
-    parsed: Mapping[str, Mapping[str, Any]],
-) -> None:
-    """The DAG processor pays for each import again and again. (`parse_times` prints the seconds.)"""
+def test_a_file_imports_neither_engine_nor_spark_nor_suite_and_few_modules() -> None:
+    """The DAG processor pays for each import again and again. (`parse_times` prints the seconds.) The plugin loader
+    leaves the package alone: without plugins/.airflowignore each file would become a top-level module named after
+    itself. Each DAG's file is parsed in a process of its own, as the DAG processor does it.
+    """
+    parsed = {file["file"].removesuffix(".py"): file for file in parse_times.measure()}
     assert set(parsed) == DAG_IDS
     for name, file in parsed.items():
         assert file["errors"] == {}
         assert file["dags"] == [name]
         assert file["heavy"] == []
         assert file["modules"] < MODULES_MAX, name
-
-
-def test_the_plugin_loader_leaves_the_package_alone(parsed: Mapping[str, Mapping[str, Any]]) -> None:
-    """Without plugins/.airflowignore each file would become a top-level module named after itself."""
-    for file in parsed.values():
         assert file["ours"]
         assert all(name.startswith("txn_engine_airflow") for name in file["ours"])
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.dags.another_scheduler import AnotherScheduler, mark_failed
+from tests.dags.another_scheduler import Schedulers, mark_failed
 from tests.dags.dying_store import Death, dies_once
 from tests.dags.payments import ROWS, commit, committed_rows, leave_open, states, trailing
 from tests.suite.tiers import in_shard
@@ -70,46 +70,55 @@ def test_a_task_retried_half_way_ends_as_if_nothing_had_been(
     assert not death.happened  # every write had its turn
 
 
+@pytest.mark.parametrize(
+    ("at", "when"), in_shard("airflow", [(2, "before"), (0, "after"), (3, "after")], keep=1)
+)
 def test_maintenance_that_died_half_way_goes_on(
-    engine: Engine, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch, at: int, when: Fault
 ) -> None:
     """Small files, merged by a run that dies at its uploads and rewrites; the same records before and after."""
     for number in range(10):
         commit(engine, f"load-{number}")
-    for at, when in ((0, "after"), (2, "before"), (3, "after")):
-        with monkeypatch.context() as patch:
-            death = Death(at, when)  # type: ignore[arg-type]
-            dies_once(patch, death)
-            run = run_dag(MAINTAIN, retries=1, min_files=2)
-        assert run.state == "success", run.errors
-        audited(engine, 10 * ROWS)
+    death = Death(at, when)
+    dies_once(monkeypatch, death)
+    run = run_dag(MAINTAIN, retries=1, min_files=2)
+    assert run.state == "success", run.errors
+    assert death.happened
+    audited(engine, 10 * ROWS)
 
 
+@pytest.fixture(scope="module")
+def others() -> Iterator[Schedulers]:
+    """Airflows in processes of their own, which the tests of this module share."""
+    schedulers = Schedulers()
+    yield schedulers
+    schedulers.end()
+
+
+@pytest.mark.together("another scheduler")
 @pytest.mark.parametrize("schedulers", in_shard("airflow", [2, 3], keep=1))
 def test_schedulers_at_once_do_everything_once(
-    store_url: str, engine: Engine, run_dag: RunDag, schedulers: int
+    store_url: str, engine: Engine, run_dag: RunDag, others: Schedulers, schedulers: int
 ) -> None:
     """Airflows with a database each, one of them in this process, run all DAGs over one store while producers write."""
-    expected = leave_work(engine, 0, each=10)
-    for number in range(8):
+    expected = leave_work(engine, 0, each=4)
+    for number in range(4):
         commit(engine, f"load-{number}")
-    expected += 8 * ROWS
+    expected += 4 * ROWS
     runs = [{"dag_id": dag_id} for dag_id in (MARKERS, SWEEP, LSO)]
     runs.append({"dag_id": MAINTAIN, "params": {"min_files": 2}})
     orders = [runs, [*reversed(runs)]]
-    others = [AnotherScheduler(store_url, orders[number]) for number in range(schedulers - 1)]
-    try:
-        for other in others:
+    with others.taken(schedulers - 1) as taken:
+        for number, other in enumerate(taken):
+            other.order(store_url, orders[number])
+        for other in taken:
             other.hear("ready")
-        for other in others:
+        for other in taken:
             other.go_on()
-        for number in range(1, 6):
+        for number in range(1, 4):
             expected += leave_work(engine, number)
             assert run_dag((SWEEP, MARKERS, LSO)[number % 3]).state == "success"
-        ended = [[other.ran() for _ in runs] for other in others]
-    finally:
-        for other in others:
-            other.end()
+        ended = [[other.ran() for _ in runs] for other in taken]
     assert {run["state"] for of_one in ended for run in of_one} == {"success"}, ended
     for dag_id in (SWEEP, MARKERS):  # for the transactions that came after their last look
         assert run_dag(dag_id).state == "success"
@@ -120,7 +129,7 @@ def test_schedulers_at_once_do_everything_once(
     "dag_id",
     [
         SWEEP,
-        MARKERS,
+        pytest.param(MARKERS, marks=pytest.mark.shard("airflow")),
         pytest.param(LSO, marks=pytest.mark.shard("airflow")),
         pytest.param(MAINTAIN, marks=pytest.mark.shard("airflow")),
     ],
@@ -140,13 +149,20 @@ def test_a_cleared_run_finds_nothing_left_and_does_what_came_since(
     audited(engine, expected)
 
 
-@pytest.mark.parametrize("dates", in_shard("airflow", [2, 3], keep=1))
+@pytest.mark.parametrize(
+    ("dag_ids", "dates"),
+    in_shard(
+        "airflow",
+        [((SWEEP, MARKERS), 2), ((SWEEP, MARKERS, LSO, MAINTAIN), 2), ((SWEEP, MARKERS, LSO, MAINTAIN), 3)],
+        keep=1,
+    ),
+)
 def test_a_backfill_of_past_dates_processes_nothing_twice(
-    engine: Engine, clear_and_run: Callable[[str, datetime], str], dates: int
+    engine: Engine, clear_and_run: Callable[[str, datetime], str], dag_ids: tuple[str, ...], dates: int
 ) -> None:
     """The DAGs go by the state of the store, not by the date of their run."""
     expected = leave_work(engine, 0)
-    for dag_id in (SWEEP, MARKERS, LSO, MAINTAIN):
+    for dag_id in dag_ids:
         for days in range(dates):
             assert clear_and_run(dag_id, datetime(2026, 2, 1, tzinfo=UTC) + timedelta(days=days)) == "success"
     expected += leave_work(engine, 1)
@@ -155,6 +171,7 @@ def test_a_backfill_of_past_dates_processes_nothing_twice(
     audited(engine, expected)
 
 
+@pytest.mark.together("another scheduler")
 @pytest.mark.parametrize(
     ("dag_id", "at"),
     [
@@ -165,12 +182,12 @@ def test_a_backfill_of_past_dates_processes_nothing_twice(
     ],
 )
 def test_a_run_marked_failed_while_its_process_lives_on_does_no_harm(
-    store_url: str, engine: Engine, run_dag: RunDag, dag_id: str, at: int
+    store_url: str, engine: Engine, run_dag: RunDag, others: Schedulers, dag_id: str, at: int
 ) -> None:
     """It sleeps before a write, is marked failed, another run does its work; then it wakes up and writes."""
     expected = leave_work(engine, 0)
-    other = AnotherScheduler(store_url, [{"dag_id": dag_id}], pause_before_write=at)
-    try:
+    with others.taken() as (other,):
+        other.order(store_url, [{"dag_id": dag_id}], pause_before_write=at)
         home = Path(other.hear("ready"))
         other.go_on()
         other.hear("paused")
@@ -184,8 +201,6 @@ def test_a_run_marked_failed_while_its_process_lives_on_does_no_harm(
         assert other.is_alive()
         other.go_on()
         other.hear("ran")
-    finally:
-        other.end()
     audited(engine, expected)
 
 

@@ -60,7 +60,8 @@ def test_marked_failed_cleared_and_backfilled_every_payment_counts_once(
     monkeypatch.setenv(waiting_transform.GATE, str(tmp_path))
     monkeypatch.setenv("TXN_ENGINE_TRANSFORMS", "tests.dags.waiting_transform:balances")
     params = {"transform": "tests.dags.waiting_transform:balances"}
-    zombie = AnotherScheduler(store_url, [{"dag_id": DAG_ID, "params": params}])
+    zombie = AnotherScheduler()
+    zombie.order(store_url, [{"dag_id": DAG_ID, "params": params}])
     try:
         home = Path(zombie.hear("ready"))
         zombie.go_on()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -157,6 +159,8 @@ def test_a_transform_that_fails_leaves_nothing_to_be_seen(payments: Engine, run_
     assert "[USER_RAISED_EXCEPTION]" in line
     assert "999" not in line  # a record's key: neither here nor in the alert
     assert "999" not in run.log.partition("ALERT txn-engine")[2].partition("Log:")[0]
+    (spark_log,) = re.findall(r"\S*/txn-engine-spark-\w*/spark\.log", run.log)
+    assert Path(spark_log).parent.stat().st_mode & 0o777 == 0o700
     assert sums(payments) == {}
     assert payments.admin.list_groups() == []
     assert payments.partition("balances", 0).high_watermark == 0
@@ -186,6 +190,8 @@ def test_it_starts_on_what_operators_write_and_on_what_the_watch_sees(
     assert assets == ["txn-engine://ledger/prod/payments", watch.uri]
 
 
+# `make test` allows another group in test_deployment.py, and has the position in the first test
+@pytest.mark.shard("airflow")
 def test_a_position_is_kept_by_partition(
     payments: Engine, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
 ) -> None:

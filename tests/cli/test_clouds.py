@@ -169,7 +169,7 @@ def test_conformance(run: Run, cloud: str, monkeypatch: pytest.MonkeyPatch) -> N
         assert list(store.list("")) == []
 
 
-@both
+@on("gcs_bucket")
 def test_a_missing_bucket(run: Run, cloud: str) -> None:
     """One line that names it, and doctor fails on that line."""
     scheme = cloud.partition("://")[0]

@@ -19,6 +19,7 @@ from psycopg.rows import dict_row
 
 from tests.loading.refusals import because
 from tests.postgres.conftest import SCHEMA
+from tests.suite.tiers import in_shard
 from txn_engine import AddColumn, Engine
 from txn_engine.errors import (
     IllegalStateError,
@@ -259,7 +260,7 @@ def test_a_value_that_does_not_fit(
     assert rows(engine) == []
 
 
-@pytest.mark.parametrize("row", [0, 900])
+@pytest.mark.parametrize("row", in_shard("engines", [900, 0], keep=1))
 def test_a_bad_value_before_much_more(engine: Engine, table: Connection[Any], row: int) -> None:
     """Ends the query where it is: the connection can be used at once, and each row has its own number."""
     from txn_engine.loading import DEAD_LETTERS

@@ -39,10 +39,6 @@ for name, value in {
 }.items():
     os.environ.setdefault(name, value)
 
-# jsonschema checks the formats `iri` and `iri-reference` with it, if it is there. No schema here names one, only the
-# development tools bring it, and to load its grammar takes two seconds of each process that imports Airflow.
-sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
-
 
 @atexit.register
 def _remove_home() -> None:

@@ -106,6 +106,7 @@ def _check(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.kafka
+@pytest.mark.together("kafka")
 @pytest.mark.timeout(900)
 def test_the_engine_does_what_kafka_does(few: Run, capsys: pytest.CaptureFixture[str]) -> None:
     """A few programs of every kind agree with Apache Kafka 4.2."""
@@ -152,6 +153,7 @@ def _check_found(laboratory: Laboratory, kind: Kind, steps_max: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.kafka
+@pytest.mark.together("kafka")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "bug",

@@ -300,6 +300,7 @@ def raised(error: BaseException | None) -> AbstractContextManager[object]:
     return nullcontext() if error is None else pytest.raises(type(error))
 
 
+@pytest.mark.shard("spark")
 def test_more_records_than_a_chunk_and_a_task_have(
     spark: SparkSession, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

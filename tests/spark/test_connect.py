@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.shard("spark")
 def test_a_connect_session_reads_and_streams(ledger: Engine, tmp_path: Path) -> None:
     """Batch, stream and sink, found by the package's name alone."""
     ledger.admin.create_topic("copies", partitions=2, schema=SCHEMA, key="account_id")

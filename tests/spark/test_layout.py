@@ -68,6 +68,7 @@ def test_spark_computes_the_partition_that_we_do(spark: SparkSession, kind: pa.D
         assert seen[:8] + seen[9:] == mine
 
 
+@pytest.mark.shard("spark")
 def test_few_files_where_each_task_has_rows_for_each_partition(
     spark: SparkSession, wide: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,21 +41,24 @@ def produce(ledger: Engine, *arguments: str) -> subprocess.CompletedProcess[str]
     )
 
 
+def write_days(folder: Path) -> list[str]:
+    """Three files, and the options that load them in one run."""
+    for number in range(3):
+        (folder / f"day{number}.csv").write_text(csv_of(payments(100 * number, 100)))
+    return [f"{folder}/day*.csv", "--run-id", "may", "--spark-conf", "spark.master=local[1]", "--json"]
+
+
 @pytest.mark.slow
 def test_files_once_for_a_run(ledger: Engine, command: Command, tmp_path: Path) -> None:
-    """The files of a pattern are loaded in one transaction, by a process whose standard error has nothing of Spark's.
-    The same run again reports that it is committed and loads nothing. A bad row is named by file and line.
+    """The files of a pattern are loaded in one transaction. The same run again reports that it is committed and loads
+    nothing. A bad row is named by file and line.
     """
-    for number in range(3):
-        (tmp_path / f"day{number}.csv").write_text(csv_of(payments(100 * number, 100)))
-    options = [f"{tmp_path}/day*.csv", "--run-id", "may", "--spark-conf", "spark.master=local[1]", "--json"]
-    first = produce(ledger, *options)
-    assert (first.returncode, first.stderr) == (0, "")
-    told = json.loads(first.stdout)
+    options = write_days(tmp_path)
+    load = ("produce", "payments", "--engine", "spark")
+    told = command(ledger, *load, *options).json
     assert (told["records"], told["committed_before"]) == (300, False)
     assert told["transactional_id"] == "load-files/payments"
     assert sum(row["records"] for row in told["produced"]) == 300
-    load = ("produce", "payments", "--engine", "spark")
     again = command(ledger, *load, *options).json
     assert (again["records"], again["committed_before"]) == (0, True)
     assert ledger.scan("payments").to_table(SCHEMA.names).num_rows == 300
@@ -66,6 +69,15 @@ def test_files_once_for_a_run(ledger: Engine, command: Command, tmp_path: Path) 
     assert "day1.csv line 2" in bad.error
     assert ".1234" not in bad.error
     assert ledger.scan("payments").to_table(SCHEMA.names).num_rows == 300
+
+
+@pytest.mark.slow
+@pytest.mark.shard("spark")
+def test_a_process_says_nothing_of_spark(ledger: Engine, tmp_path: Path) -> None:
+    """Its standard error is empty, and its standard output is the JSON alone."""
+    done = produce(ledger, *write_days(tmp_path))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["records"] == 300
 
 
 @pytest.mark.parametrize(

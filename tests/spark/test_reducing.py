@@ -139,7 +139,7 @@ class TestRelations:
                 test_relations.test_an_older_record_is_not_the_latest,
                 test_relations.test_the_latest_of_a_key_in_two_partitions,
             ],
-            keep=1,
+            keep=[test_relations.test_a_row_twice_and_one_left_out],
         ),
     )
     def test_relation(self, engine: Engine, tmp_path: Path, holds: Callable[[Engine, Path], None]) -> None:

@@ -419,6 +419,7 @@ def test_a_gap_is_no_data_loss(spark: SparkSession, copies: Engine, tmp_path: Pa
     assert ids(copies) == list(range(90))
 
 
+@pytest.mark.shard("spark")
 def test_new_partitions_are_read_from_their_beginning(
     spark: SparkSession, copies: Engine, tmp_path: Path
 ) -> None:
@@ -684,6 +685,7 @@ def test_tasks_that_fail_leave_nothing(spark: SparkSession, copies: Engine, tmp_
     assert ids(copies) == list(range(200))
 
 
+@pytest.mark.shard("spark")
 def test_columns_that_changed_under_a_query(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
     """A topic that was made again with other columns ends the query, in a sentence."""
     load(copies, 0, 30)

@@ -117,6 +117,7 @@ def test_a_batch_without_output(spark: SparkSession, copies: Engine, tmp_path: P
     assert lag(copies) == 0
 
 
+@pytest.mark.shard("spark")
 def test_a_checkpoint_of_another_topic(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
     """The error says what can be done with `stream_topic`, which has no option to ignore missing data."""
     load(copies, 0, 30)
@@ -151,6 +152,7 @@ def test_several_outputs(spark: SparkSession, two_topics: Engine, tmp_path: Path
     assert lag(two_topics) == 0
 
 
+@pytest.mark.shard("spark")
 def test_a_batch_without_its_commit_file(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
     """Spark runs the batch again, and it is found committed: the group is where the batch ends."""
     load(copies, 0, 250)

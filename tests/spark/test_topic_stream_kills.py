@@ -14,6 +14,7 @@ from txn_engine.engine import Engine
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1_800)]
 
 
+@pytest.mark.shard("spark")
 def test_after_the_decision(spark: SparkSession, ledger: Engine, tmp_path: Path) -> None:
     """The driver is killed when a micro-batch is decided, before Spark notes it. The next run does not repeat it."""
     kill_at_every_step(dying_topic_stream, [("decided", "driver")], ledger, tmp_path)

@@ -155,6 +155,7 @@ def test_an_empty_result_still_moves_the_group(spark: SparkSession, ledger: Engi
     assert data_files(ledger, "balances") == 0
 
 
+@pytest.mark.shard("spark")
 def test_a_run_without_rows_may_write_what_comes_late(spark: SparkSession, ledger: Engine) -> None:
     """It is not remembered, with offsets or without; one that wrote something is."""
     load(ledger, 0, 10)

@@ -29,6 +29,8 @@ REPOSITORY = Path(__file__).parents[2]
 PART = "shard"
 LIMIT_S = 2_400
 """A command that runs longer is cut, and a run that was cut has failed. A shard aims at ten minutes."""
+GRACE_S = 60
+"""How long a command that is cut has to end what it started. One in the background does not hear of it."""
 DAY_S = 86_400
 PROCESSES = "3"
 """Many tests wait, so one more than the machine has cores."""
@@ -195,7 +197,7 @@ def _run_limited(command: Sequence[str]) -> int:
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGINT)
             try:
-                process.wait(60)
+                process.wait(GRACE_S)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
             return 124

@@ -81,6 +81,7 @@ def test_every_command_runs_and_a_failure_is_recorded(
 def test_a_command_that_is_cut_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     """What did not end proves nothing."""
     monkeypatch.setattr(shards, "LIMIT_S", 0.2)
+    monkeypatch.setattr(shards, "GRACE_S", 0.2)
     assert ran("kills", "sleep 60", monkeypatch=monkeypatch).figures == {"failed": ["sleep 60"]}
 
 

@@ -370,6 +370,7 @@ def test_a_compacted_topic_keeps_of_each_key_the_latest_record(engine: Engine, r
     assert engine.admin.verify().findings == ()
 
 
+@pytest.mark.shard("airflow")
 @pytest.mark.spark
 def test_a_partition_above_the_limit_is_sparks(engine: Engine, run_dag: RunDag) -> None:
     """In a session with the deployment's settings; who did it and why stands in the report."""

@@ -46,7 +46,7 @@ def audited(engine: Engine, expected_rows: int) -> None:
     assert report.findings == ()
 
 
-@pytest.mark.parametrize("dag_id", [SWEEP, MARKERS])
+@pytest.mark.parametrize("dag_id", in_shard("airflow", [SWEEP, MARKERS], keep=1))
 @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.shard("airflow")), 5])
 def test_a_task_retried_half_way_ends_as_if_nothing_had_been(
     engine: Engine, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch, dag_id: str, every: int
@@ -95,8 +95,9 @@ def others() -> Iterator[Schedulers]:
     schedulers.end()
 
 
+@pytest.mark.shard("airflow")
 @pytest.mark.together("another scheduler")
-@pytest.mark.parametrize("schedulers", in_shard("airflow", [2, 3], keep=1))
+@pytest.mark.parametrize("schedulers", [2, 3])
 def test_schedulers_at_once_do_everything_once(
     store_url: str, engine: Engine, run_dag: RunDag, others: Schedulers, schedulers: int
 ) -> None:

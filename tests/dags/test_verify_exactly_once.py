@@ -257,7 +257,7 @@ def test_a_declaration_is_proved_again_from_where_the_last_run_went(
     assert runs[0].xcom("verify")["announced"] is False  # it is not the DAG's own
 
 
-# `make test` proves by Spark in tests/spark/test_reducing.py, and has a DAG's session of Spark in test_maintain.py
+# `make test` proves by Spark in tests/spark/test_reducing.py, and has a DAG's session of Spark in test_spark_consume.py
 @pytest.mark.spark
 @pytest.mark.shard("airflow")
 def test_spark_proves_what_is_more_than_the_tasks_own(ledger: Engine, run_dag: RunDag) -> None:

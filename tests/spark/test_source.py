@@ -184,6 +184,7 @@ def test_kafka_s_columns(spark: SparkSession, ledger: Engine) -> None:
     assert {field.name for field in read(spark, ledger).schema} >= {"_topic", "_offset"}
 
 
+@pytest.mark.shard("spark")
 def test_a_notebook_of_kafkas_source_and_sink(spark: SparkSession, ledger: Engine, tmp_path: Path) -> None:
     """As it is written for Kafka: `format` and `url` changed, `includeKafkaColumns` set; text in, text out."""
     for name in ("events", "answers"):

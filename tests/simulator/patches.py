@@ -9,6 +9,7 @@ twenty engines that replay one log would spend most of a run in it.
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import pkgutil
 import sys
@@ -91,7 +92,7 @@ def _remembering(decode: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def simulated() -> Iterator[None]:
-    """Make this (real) process a simulation for the time being."""
+    """Make this (real) process a simulation for the time being. It logs nothing."""
     fake_threading, fake_os = _Threading("threading"), _Os("os")
     changes: list[tuple[Any, str, Any]] = [(_base, "threading", fake_threading)]
     for module in engine_modules():
@@ -106,10 +107,13 @@ def simulated() -> Iterator[None]:
                 changes.append((module, name, remembering[value]))
     changes.append((restoring, "prove", lambda _: {"simulated": True}))  # that trial takes threads of its own
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in changes]
+    disabled = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
     try:
         for owner, name, new in changes:
             setattr(owner, name, new)
         yield
     finally:
+        logging.disable(disabled)
         for owner, name, old in before:
             setattr(owner, name, old)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 import traceback
 from collections import Counter
@@ -72,21 +71,17 @@ def run(workload: str, seed: int, knobs: Knobs | None = None) -> RunResult:
     started = time.perf_counter()
     module = WORKLOADS[workload]
     result = RunResult(workload, seed, knobs or knobs_of(workload, seed))
-    logging.disable(logging.CRITICAL)
-    try:
-        with simulated(), as_it_was_raised(), ExitStack() as machines:
-            world = World(seed, result.knobs, machines)
-            try:
-                _play(module, world, result)
-            except StuckError as error:
-                result.findings += [f"stuck: {error}", *world.blocked()[:20]]
-            except Exception as error:  # noqa: BLE001 - whatever the code under test let through is a finding
-                lines = traceback.format_exception(error)
-                result.findings.append(f"failed: {''.join(lines[-8:])}")
-            finally:
-                world.bury()
-    finally:
-        logging.disable(logging.NOTSET)
+    with simulated(), as_it_was_raised(), ExitStack() as machines:
+        world = World(seed, result.knobs, machines)
+        try:
+            _play(module, world, result)
+        except StuckError as error:
+            result.findings += [f"stuck: {error}", *world.blocked()[:20]]
+        except Exception as error:  # noqa: BLE001 - whatever the code under test let through is a finding
+            lines = traceback.format_exception(error)
+            result.findings.append(f"failed: {''.join(lines[-8:])}")
+        finally:
+            world.bury()
     _sum_up(world, result)
     result.seconds = time.perf_counter() - started
     return result

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,13 +35,6 @@ from tests.suite.tiers import in_shard
 
 SHOWN = ("judged-on-the-old-state", "conflict-is-a-lost-race")
 """A few bugs that are found again: the first in `make test`, the others in the shard."""
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 def _search(configuration: Configuration, *, states_max: int | None = None) -> Result:

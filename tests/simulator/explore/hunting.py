@@ -5,7 +5,6 @@ Nothing here imports the engine at the top: a hunt's process puts the bug in fir
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -76,7 +75,6 @@ def hunt(mutant: Mutant, configuration: str, states_max: int) -> Hunt:
     from tests.simulator.explore.remembering import searching
     from tests.simulator.explore.search import Search
 
-    logging.disable(logging.CRITICAL)
     with searching():
         result = Search(CONFIGURATIONS[configuration]).run(states_max=states_max, dives=True)
     found = result.findings[0] if result.findings else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections.abc import Sequence
@@ -38,7 +37,6 @@ def search_all(
     """
     until = math.inf if minutes is None else time.monotonic() + minutes * 60
     results = []
-    logging.disable(logging.CRITICAL)
     for configuration in configurations:
         err.print(f"{configuration.name}: {configuration.words}; {_bounds(configuration)}")
         begun = Run("explore", arguments)

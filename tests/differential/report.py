@@ -43,8 +43,8 @@ class Tally:
 
     @property
     def unused(self) -> list[str]:
-        """Reviewed differences that no program met."""
-        return [entry.id for entry in REVIEWED if entry.id not in self.reviewed]
+        """Reviewed differences that no program met, although that was no matter of chance."""
+        return [each.id for each in REVIEWED if each.id not in self.reviewed and not each.by_chance]
 
     @property
     def share_cut(self) -> float:

@@ -37,7 +37,8 @@ class Reviewed:
 
     `ours`, `kafka`: the codes that it may be on either side, each with what it leaves of the caller; None for success.
     `answers`: patterns of ours and Kafka's, where both succeed. `anew`: the two are in different states afterwards;
-    both begin anew there (`begin_anew` of the step), and go on.
+    both begin anew there (`begin_anew` of the step), and go on. `by_chance`: a program meets it only if Kafka is asked
+    while it completes a transaction, which a quick broker does before the next call comes.
     """
 
     id: str
@@ -48,6 +49,7 @@ class Reviewed:
     reason: str
     answers: tuple[str, str] | None = None
     anew: bool = False
+    by_chance: bool = False
 
     def explains(self, difference: Difference) -> bool:
         """Whether this is that difference."""
@@ -299,6 +301,7 @@ REVIEWED = (
         ours=(("PRODUCER_FENCED", "fatal"), ("INVALID_TXN_STATE", "fatal")),
         kafka=(("CONCURRENT_TRANSACTIONS", "retriable"),),
         where=_is_decided_otherwise,
+        by_chance=True,
         reason="Kafka's coordinator has the completion under way in memory and says so before it looks at the "
         "epoch. Here there is no such memory: the row alone answers, by Kafka's own table for it, and "
         "final at once.",

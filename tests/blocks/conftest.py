@@ -16,6 +16,7 @@ import pytest
 from tests.support.airflow_home import make_database
 from tests.support.bundles import use_bundle
 from tests.support.finished_run import FinishedRun
+from tests.support.internal import FEW_INTERNAL
 from tests.support.running import collected_failures, quick
 from txn_engine import Engine, connect
 
@@ -83,7 +84,7 @@ def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def engine(store_url: str) -> Iterator[Engine]:
     """The store with empty topics `payments` and `balances` of two partitions."""
-    with connect(store_url) as engine:
+    with connect(store_url, configs=FEW_INTERNAL) as engine:
         for topic in ("payments", "balances"):
             engine.admin.create_topic(topic, partitions=2, schema=PAYMENTS, key="account_id")
         yield engine

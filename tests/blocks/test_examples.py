@@ -19,6 +19,7 @@ from tests.support import running
 from tests.support.airflow_home import REPO
 from tests.support.database import VARIABLE, connection_text, fill, ids
 from tests.support.finished_run import FinishedRun
+from tests.support.internal import FEW_INTERNAL
 from txn_engine import Engine, connect
 
 pytestmark = pytest.mark.airflow
@@ -32,7 +33,7 @@ RunExample = Callable[..., FinishedRun]
 @pytest.fixture
 def store(store_url: str) -> Iterator[Engine]:
     """A store with nothing in it: the examples make their topics."""
-    with connect(store_url) as engine:
+    with connect(store_url, configs=FEW_INTERNAL) as engine:
         yield engine
 
 

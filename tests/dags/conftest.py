@@ -15,6 +15,7 @@ from tests.support import running
 from tests.support.airflow_home import DAGS, make_database
 from tests.support.faults import FaultyStore
 from tests.support.finished_run import FinishedRun, RunDag
+from tests.support.internal import FEW_INTERNAL
 from txn_engine import Engine, connect
 
 
@@ -80,7 +81,8 @@ def make_payments(engine: Engine) -> None:
 
 @pytest.fixture
 def engine(store_url: str) -> Iterator[Engine]:
-    """The store with an empty topic `payments` of two partitions."""
-    with connect(store_url) as engine:
+    """The store with an empty topic `payments` of two partitions, and coordinators' partitions for several tasks."""
+    few = FEW_INTERNAL | {"transaction.state.log.num.partitions": 8}
+    with connect(store_url, configs=few) as engine:
         make_payments(engine)
         yield engine

@@ -15,6 +15,7 @@ from tests.dags.conftest import make_payments
 from tests.dags.payments import commit, committed_rows, damage_log, leave_open, rows
 from tests.suite.tiers import in_shard
 from tests.support.finished_run import RunDag
+from tests.support.internal import FEW_INTERNAL
 from txn_engine import Engine, OffsetAndMetadata, TopicPartition, connect
 from txn_engine.testing import ManualClock
 
@@ -37,7 +38,7 @@ JOBS = [
 def month(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with twelve small loads a month ago, a snapshot of each day."""
     folder = tmp_path_factory.mktemp("month") / "ledger"
-    with connect(f"file://{folder}") as engine:
+    with connect(f"file://{folder}", configs=FEW_INTERNAL) as engine:
         make_payments(engine)
         clock = ManualClock(engine.clock() - 30 * DAY_MS)
         with connect(f"file://{folder}", clock=clock) as earlier:

@@ -14,6 +14,7 @@ from tests.dags import waiting_transform
 from tests.dags.another_scheduler import AnotherScheduler, mark_failed
 from tests.dags.ledger import SUMS, fill, load, sums
 from tests.support import running
+from tests.support.internal import FEW_INTERNAL
 from txn_engine import Engine, connect
 
 pytestmark = [
@@ -31,7 +32,7 @@ TODAY, LAST_WEEK = datetime(2026, 3, 8, tzinfo=UTC), datetime(2026, 3, 1, tzinfo
 @pytest.fixture
 def payments(store_url: str) -> Iterator[Engine]:
     """Payments to consume."""
-    with connect(store_url) as engine:
+    with connect(store_url, configs=FEW_INTERNAL) as engine:
         fill(engine)
         yield engine
 

@@ -12,6 +12,7 @@ import pytest
 from tests.dags.ledger import SUMS, fill, load, sums
 from tests.quality.ledger import ROWS, payments_table
 from tests.support.finished_run import RunDag
+from tests.support.internal import FEW_INTERNAL
 from txn_engine import Engine, TopicPartition, connect
 
 pytestmark = [
@@ -24,7 +25,7 @@ pytestmark = [
 @pytest.fixture
 def payments(store_url: str) -> Iterator[Engine]:
     """A store with payments to consume, an aborted transaction among them."""
-    with connect(store_url) as engine:
+    with connect(store_url, configs=FEW_INTERNAL) as engine:
         fill(engine)
         yield engine
 

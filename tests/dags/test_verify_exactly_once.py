@@ -13,6 +13,7 @@ import pytest
 from tests.quality.ledger import BALANCES, PAYMENTS, balances_table, payments_table, write_input
 from tests.support.airflow_home import HOME
 from tests.support.finished_run import RunDag
+from tests.support.internal import FEW_INTERNAL
 from txn_engine import Engine, OffsetAndMetadata, connect
 from txn_engine.log.objects import Objects
 from txn_engine.quality.proof import ProofShelf
@@ -48,7 +49,7 @@ SUMS = [(1, "661.95", 3), (2, "1002.90", 3), (3, "90071992547409.92", 2)]
 @pytest.fixture
 def ledger(store_url: str) -> Iterator[Engine]:
     """Payments and their balances, consumed exactly once."""
-    with connect(store_url) as engine:
+    with connect(store_url, configs=FEW_INTERNAL) as engine:
         engine.admin.create_topic("payments", partitions=2, schema=PAYMENTS, key="account_id")
         engine.admin.create_topic("balances", schema=BALANCES, key="account_id")
         with engine.producer(transactional_id="load") as load:

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import txn_engine
 from tests.support import jvm
+from tests.support.internal import FEW_INTERNAL
 from txn_engine.engine import Engine
 from txn_engine.errors import InvalidRequestError, TxnEngineError
 from txn_engine.reasons import Reason
@@ -154,7 +155,7 @@ def copies(ledger: Engine) -> Engine:
 @pytest.fixture
 def ledger(tmp_path: Path) -> Iterator[Engine]:
     """A store with an empty `payments` (3 partitions) and an empty `balances` (2); at the end it is audited."""
-    with txn_engine.connect(f"file://{tmp_path}/ledger") as engine:
+    with txn_engine.connect(f"file://{tmp_path}/ledger", configs=FEW_INTERNAL) as engine:
         engine.admin.create_topic("payments", partitions=3, schema=SCHEMA, key="account_id")
         engine.admin.create_topic("balances", partitions=2, schema=BALANCES_SCHEMA, key="account_id")
         yield engine

@@ -307,6 +307,7 @@ def test_reasons_without_number_are_cut_short(
     assert len({row["reason"] for row in dead(file_ledger)}) == 25
 
 
+@pytest.mark.shard("spark")
 def test_rows_that_are_too_large(spark: SparkSession, file_ledger: Engine, tmp_path: Path) -> None:
     """They become letters, from files and from a DataFrame. If the letter itself is too large, the error names the
     file's line.

@@ -81,7 +81,7 @@ def test_every_format(spark: SparkSession, ledger: Engine, tmp_path: Path) -> No
     assert table.column("amount").to_pylist() == [Decimal(amount)]
 
 
-@pytest.mark.parametrize("is_local", [True, False])
+@pytest.mark.parametrize("is_local", in_shard("spark", [True, False], keep=1))
 def test_a_bad_row_is_named_by_file_and_line(
     spark: SparkSession, ledger: Engine, days: Path, monkeypatch: pytest.MonkeyPatch, is_local: bool
 ) -> None:
@@ -124,7 +124,8 @@ NAMES = [
 ]
 
 
-@pytest.mark.parametrize("is_local", in_shard("spark", [True, False], keep=1))
+@pytest.mark.shard("spark")
+@pytest.mark.parametrize("is_local", [True, False])
 def test_names_are_taken_as_they_are(
     spark: SparkSession, ledger: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_local: bool
 ) -> None:

@@ -111,6 +111,7 @@ def test_an_anomaly_is_found_by_its_name(
     test_anomalies.test_an_anomaly_is_found_by_its_name(make, anomaly, check, tmp_path)
 
 
+@pytest.mark.shard("spark")
 @pytest.mark.usefixtures("on_spark")
 def test_a_sound_store_shows_none(tmp_path: Path) -> None:
     """Everything passes."""
@@ -139,7 +140,7 @@ class TestRelations:
                 test_relations.test_an_older_record_is_not_the_latest,
                 test_relations.test_the_latest_of_a_key_in_two_partitions,
             ],
-            keep=[test_relations.test_a_row_twice_and_one_left_out],
+            keep=[test_relations.test_a_set_with_another_member],
         ),
     )
     def test_relation(self, engine: Engine, tmp_path: Path, holds: Callable[[Engine, Path], None]) -> None:

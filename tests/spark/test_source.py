@@ -128,6 +128,7 @@ def test_times_bound_a_read(spark: SparkSession, ledger: Engine) -> None:
     assert rows.count() == 0
 
 
+@pytest.mark.shard("spark")
 def test_several_topics(spark: SparkSession, copies: Engine) -> None:
     """By name, by a pattern, and single partitions; different columns are refused by the first that differs."""
     load(copies, 0, 90)
@@ -313,6 +314,7 @@ def test_no_table_of_the_catalog(spark: SparkSession, copies: Engine) -> None:
     assert ids(copies) == []
 
 
+@pytest.mark.shard("spark")
 def test_a_pruned_read(spark: SparkSession, ledger: Engine) -> None:
     """`.schema(...)` chooses columns by hand, and an unknown column is refused by name."""
     load(ledger, 0, 30)

@@ -136,6 +136,7 @@ def test_a_checkpoint_of_another_topic(spark: SparkSession, copies: Engine, tmp_
     assert "failOnDataLoss" not in str(refused.value)
 
 
+@pytest.mark.shard("spark")
 def test_several_outputs(spark: SparkSession, two_topics: Engine, tmp_path: Path) -> None:
     """Each micro-batch fills both topics and moves the group by one transaction."""
     load(two_topics, 0, 90)

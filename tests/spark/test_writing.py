@@ -122,6 +122,7 @@ def test_large_writes_roll_over_to_several_files(
     assert sorted(accounts) == sorted([*range(30_000)] * 2)
 
 
+@pytest.mark.shard("spark")
 def test_tasks_split_what_the_topic_does_not_take(spark: SparkSession, ledger: Engine) -> None:
     """`max.message.bytes` of Spark's files too: several files, sequences one after the other; a row that is too large
     alone fails the job with the limit, and nothing is visible.
@@ -174,6 +175,7 @@ def test_a_run_without_rows_may_write_what_comes_late(spark: SparkSession, ledge
     ).already_committed
 
 
+@pytest.mark.shard("spark")
 def test_a_task_that_fails_leaves_only_orphans(
     spark: SparkSession, ledger: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -294,12 +294,8 @@ class LayoutAudit:
         named = (found.get("topic"), found.get("incarnation")) == (name, incarnation)
         if not named or not isinstance(deleted, bool) or not (_is_count(partitions) or deleted):
             seen = f"topic {found.get('topic')!r} incarnation {found.get('incarnation')!r} partitions {partitions!r}"
-            self._findings.add(
-                "object-damaged",
-                key,
-                seen,
-                expected=f"topic {name!r} incarnation {incarnation}, 1 to {_PARTITIONS_MAX} partitions",
-            )
+            expected = f"topic {name!r} incarnation {incarnation}, {_count_from(1)}"
+            self._findings.add("object-damaged", key, seen, expected=expected)
             return None
         return found
 
@@ -350,7 +346,7 @@ class LayoutAudit:
                 continue
             if not named or not _is_count(count) or count <= partitions:
                 seen = f"topic {held.get('topic')!r} incarnation {held.get('incarnation')!r} partitions {count!r}"
-                expected = f"topic {topic!r} incarnation {incarnation}, {_at_least(partitions + 1)}"
+                expected = f"topic {topic!r} incarnation {incarnation}, {_count_from(partitions + 1)}"
                 self._findings.add("object-damaged", info.key, seen, expected=expected)
             else:
                 partitions = count
@@ -437,12 +433,12 @@ class LayoutAudit:
 
 
 def _is_count(partitions: object) -> TypeGuard[int]:
-    """Whether a topic can have so many partitions. A larger number would be counted up to before anything is read."""
+    """Whether a topic can have this number of partitions. The audit would count up to a larger one before it reads."""
     return type(partitions) is int and 1 <= partitions <= _PARTITIONS_MAX
 
 
-def _at_least(partitions: int) -> str:
-    return f"{partitions} to {_PARTITIONS_MAX} partitions"
+def _count_from(least: int) -> str:
+    return f"{least} to {_PARTITIONS_MAX} partitions"
 
 
 def _topic_key(name: str, incarnation: int) -> str:

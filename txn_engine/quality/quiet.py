@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 _GX = "great_expectations"
-_SPARK = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+FAILED_QUERIES = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """By these pyspark writes each failed query to standard error, with its text."""
 
 _lock = threading.Lock()
@@ -58,7 +58,7 @@ def _quiet_spark() -> Iterator[None]:
     def others(record: logging.LogRecord) -> bool:
         return record.thread != mine
 
-    loggers = [module.PySparkLogger.getLogger(name) for name in _SPARK]
+    loggers = [module.PySparkLogger.getLogger(name) for name in FAILED_QUERIES]
     for logger in loggers:
         logger.addFilter(others)
     try:

@@ -14,9 +14,10 @@ from minio import Minio
 
 import txn_engine
 from tests.spark.conftest import SCHEMA, load, payments
+from tests.spark.copying_streams import copy_by_format, copy_by_stream_topic
 from tests.spark.test_loading import csv_of
 from txn_engine.engine import Engine
-from txn_engine.spark import load_files, register, spark_session, stream_topic
+from txn_engine.spark import load_files, spark_session
 
 
 def connected(url: str) -> Engine:
@@ -52,26 +53,11 @@ def main(url: str, log: str) -> None:
         path = put_file(engine, "days/one day.csv")
         loads = [load_files(spark, engine, "payments", path, run_id="day").records for _ in range(2)]
         for _ in range(2):
-            stream_topic(
-                spark,
-                engine,
-                "payments",
-                each=lambda rows, _: rows.select(*SCHEMA.names),
-                checkpoint=f"{folder}/topic",
-                transactional_id="copier",
-                output_topic="copies",
-                max_offsets_per_trigger=100,
-                trigger={"availableNow": True},
-            ).awaitTermination()
+            copy_by_stream_topic(spark, engine, folder, max_offsets_per_trigger=100)
         seen = {"loads": loads, "copied": copied(engine, "copies")}
         if "STORE" not in os.environ:
-            register(spark)
-            source = {"url": url, "subscribe": "payments", "startingOffsets": "earliest"}
-            rows = spark.readStream.format("txn_engine").options(**source).load().select(*SCHEMA.names)
-            sink = {"url": url, "topic": "others", "checkpointLocation": f"{folder}/format"}
             for _ in range(2):
-                writer = rows.writeStream.format("txn_engine").options(**sink)
-                writer.trigger(availableNow=True).start().awaitTermination()
+                copy_by_format(spark, url, folder)
             seen["streamed"] = copied(engine, "others")
         seen["findings"] = [str(finding) for finding in engine.admin.verify().findings]
         print(json.dumps(seen))

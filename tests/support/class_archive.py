@@ -15,9 +15,10 @@ from pyspark.sql import SparkSession
 
 import txn_engine
 from tests.spark.conftest import SCHEMA, load
+from tests.spark.copying_streams import copy_by_format, copy_by_stream_topic
 from tests.support import jvm
 from txn_engine.engine import Engine
-from txn_engine.spark import read_topic, register, run_consume_job, spark_session, stream_topic
+from txn_engine.spark import read_topic, run_consume_job, spark_session
 from txn_engine.spark.balances import BALANCES_SCHEMA, balances
 
 WAIT_S = 900
@@ -52,22 +53,8 @@ def use(spark: SparkSession, engine: Engine, folder: str) -> None:
     read_topic(spark, engine, "payments").df.where("account_id > 2").orderBy("_offset").toArrow()
     job = {"topic": "payments", "group_id": "g", "output_topic": "balances", "transactional_id": "job"}
     run_consume_job(spark, engine, transform=balances, **job)
-    stream_topic(
-        spark,
-        engine,
-        "payments",
-        each=lambda rows, _: rows.select(*SCHEMA.names),
-        checkpoint=f"{folder}/topic",
-        transactional_id="copier",
-        output_topic="copies",
-        trigger={"availableNow": True},
-    ).awaitTermination()
-    register(spark)
-    source = {"url": engine.url, "subscribe": "payments", "startingOffsets": "earliest"}
-    rows = spark.readStream.format("txn_engine").options(**source).load().select(*SCHEMA.names)
-    sink = {"url": engine.url, "topic": "others", "checkpointLocation": f"{folder}/format"}
-    writer = rows.writeStream.format("txn_engine").options(**sink)
-    writer.trigger(availableNow=True).start().awaitTermination()
+    copy_by_stream_topic(spark, engine, folder)
+    copy_by_format(spark, engine.url, folder)
 
 
 if __name__ == "__main__":

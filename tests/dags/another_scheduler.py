@@ -93,7 +93,7 @@ class Schedulers:
 
     @contextmanager
     def taken(self, count: int = 1) -> Iterator[list[AnotherScheduler]]:
-        """So many of them, idle. After an error in the block they are ended, as nobody knows where they are."""
+        """Lend `count` idle ones. An error in the block ends them, because nobody knows what they were doing."""
         taken = [self._idle.pop() if self._idle else AnotherScheduler() for _ in range(count)]
         try:
             yield taken

@@ -102,10 +102,10 @@ def test_schedulers_at_once_do_everything_once(
     store_url: str, engine: Engine, run_dag: RunDag, others: Schedulers, schedulers: int
 ) -> None:
     """Airflows with a database each, one of them in this process, run all DAGs over one store while producers write."""
-    expected = leave_work(engine, 0, each=4)
-    for number in range(4):
+    expected = leave_work(engine, 0, each=10)
+    for number in range(8):
         commit(engine, f"load-{number}")
-    expected += 4 * ROWS
+    expected += 8 * ROWS
     runs = [{"dag_id": dag_id} for dag_id in (MARKERS, SWEEP, LSO)]
     runs.append({"dag_id": MAINTAIN, "params": {"min_files": 2}})
     orders = [runs, [*reversed(runs)]]
@@ -116,7 +116,7 @@ def test_schedulers_at_once_do_everything_once(
             other.hear("ready")
         for other in taken:
             other.go_on()
-        for number in range(1, 4):
+        for number in range(1, 6):
             expected += leave_work(engine, number)
             assert run_dag((SWEEP, MARKERS, LSO)[number % 3]).state == "success"
         ended = [[other.ran() for _ in runs] for other in taken]

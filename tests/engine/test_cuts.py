@@ -209,7 +209,7 @@ def old(clock: ManualClock) -> Iterator[Engine]:
 
 
 def age(engine: Engine, clock: ManualClock, *, rounds: int, days: int = 1) -> None:
-    """Rounds of maintenance with all its jobs, each so many days after the one before."""
+    """Rounds of maintenance with all its jobs, each `days` days after the one before."""
     for _ in range(rounds):
         clock.advance(days * DAY_MS)
         commit(engine, 99)

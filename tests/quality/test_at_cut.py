@@ -80,7 +80,7 @@ def shelf_of(engine: Engine) -> ProofShelf:
 
 
 def live_on(engine: Engine, clock: ManualClock, *, rounds: int = 2, days: int = 2) -> None:
-    """Rounds of loads, consumers and maintenance with all its jobs, each so many days after the one before."""
+    """Rounds of loads, consumers and maintenance with all its jobs, each `days` days after the one before."""
     for day in range(rounds):
         clock.advance(days * DAY_MS)
         with engine.producer(transactional_id="later") as later:

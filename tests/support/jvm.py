@@ -33,11 +33,15 @@ def be_brief() -> None:
     Where there is an archive of Spark's classes (`python -m tests.support.class_archive`), the JVM maps it instead of
     loading and checking 20,000 classes, which is half of the processor time of a session and its first jobs. A JVM
     ignores an archive that another Java or another Spark made.
+
+    Python workers come from `tests/support/spark_python.py`, which imports once what each of them needs.
     """
     options = BRIEF
     if archive().is_file():
         options += f" -XX:SharedArchiveFile={archive()} -Xlog:cds=off -Xlog:cds+dynamic=off"
     os.environ.setdefault("SPARK_SUBMIT_OPTS", options)
+    os.environ.setdefault("TXN_ENGINE_TEST_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_PYTHON", str(Path(__file__).with_name("spark-python")))
 
 
 def archive() -> Path:
@@ -109,7 +113,7 @@ def _start(log: Path) -> JavaGateway:
     for name, value in _s3a_jars().items():
         conf.set(name, value)
     environment = {"JAVA_HOME": str(find_java_home()), "SPARK_LOCAL_IP": "127.0.0.1"}
-    environment["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", sys.executable)
+    environment["PYSPARK_PYTHON"] = os.environ["PYSPARK_PYTHON"]
     with mock.patch.dict(os.environ, environment), log.open("ab") as said:
         gateway = launch_gateway(conf, {"stdout": said, "stderr": subprocess.STDOUT})
     # The jars stay on the class path. As a setting, each session would copy them once more.

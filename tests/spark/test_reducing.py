@@ -79,14 +79,8 @@ def _counts(evidence: Evidence, reducer: Reducer) -> Mapping[str, Counted | str]
     }
 
 
-@pytest.mark.parametrize(
-    "breaker",
-    in_shard(
-        "spark",
-        [None, *(broken for broken, _ in test_suite.VIOLATIONS)],
-        keep=lambda breaker: breaker is test_suite.VIOLATIONS[0][0],
-    ),
-)
+@pytest.mark.shard("spark")
+@pytest.mark.parametrize("breaker", [None, *(broken for broken, _ in test_suite.VIOLATIONS)])
 def test_every_violation_comes_to_the_same_numbers(
     reduce: Reduce, tmp_path: Path, breaker: test_suite.Breaker | None
 ) -> None:

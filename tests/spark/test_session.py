@@ -146,6 +146,7 @@ class StoreOfAnotherConnector(S3Store):
     backend = replace(S3Store.backend, hadoop=Hadoop(scheme="elsewhere", jars="none.txt"))
 
 
+@pytest.mark.shard("spark")  # `make test` has tests/dags/test_spark_consume_s3.py
 @pytest.mark.spark
 @pytest.mark.minio
 @pytest.mark.slow

@@ -96,19 +96,24 @@ def test_a_batch_read_is_the_scan(spark: SparkSession, ledger: Engine) -> None:
     assert rows.column("_timestamp").cast(pa.timestamp("us", "UTC")).to_pylist() == stamps
 
 
-def test_bounds_cut_inside_files(spark: SparkSession, ledger: Engine) -> None:
+@pytest.mark.parametrize("more", [{}, {"minPartitions": 6}, {"maxRecordsPerPartition": 2}])
+def test_bounds_cut_inside_files(spark: SparkSession, ledger: Engine, more: dict[str, int]) -> None:
     """Offsets, -2 and -1, in each partition; as many tasks as are asked for give the same rows."""
     load(ledger, 0, 300)
     ends = {tp.partition: end for tp, end in ledger.scan("payments").offsets.items()}
     start = json.dumps({"payments": {"0": 10, "1": -2, "2": ends[2]}})
     end = json.dumps({"payments": {"0": 15, "1": 3, "2": -1}})
-    for more in ({}, {"minPartitions": 6}, {"maxRecordsPerPartition": 2}):
-        rows = read(spark, ledger, startingOffsets=start, endingOffsets=end, **more)
-        found = sorted((row["_partition"], row["_offset"]) for row in rows.collect())
-        assert found == [(0, n) for n in range(10, 15)] + [(1, n) for n in range(3)]
+    rows = read(spark, ledger, startingOffsets=start, endingOffsets=end, **more)
+    found = sorted((row["_partition"], row["_offset"]) for row in rows.collect())
+    assert found == [(0, n) for n in range(10, 15)] + [(1, n) for n in range(3)]
+
+
+def test_as_many_tasks_as_are_asked_for(spark: SparkSession, ledger: Engine) -> None:
+    """At least `minPartitions`, and none with more than `maxRecordsPerPartition` records."""
+    load(ledger, 0, 300)
     assert read(spark, ledger, minPartitions=7).rdd.getNumPartitions() >= 7
-    per_task = read(spark, ledger, maxRecordsPerPartition=9).rdd.glom().map(len).collect()
-    assert max(per_task) <= 9
+    per_task = read(spark, ledger, maxRecordsPerPartition=60).rdd.glom().map(len).collect()
+    assert max(per_task) <= 60
     assert sum(per_task) == 300
 
 

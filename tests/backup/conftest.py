@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from enum import StrEnum
 from itertools import count
 
 import pyarrow as pa
@@ -13,7 +12,6 @@ from storage import MemoryStore, ObjectStore
 from tests.support.faults import no_pause
 from txn_engine import Engine, TopicPartition
 from txn_engine.backup import restore
-from txn_engine.errors import InvalidRequestError, TxnEngineError
 from txn_engine.log.objects import Objects
 from txn_engine.log.store_config import (
     CONSUMER_OFFSETS_TOPIC,
@@ -28,13 +26,6 @@ SCHEMA = pa.schema([("account_id", pa.int64()), ("amount", pa.int64())])
 P0, P1 = TopicPartition("payments", 0), TopicPartition("payments", 1)
 _STORES = count()
 _PRODUCERS = count()
-
-
-def refused(
-    reason: StrEnum, kind: type[TxnEngineError] = InvalidRequestError
-) -> pytest.RaisesExc[TxnEngineError]:
-    """The block raises an error of this class for this reason."""
-    return pytest.raises(kind, check=lambda error: error.reason is reason)
 
 
 def fresh_store() -> MemoryStore:

@@ -8,23 +8,14 @@ from dataclasses import dataclass
 import pytest
 
 from storage import MemoryStore, ObjectStore, StorageError, open_store
-from tests.backup.conftest import (
-    accounts_in,
-    begun,
-    fresh_store,
-    load,
-    opened,
-    places_in,
-    refused,
-    restored,
-    write,
-)
+from tests.backup.conftest import accounts_in, begun, fresh_store, load, opened, places_in, restored, write
 from tests.suite.tiers import in_shard
 from tests.support.faults import Fault, FaultyStore, Operation, ProcessDiedError
+from tests.support.refusals import refused
 from txn_engine import Engine
 from txn_engine.backup import backups, check_backup, restore
 from txn_engine.backup.place import PLACE_KEY
-from txn_engine.errors import CorruptObjectError, TxnEngineError
+from txn_engine.errors import CorruptObjectError, InvalidRequestError, TxnEngineError
 from txn_engine.log.store_config import RESTORED_KEY, STORE_KEY
 from txn_engine.reasons import Reason
 from txn_engine.testing import ManualClock
@@ -148,7 +139,7 @@ def test_the_next_restore_goes_on_where_one_was_cut_off(
         finally:
             left = {info.key for info in target.list("")}
             if STORE_KEY in left and RESTORED_KEY not in left:
-                with refused(Reason.RESTORE_UNFINISHED):
+                with refused(InvalidRequestError, Reason.RESTORE_UNFINISHED):
                     opened(target, clock)
                 codes = {finding.code for finding in verify_store(target, workers=0).findings}
                 assert "restore-unfinished" in codes
@@ -203,7 +194,7 @@ def test_a_restore_and_a_new_store_race_for_a_place(
         return None
 
     if who_is_first == "set up":
-        with refused(Reason.PLACE_NOT_EMPTY):
+        with refused(InvalidRequestError, Reason.PLACE_NOT_EMPTY):
             restore(place, FaultyStore(target, decide=decide), clock=clock)
         assert {info.key for info in target.list("")} == {STORE_KEY}
     else:
@@ -230,7 +221,7 @@ def test_a_failed_backup_deletes_its_cut(lived: Engine, place: MemoryStore) -> N
 def test_a_write_that_the_store_lost_is_detected(lived: Engine, place: MemoryStore) -> None:
     """The store confirmed a write and does not have the object: the backup fails and is not listed."""
     lies = FaultyStore(place, decide=lambda operation, key, _: "lost" if "/data/" in key else None)
-    with refused(Reason.WRITE_LOST, CorruptObjectError):
+    with refused(CorruptObjectError, Reason.WRITE_LOST):
         lived.backup(lies)
     assert backups(place) == ([], [])
 

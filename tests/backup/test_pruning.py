@@ -8,9 +8,10 @@ from functools import cache
 import pytest
 
 from storage import MemoryStore, ObjectStore, StorageError, encode_json
-from tests.backup.conftest import SCHEMA, accounts_in, fresh_store, load, opened, refused, restored, set_up
+from tests.backup.conftest import SCHEMA, accounts_in, fresh_store, load, opened, restored, set_up
 from tests.suite.tiers import in_shard
 from tests.support.faults import Fault, FaultyStore, Operation, ProcessDiedError, no_pause
+from tests.support.refusals import refused
 from txn_engine import Engine
 from txn_engine.backup import Pruned, backups, check_backup, prune, restore
 from txn_engine.backup.manifest import encoded_manifest
@@ -117,9 +118,9 @@ def test_what_stays_and_what_goes(lived: Engine, place: MemoryStore, clock: Manu
     check_all(place, clock, {**{n: EXPECTED[n] for n in (2, 3)}, 5: [*EXPECTED[3], 5, 5]})
     assert keep(place, 1, clock).removed == (2, 3)
     check_all(place, clock, {5: [*EXPECTED[3], 5, 5]})
-    with refused(Reason.BACKUP_NOT_FOUND):
+    with refused(InvalidRequestError, Reason.BACKUP_NOT_FOUND):
         restore(place, fresh_store(), number=3, clock=clock)
-    with refused(Reason.BACKUP_NOT_FOUND):
+    with refused(InvalidRequestError, Reason.BACKUP_NOT_FOUND):
         check_backup(place, 4)
 
 
@@ -149,7 +150,7 @@ def test_wrong_calls(place: MemoryStore, which: dict[str, int]) -> None:
     """Without a rule, with a rule of a wrong type, or where there are no backups."""
     with pytest.raises(InvalidRequestError):
         prune(place, execute=True, **which)  # type: ignore[arg-type]
-    with refused(Reason.NO_BACKUPS):
+    with refused(InvalidRequestError, Reason.NO_BACKUPS):
         prune(fresh_store(), keep=1)
 
 
@@ -366,12 +367,12 @@ def test_damage_stops_a_prune_before_it_removes_anything(
             assert str(error.value.place).endswith(f"/{key}")
             assert contents(wrong).keys() == whole.keys() - {key}
     place.put(manifest_key(3), b"{}")
-    with refused(Reason.MANIFEST_DAMAGED, CorruptObjectError):
+    with refused(CorruptObjectError, Reason.MANIFEST_DAMAGED):
         keep(place, 2, clock)
     made = lived.backup(place)
     assert made.counts.new_files == made.counts.files  # the damaged one may have been a removal
     assert made.generation == 3
-    with refused(Reason.MANIFEST_DAMAGED, CorruptObjectError):
+    with refused(CorruptObjectError, Reason.MANIFEST_DAMAGED):
         keep(place, 2, clock)
     assert keep(place, 1, clock).removed == (0, 1, 2, 3)
     check_all(place, clock, {4: EXPECTED[3]})

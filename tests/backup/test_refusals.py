@@ -15,11 +15,11 @@ from tests.backup.conftest import (
     fresh_store,
     load,
     opened,
-    refused,
     restored,
     set_up,
     write,
 )
+from tests.support.refusals import refused
 from txn_engine import Engine
 from txn_engine.backup import backups, check_backup, restore
 from txn_engine.backup.manifest import encoded_manifest
@@ -90,7 +90,7 @@ def test_every_damaged_object_is_named_and_refuses_the_restore(
                 (found,) = check_backup(place).damaged
                 assert str(found.place).endswith(key)
             if keys(target):
-                with refused(Reason.RESTORE_UNFINISHED):
+                with refused(InvalidRequestError, Reason.RESTORE_UNFINISHED):
                     opened(target, clock)
             place.put(key, data)
     assert not check_backup(place).damaged
@@ -115,18 +115,18 @@ def test_a_restore_needs_an_empty_place(engine: Engine, place: MemoryStore, cloc
     ):
         full = fresh_store()
         full.put(key, b"something")
-        with refused(Reason.PLACE_NOT_EMPTY):
+        with refused(InvalidRequestError, Reason.PLACE_NOT_EMPTY):
             restore(place, full, clock=clock)
         assert keys(full) == [key]
     before = keys(other)
     for store in (engine.store, other):
-        with refused(Reason.PLACE_NOT_EMPTY):
+        with refused(InvalidRequestError, Reason.PLACE_NOT_EMPTY):
             restore(place, store, clock=clock)
     assert keys(other) == before
     foreign = fresh_store()
     foreign.put(".DS_Store", b"x")
     restore(place, foreign, clock=clock)
-    with refused(Reason.PLACE_NOT_EMPTY):
+    with refused(InvalidRequestError, Reason.PLACE_NOT_EMPTY):
         restore(place, foreign, clock=clock)
 
 
@@ -141,11 +141,11 @@ def test_an_interrupted_restore_goes_on_with_its_own_backup(
     target = fresh_store()
     restore(place, target, number=0, clock=clock)
     target.delete("restored.json")
-    with refused(Reason.OTHER_RESTORE_BEGUN):
+    with refused(InvalidRequestError, Reason.OTHER_RESTORE_BEGUN):
         restore(place, target, number=1, clock=clock)
     elsewhere = fresh_store()
     engine.backup(elsewhere)
-    with refused(Reason.OTHER_RESTORE_BEGUN):
+    with refused(InvalidRequestError, Reason.OTHER_RESTORE_BEGUN):
         restore(elsewhere, target, clock=clock)
     assert restore(place, target, clock=clock).backup.number == 0
     with opened(target, clock) as again:
@@ -190,7 +190,7 @@ def test_wrong_calls(
     engine: Engine, place: MemoryStore, make: Callable[[Engine, MemoryStore], object], reason: Reason
 ) -> None:
     """Each wrong call has its reason, and no backup begins."""
-    with refused(reason):
+    with refused(InvalidRequestError, reason):
         make(engine, place)
     assert not set(keys(place)) - {PLACE_KEY}
 
@@ -198,17 +198,17 @@ def test_wrong_calls(
 def test_a_place_belongs_to_one_store(engine: Engine, place: MemoryStore, clock: ManualClock) -> None:
     """Another store's backup into this place, or into a store, is refused."""
     engine.backup(place)
-    with refused(Reason.BACKUP_NOT_FOUND):
+    with refused(InvalidRequestError, Reason.BACKUP_NOT_FOUND):
         restore(place, fresh_store(), number=3, clock=clock)
     other = fresh_store()
     set_up(other)
     with opened(other, clock) as another:
-        with refused(Reason.PLACE_OF_ANOTHER_STORE):
+        with refused(InvalidRequestError, Reason.PLACE_OF_ANOTHER_STORE):
             another.backup(place)
-        with refused(Reason.PLACE_HOLDS_A_STORE):
+        with refused(InvalidRequestError, Reason.PLACE_HOLDS_A_STORE):
             another.backup(engine.store)
         another.cut()
-        with refused(Reason.CUT_NOT_FOUND):
+        with refused(InvalidRequestError, Reason.CUT_NOT_FOUND):
             another.backup(fresh_store(), cut=5)
 
 
@@ -218,7 +218,7 @@ def test_an_interrupted_backup_cannot_be_restored(
     """A backup without a manifest is not a backup."""
     engine.backup(place)
     place.delete(manifest_key(0))
-    with refused(Reason.BACKUP_NOT_FOUND):
+    with refused(InvalidRequestError, Reason.BACKUP_NOT_FOUND):
         restore(place, fresh_store(), clock=clock)
 
 
@@ -239,7 +239,7 @@ def test_a_cut_that_is_too_old(engine: Engine, place: MemoryStore, clock: Manual
         engine.admin.snapshot()
         engine.maintenance.retain(policy=policy)
         engine.maintenance.seal()
-    with refused(Reason.CUT_TOO_OLD):
+    with refused(InvalidRequestError, Reason.CUT_TOO_OLD):
         engine.backup(place, cut=cut.number)
     engine.backup(place)
     with restored(place, clock) as again:
@@ -280,7 +280,7 @@ def test_a_manifest_that_no_writer_writes_is_refused(
     others = [each for each in held["logs"] if each is not log]
     moved = {**wrong_state, "offsets": [log["offsets"][0] + 1, log["offsets"][1]]}
     place.put(manifest_key(0), encode_json({**held, "logs": [*others, moved]}, "backup"))
-    with refused(Reason.OTHER_STATE, CorruptObjectError):
+    with refused(CorruptObjectError, Reason.OTHER_STATE):
         restore(place, fresh_store(), clock=clock)
 
 
@@ -298,10 +298,10 @@ def test_a_topic_that_was_created_again_after_the_cut(
     clock.advance(2 * DAY_MS)
     engine.maintenance.remove_deleted_topics()
     elsewhere = fresh_store()
-    with refused(Reason.TOPIC_DELETED_SINCE_CUT):
+    with refused(InvalidRequestError, Reason.TOPIC_DELETED_SINCE_CUT):
         engine.backup(elsewhere, cut=cut.number)
     engine.admin.delete_topic("payments")
-    with refused(Reason.TOPIC_DELETED_SINCE_CUT):
+    with refused(InvalidRequestError, Reason.TOPIC_DELETED_SINCE_CUT):
         engine.backup(elsewhere, cut=cut.number)
     assert backups(elsewhere) == ([], [])
 
@@ -314,11 +314,11 @@ def test_damage_in_a_deleted_topic_is_reported_as_damage(engine: Engine, place: 
     data = engine.store.get(key)
     engine.admin.delete_topic("payments")
     engine.store.put(key, flipped(data))
-    with refused(StoreReason.CHECKSUM, CorruptObjectError):
+    with refused(CorruptObjectError, StoreReason.CHECKSUM):
         engine.backup(place, cut=cut.number)
     engine.store.put(key, data)
     place.put(key, flipped(data))
-    with refused(StoreReason.CHECKSUM, CorruptObjectError):
+    with refused(CorruptObjectError, StoreReason.CHECKSUM):
         engine.backup(place, cut=cut.number)
 
 
@@ -330,7 +330,7 @@ def test_a_missing_erasure_does_not_loop(engine: Engine, place: MemoryStore) -> 
     cut = engine.cut()
     engine.erase("payments", "account_id = 1", execute=True)
     engine.store.delete(erasure_key("payments", 0, 0))
-    with refused(Reason.OBJECT_GONE, CorruptObjectError):
+    with refused(CorruptObjectError, Reason.OBJECT_GONE):
         engine.backup(place, cut=cut.number)
     assert backups(place) == ([], [])
 
@@ -364,6 +364,6 @@ def test_a_cut_of_other_internal_partitions(engine: Engine, place: MemoryStore, 
     cut = engine.cut()
     held = encoded_cut(cut, cut.number, cut.store_id)
     engine.store.put(cut_key(cut.number, Part.CUT), encode_json({**held, "coordinator_ends": [0]}, "cut"))
-    because = refused(Reason.OTHER_INTERNAL_PARTITIONS, CorruptObjectError)
+    because = refused(CorruptObjectError, Reason.OTHER_INTERNAL_PARTITIONS)
     with opened(engine.store, clock) as another, because:
         another.backup(place, cut=cut.number)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from decimal import Decimal
-from enum import StrEnum
 from itertools import count
 
 import pyarrow as pa
@@ -53,16 +52,6 @@ def engine(url: str, clock: ManualClock, later: Later) -> Iterator[Engine]:
     with Engine(open_store(url, create=True), clock=clock, waiting=later.waiting) as connected:
         connected.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account_id")
         yield connected
-
-
-def refused(kind: type[errors.TxnEngineError], reason: StrEnum) -> pytest.RaisesExc[errors.TxnEngineError]:
-    """The block raises an error of this class for this reason."""
-    return pytest.raises(kind, check=lambda error: error.reason is reason)
-
-
-def damaged_at(place: str) -> pytest.RaisesExc[errors.CorruptObjectError]:
-    """The block finds damage in an object whose key, or whose folder, has this text."""
-    return pytest.raises(errors.CorruptObjectError, check=lambda error: place in str(error.place))
 
 
 def payments(*accounts: int, amount: str = "1.00") -> pa.Table:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.engine.conftest import accounts_in, payments, refused
+from tests.engine.conftest import accounts_in, payments
+from tests.support.refusals import refused
 from txn_engine import Engine, TopicPartition
 from txn_engine.errors import (
     InvalidRegularExpressionError,

@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.engine.conftest import damaged_at
 from tests.fuzz.ledger import Objects, build, held, open_ledger, payments
 from tests.fuzz.using import NOW_MS
+from tests.support.refusals import damaged_at
 from tests.support.sealing import json_object, parquet_object, taken_apart
 from txn_engine import Engine
 from txn_engine.errors import CorruptObjectError, InvalidTimestampError

@@ -15,8 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from storage import MemoryStore, StoreUnreachableError
-from tests.engine.conftest import SCHEMA, accounts_in, payments, refused
+from tests.engine.conftest import SCHEMA, accounts_in, payments
 from tests.support.faults import Fault, FaultyStore, Operation, no_pause
+from tests.support.refusals import refused
 from txn_engine import Engine
 from txn_engine.clock import Waiting
 from txn_engine.configs import Setting

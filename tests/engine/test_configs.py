@@ -13,8 +13,9 @@ import pytest
 import txn_engine
 from storage import MemoryStore
 from storage.reasons import StoreReason
-from tests.engine.conftest import SCHEMA, Later, damaged_at, refused
+from tests.engine.conftest import SCHEMA, Later
 from tests.support.faults import Fault, FaultyStore, Operation, no_pause
+from tests.support.refusals import damaged_at, refused
 from txn_engine import Engine
 from txn_engine.errors import (
     CorruptObjectError,

@@ -11,8 +11,9 @@ import pytest
 
 import txn_engine
 from storage import encode_parquet, stored_checksum
-from tests.engine.conftest import SCHEMA, accounts_in, payments, refused
+from tests.engine.conftest import SCHEMA, accounts_in, payments
 from tests.engine.sealing import entry_bases
+from tests.support.refusals import refused
 from txn_engine import Engine, TopicPartition
 from txn_engine.errors import (
     CorruptObjectError,

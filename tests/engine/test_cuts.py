@@ -9,9 +9,10 @@ import pytest
 
 import txn_engine
 from storage import MemoryStore, ObjectInfo, encode_json
-from tests.engine.conftest import SCHEMA, accounts_in, damaged_at, payments, refused
+from tests.engine.conftest import SCHEMA, accounts_in, payments
 from tests.support.faults import FaultyStore, no_pause
 from tests.support.internal import FEW_INTERNAL
+from tests.support.refusals import damaged_at, refused
 from txn_engine import Engine, TopicPartition
 from txn_engine.errors import (
     CorruptObjectError,

@@ -16,7 +16,6 @@ import pyarrow as pa
 import pytest
 
 from tests.conftest import S3Bucket
-from tests.engine.conftest import damaged_at
 from tests.suite.tiers import in_shard
 from tests.support import damage
 from tests.support.damage import (
@@ -32,6 +31,7 @@ from tests.support.damage import (
 )
 from tests.support.faults import FaultyStore
 from tests.support.internal import FEW_INTERNAL
+from tests.support.refusals import damaged_at
 from tests.support.sealing import json_object
 from txn_engine import Engine, TopicPartition, connect
 from txn_engine.errors import CorruptObjectError, StoreAccessError, TxnEngineError

@@ -6,8 +6,9 @@ import pytest
 
 import txn_engine
 from storage import StoreUnreachableError
-from tests.engine.conftest import SCHEMA, payments, refused
+from tests.engine.conftest import SCHEMA, payments
 from tests.support.faults import Fault, FaultyStore, Operation, no_pause, raising
+from tests.support.refusals import refused
 from txn_engine import Engine, OffsetAndMetadata, TopicPartition
 from txn_engine.consumer import Consumer
 from txn_engine.errors import (

@@ -15,8 +15,9 @@ import pytest
 
 import txn_engine.producer.sender as sender_module
 from storage import MemoryStore, StoreUnreachableError
-from tests.engine.conftest import SCHEMA, accounts_in, at_rest, payments, refused
+from tests.engine.conftest import SCHEMA, accounts_in, at_rest, payments
 from tests.support.faults import Fault, FaultyStore, Operation, no_pause, raising
+from tests.support.refusals import refused
 from txn_engine import Engine, TopicPartition
 from txn_engine.errors import (
     IllegalStateError,

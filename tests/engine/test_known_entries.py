@@ -8,8 +8,8 @@ import pytest
 
 from storage import KnownParquet
 from storage.reasons import StoreReason
-from tests.engine.conftest import refused
 from tests.suite.tiers import in_shard
+from tests.support.refusals import refused
 from tests.support.sealing import resealed
 from txn_engine.errors import CorruptObjectError, TxnEngineError
 from txn_engine.log.entry_format import USER_LOG, Entry, LogKind, decode_entry, encode_entry, encode_seal

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 import txn_engine
-from tests.engine.conftest import refused
+from tests.support.refusals import refused
 from txn_engine import OffsetAndMetadata, TopicPartition
 from txn_engine.errors import InvalidGroupIdError, InvalidRecordError, InvalidRequestError, TxnEngineError
 from txn_engine.reasons import Reason

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.conftest import damaged_at
 from tests.support import damage
+from tests.support.refusals import damaged_at
 from txn_engine import Engine, connect
 
 JSON, ENTRY, SNAPSHOT = 4 << 20, 16 << 20, 1 << 30

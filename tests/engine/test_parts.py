@@ -8,8 +8,9 @@ import pyarrow as pa
 import pytest
 
 from storage import envelope
-from tests.engine.conftest import SCHEMA, accounts_in, payments, refused
+from tests.engine.conftest import SCHEMA, accounts_in, payments
 from tests.maintain.tables import ALWAYS
+from tests.support.refusals import refused
 from txn_engine import Engine, TopicPartition
 from txn_engine.errors import CorruptObjectError
 from txn_engine.log import data_files

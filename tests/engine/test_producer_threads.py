@@ -16,9 +16,10 @@ import pytest
 
 import txn_engine.producer.sender as sender_module
 from storage import MemoryStore
-from tests.engine.conftest import SCHEMA, accounts_in, payments, refused
+from tests.engine.conftest import SCHEMA, accounts_in, payments
 from tests.suite.tiers import in_shard
 from tests.support.faults import FaultyStore, no_pause
+from tests.support.refusals import refused
 from txn_engine import Engine
 from txn_engine.errors import (
     IllegalStateError,

@@ -10,8 +10,8 @@ import pytest
 from immutables import Map
 
 from storage import MemoryStore, row_groups
-from tests.engine.conftest import refused
 from tests.suite.tiers import in_shard
+from tests.support.refusals import refused
 from txn_engine import Engine
 from txn_engine.errors import InvalidRecordError, InvalidRequestError, RecordTooLargeError
 from txn_engine.log.entry_format import USER_LOG, decode_entry, encode_entry

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from storage import InvalidKeyError, LogKeys, MemoryStore
-from tests.engine.conftest import SCHEMA, payments, refused
+from tests.engine.conftest import SCHEMA, payments
 from tests.maintain.ledgers import (
     EAGER,
     HOUR_MS,
@@ -27,6 +27,7 @@ from tests.maintain.ledgers import (
     upload,
 )
 from tests.support.faults import Fault, FaultyStore, Operation
+from tests.support.refusals import refused
 from txn_engine import Engine
 from txn_engine.errors import InvalidRequestError
 from txn_engine.log.data_files import EncodedFile

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from storage import LogKeys
-from tests.engine.conftest import SCHEMA, payments, refused
+from tests.engine.conftest import SCHEMA, payments
 from tests.maintain.ledgers import (
     EAGER,
     OLD,
@@ -25,6 +25,7 @@ from tests.maintain.ledgers import (
     open_engine,
 )
 from tests.support.faults import FaultyStore
+from tests.support.refusals import refused
 from txn_engine import Engine
 from txn_engine.errors import InvalidRequestError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from txn_engine.log.snapshot_format import decode_snapshot, encode_snapshot

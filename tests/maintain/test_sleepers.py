@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.engine.conftest import payments, refused
+from tests.engine.conftest import payments
 from tests.maintain.ledgers import (
     EAGER,
     P0,
@@ -17,6 +17,7 @@ from tests.maintain.ledgers import (
     upload,
 )
 from tests.support.faults import Fault, FaultyStore, Operation
+from tests.support.refusals import refused
 from txn_engine import Engine
 from txn_engine.errors import (
     InvalidProducerEpochError,

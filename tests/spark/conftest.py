@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,8 +15,6 @@ import txn_engine
 from tests.support import jvm
 from tests.support.internal import FEW_INTERNAL
 from txn_engine.engine import Engine
-from txn_engine.errors import InvalidRequestError, TxnEngineError
-from txn_engine.reasons import Reason
 from txn_engine.spark import spark_session
 from txn_engine.spark.balances import BALANCES_SCHEMA, balances
 
@@ -108,14 +105,6 @@ def spark(spark_jvm: None) -> SparkSession:
     have stopped it; then this is a new one.
     """
     return spark_session("file:///", master="local[2,3]")
-
-
-@contextmanager
-def refused_for(reason: Reason, kind: type[TxnEngineError] = InvalidRequestError) -> Iterator[None]:
-    """The block has to raise an error of this class, for this reason."""
-    with pytest.raises(kind) as refused:
-        yield
-    assert refused.value.reason is reason, refused.value
 
 
 Command = Callable[..., "Answer"]

@@ -17,11 +17,12 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.spark.conftest import accounts_of, balances_of, load, payments, refused_for, sums, two_outputs
+from tests.spark.conftest import accounts_of, balances_of, load, payments, sums, two_outputs
 from tests.spark.test_loading import csv_of
 from tests.spark.test_streaming import copy, ids
 from tests.spark.test_writing import data_files, small
 from tests.suite.tiers import in_shard
+from tests.support.refusals import refused
 from txn_engine.engine import Engine
 from txn_engine.errors import (
     ChecksErroredError,
@@ -333,7 +334,7 @@ def test_invalid_checks_are_refused_before_anything_is_written(
     assert says in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
     assert data_files(ledger, "balances") == 0
-    with refused_for(Reason.REPORT_WITHOUT_CHECKS):
+    with refused(InvalidRequestError, Reason.REPORT_WITHOUT_CHECKS):
         write(spark, ledger, small(spark), None, report_folder="/nowhere")
 
 

@@ -21,11 +21,11 @@ import txn_engine
 from storage import ObjectStore, open_store
 from tests.maintain.ledgers import HOUR_MS, START_MS, assert_sound
 from tests.maintain.tables import ALWAYS, TABLE, held, new_table, put, rows, table_of
-from tests.spark.conftest import refused_for
 from tests.suite.tiers import in_shard
 from tests.support.faults import Fault, FaultyStore, Operation, ProcessDiedError, no_pause
+from tests.support.refusals import refused
 from txn_engine.engine import Engine
-from txn_engine.errors import InvalidRecordError, StoreUnavailableError
+from txn_engine.errors import InvalidRecordError, InvalidRequestError, StoreUnavailableError
 from txn_engine.maintain import MaintenancePolicy
 from txn_engine.maintain.by_size import BySize
 from txn_engine.maintain.neighbours import committed_files
@@ -564,6 +564,6 @@ def test_keys_that_spark_has_lost_are_missed(
 def test_a_store_in_memory_is_refused(spark: SparkSession) -> None:
     with (
         txn_engine.connect("memory://compaction") as engine,
-        refused_for(Reason.STORE_IN_MEMORY),
+        refused(InvalidRequestError, Reason.STORE_IN_MEMORY),
     ):
         compact_topic(spark, engine)

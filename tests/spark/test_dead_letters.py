@@ -16,8 +16,9 @@ from pyspark.sql import functions as sf
 
 from tests.loading.ledgers import DEAD, HEADER, MIXED, TOPIC, dead, dying_at_every_put, ids, set_up
 from tests.loading.ledgers import load as load_here
-from tests.spark.conftest import load, refused_for
+from tests.spark.conftest import load
 from tests.suite.tiers import in_shard
+from tests.support.refusals import refused
 from txn_engine import Engine, WidenColumn, connect
 from txn_engine.errors import InvalidRecordError, InvalidRequestError
 from txn_engine.loading import DEAD_LETTERS, replay
@@ -173,19 +174,19 @@ def test_what_is_refused(spark: SparkSession, narrow: Engine) -> None:
     def write(df: DataFrame = rows, topic: str = "narrow", **options: Any) -> None:
         write_topic(df, narrow, topic, transactional_id="job", **options)
 
-    with refused_for(Reason.NO_DEAD_LETTER_TOPIC):
+    with refused(InvalidRequestError, Reason.NO_DEAD_LETTER_TOPIC):
         write(max_dead_letters=1)
     with pytest.raises(InvalidRequestError, match="dead-letter topic 'payments'"):
         write(dead_letter_topic="payments")
-    with refused_for(Reason.ALSO_AN_OUTPUT):
+    with refused(InvalidRequestError, Reason.ALSO_AN_OUTPUT):
         write(topic=DEAD, dead_letter_topic=DEAD)
-    with refused_for(Reason.OTHER_COLUMNS, InvalidRecordError):
+    with refused(InvalidRecordError, Reason.OTHER_COLUMNS):
         write()
-    with refused_for(Reason.TYPE_MISMATCH, InvalidRecordError):
+    with refused(InvalidRecordError, Reason.TYPE_MISMATCH):
         write(rows.drop("_partition", "_offset"))
-    with refused_for(Reason.TYPE_MISMATCH, InvalidRecordError):
+    with refused(InvalidRecordError, Reason.TYPE_MISMATCH):
         write(rows.withColumn("amount", sf.col("amount").cast("string")), dead_letter_topic=DEAD)
-    with refused_for(Reason.OTHER_COLUMNS, InvalidRecordError):
+    with refused(InvalidRecordError, Reason.OTHER_COLUMNS):
         write(rows.withColumn("_offset", sf.lit("x")), dead_letter_topic=DEAD)
     assert (written(narrow), dead(narrow)) == ([], [])
 
@@ -209,7 +210,7 @@ def test_rows_that_fail_a_check(spark: SparkSession, narrow: Engine) -> None:
     without = replay(narrow, DEAD, without_checks=True)
     assert without.records == len([at for at in range(50, 100) if fits(at)])
     rows = narrowed(read_topic(spark, narrow, "payments").df)
-    with refused_for(Reason.CHECK_NEEDS_DEAD_LETTER_TOPIC):
+    with refused(InvalidRequestError, Reason.CHECK_NEEDS_DEAD_LETTER_TOPIC):
         write_topic(rows, narrow, "narrow", transactional_id="job", checks=[cheap])
     other = cheap.copy(update={"column": "none"})
     with pytest.raises(InvalidRequestError, match="check cheap: no column 'none'"):

@@ -15,7 +15,7 @@ import pyspark
 import pytest
 
 from storage.s3 import S3
-from tests.spark.conftest import refused_for
+from tests.support.refusals import refused
 from txn_engine.errors import TxnEngineError
 from txn_engine.reasons import Reason
 from txn_engine.spark.cache_folder import cache_folder
@@ -229,7 +229,7 @@ def test_a_jar_that_comes_wrong_or_not_at_all_is_not_kept(
     java.write_text(f'#!/bin/sh\nwhile [ "$1" != -retrieve ]; do shift; done\nshift\n{put}\n')
     java.chmod(0o755)
     monkeypatch.setattr("txn_engine.spark.jars.find_java_home", lambda: tmp_path / "home")
-    with refused_for(Reason.OTHER_JAR if content else Reason.JARS_NOT_FETCHED, SparkSessionError):
+    with refused(SparkSessionError, Reason.OTHER_JAR if content else Reason.JARS_NOT_FETCHED):
         checked_jars(listed, folder)
     assert list(folder.iterdir()) == []
 

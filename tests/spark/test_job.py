@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.spark.conftest import balances_of, load, payments, refused_for, sums
+from tests.spark.conftest import balances_of, load, payments, sums
+from tests.support.refusals import refused
 from txn_engine.engine import Engine
-from txn_engine.errors import OffsetsMovedError, UnstableOffsetCommitError
+from txn_engine.errors import InvalidRequestError, OffsetsMovedError, UnstableOffsetCommitError
 from txn_engine.reasons import Reason
 from txn_engine.spark import ConsumeResult, read_topic, run_consume_job, write_topic
 from txn_engine.spark.balances import balances
@@ -77,7 +78,7 @@ def test_a_range_without_records_is_stepped_over(spark: SparkSession, ledger: En
 def test_no_output_at_all(spark: SparkSession, ledger: Engine) -> None:
     """A transform may write nothing: the position moves. A value that is not a DataFrame is refused."""
     load(ledger, 0, 20)
-    with refused_for(Reason.NOT_A_DATAFRAME):
+    with refused(InvalidRequestError, Reason.NOT_A_DATAFRAME):
         run(spark, ledger, transform=lambda _: {"balances": "x"}, output_topic=None)
     result = run(spark, ledger, transform=lambda _: {}, output_topic=None, run_id="first")
     assert (result.records_in, result.records_out, result.skipped) == (20, 0, False)

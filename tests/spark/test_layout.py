@@ -12,9 +12,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql import types as spark_types
 
-from tests.spark.conftest import refused_for
 from tests.suite.tiers import in_shard
+from tests.support.refusals import refused
 from txn_engine.engine import Engine
+from txn_engine.errors import InvalidRequestError
 from txn_engine.producer.partitioner import choose_partitions
 from txn_engine.reasons import Reason
 from txn_engine.spark import layout, write_topic
@@ -130,7 +131,7 @@ def test_when_no_shuffle_is_made(spark: SparkSession, wide: Engine, monkeypatch:
     assert write_topic(rows(spark, 1), wide, "wide", transactional_id="a", by_partition=True).files == 8
     named = rows(spark, 8).withColumn("key", sf.col("key").cast("string"))
     assert write_topic(named, wide, "named", transactional_id="a").files > 56
-    with refused_for(Reason.NO_PARTITION_BY_SPARK):
+    with refused(InvalidRequestError, Reason.NO_PARTITION_BY_SPARK):
         write_topic(named, wide, "named", transactional_id="a", by_partition=True)
     large = rows(spark, 2, 100).withColumn("number", sf.expr("octet_length(repeat('x', 10))").cast("long"))
     joined = large.crossJoin(spark.range(10)).select("key", "number")
@@ -182,7 +183,7 @@ def test_columns_that_cannot_be_sorted_by(spark: SparkSession, wide: Engine) -> 
     """Unknown columns, and a key that the topic does not have, are refused before anything is written."""
     wide.admin.create_topic("keyless", partitions=1, schema=SCHEMA)
     for topic, wanted in (("wide", ["nowhere"]), ("keyless", True)):
-        with refused_for(Reason.BAD_SORT_COLUMNS):
+        with refused(InvalidRequestError, Reason.BAD_SORT_COLUMNS):
             write_topic(rows(spark, 1), wide, topic, transactional_id="a", sort_within_files=wanted)
     assert wide.admin.list_transactions() == []
 

@@ -10,8 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.spark.conftest import SCHEMA, payments, refused_for
+from tests.spark.conftest import SCHEMA, payments
 from tests.suite.tiers import in_shard
+from tests.support.refusals import refused
 from txn_engine import AddColumn
 from txn_engine.engine import Engine
 from txn_engine.errors import InvalidRequestError
@@ -163,7 +164,7 @@ def test_no_file_is_passed_over_or_taken_twice(spark: SparkSession, ledger: Engi
         ([f"{folder}/x.csv", f"{folder}/y*"], Reason.NO_FILES),
         ([f"{folder}/x.csv", f"{tmp_path}/empty.csv"], Reason.NO_RECORDS),
     ):
-        with refused_for(reason):
+        with refused(InvalidRequestError, reason):
             load_files(spark, ledger, "payments", paths, run_id="may")
     assert loaded(ledger) == []
     for run_id, paths in (("folder", str(folder)), ("glob", f"{folder}/x*")):

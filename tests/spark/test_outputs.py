@@ -13,12 +13,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.spark.conftest import accounts_of, balances_of, load, payments, refused_for, sums, two_outputs
+from tests.spark.conftest import accounts_of, balances_of, load, payments, sums, two_outputs
 from tests.support.faults import DyingStore, ProcessDiedError, no_pause
+from tests.support.refusals import refused
 from txn_engine.engine import Engine, connect
 from txn_engine.errors import (
     GroupIdNotFoundError,
     InvalidRecordError,
+    InvalidRequestError,
     TxnEngineError,
     UnknownTopicOrPartitionError,
 )
@@ -89,11 +91,11 @@ def test_what_is_wrong_with_one_output_is_found_before_any_is_written(
     load(two_topics, 0, 40)
     frame = read_topic(spark, two_topics, "payments").df
     good = balances(frame)
-    with refused_for(Reason.OTHER_COLUMNS, InvalidRecordError):
+    with refused(InvalidRecordError, Reason.OTHER_COLUMNS):
         write_topics({"balances": good, "accounts": good}, two_topics, transactional_id="job")
     with pytest.raises(UnknownTopicOrPartitionError):
         write_topics({"balances": good, "nowhere": good}, two_topics, transactional_id="job")
-    with refused_for(Reason.NO_OUTPUTS):
+    with refused(InvalidRequestError, Reason.NO_OUTPUTS):
         write_topics({}, two_topics, transactional_id="job")
     assert [row.transactional_id for row in two_topics.admin.list_transactions()] == ["load"]
     assert not list(Path(two_topics.url.removeprefix("file://"), "topics", "balances").rglob("data/*"))
@@ -115,7 +117,7 @@ def test_a_job_that_gives_outputs_by_topic(spark: SparkSession, two_topics: Engi
         )
 
     for transform, output_topic in ((two_outputs, "balances"), (balances, None), (lambda df: 1, None)):
-        with refused_for(Reason.OUTPUT_WITHOUT_TOPIC):
+        with refused(InvalidRequestError, Reason.OUTPUT_WITHOUT_TOPIC):
             run(transform, output_topic=output_topic)
     assert not assert_all_or_nothing(two_topics)
     result = run()

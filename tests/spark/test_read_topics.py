@@ -6,7 +6,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.spark.conftest import PLACE, SCHEMA, load, payments, refused_for
+from tests.spark.conftest import PLACE, SCHEMA, load, payments
+from tests.support.refusals import refused
 from txn_engine.engine import Engine
 from txn_engine.errors import InvalidRequestError
 from txn_engine.reasons import Reason
@@ -63,7 +64,7 @@ def test_offsets_of_several_topics_commit_together(spark: SparkSession, copies: 
 
 def test_topics_that_do_not_go_together(spark: SparkSession, copies: Engine) -> None:
     """The column that differs is named; so is an empty list."""
-    with refused_for(Reason.DIFFERENT_COLUMNS):
+    with refused(InvalidRequestError, Reason.DIFFERENT_COLUMNS):
         read_topic(spark, copies, ["payments", "balances"])
     with pytest.raises(InvalidRequestError, match="no topic"):
         read_topic(spark, copies, [])

@@ -15,7 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 import txn_engine
-from tests.spark.conftest import PLACE, load, payments, refused_for
+from tests.spark.conftest import PLACE, load, payments
+from tests.support.refusals import refused
 from txn_engine.engine import Engine
 from txn_engine.errors import (
     InvalidRequestError,
@@ -106,9 +107,9 @@ def test_a_read_as_of_a_cut(spark: SparkSession, ledger: Engine) -> None:
     same_rows(rows(read), inside)
     assert dict(read.offsets.end).items() <= made.offsets.items()
     same_rows(rows(read_topic(spark, ledger, "payments", cut=made.number)), inside)
-    with refused_for(Reason.GROUP_AND_CUT):
+    with refused(InvalidRequestError, Reason.GROUP_AND_CUT):
         read_topic(spark, ledger, "payments", cut=made, group_id="sums")
-    with refused_for(Reason.CUT_NOT_FOUND):
+    with refused(InvalidRequestError, Reason.CUT_NOT_FOUND):
         read_topic(spark, ledger, "payments", cut=7)
 
 
@@ -377,7 +378,7 @@ def test_all_types(spark: SparkSession, ledger: Engine) -> None:
         ).result()
     for topic in ("types", "kafka"):
         same_rows(rows(read_topic(spark, ledger, topic)), ledger.scan(topic).to_table())
-    with refused_for(Reason.TYPE_UNKNOWN_TO_SPARK):
+    with refused(InvalidRequestError, Reason.TYPE_UNKNOWN_TO_SPARK):
         read_topic(spark, ledger, "nanos")
 
 
@@ -396,7 +397,7 @@ def test_a_topic_made_again_while_its_read_is_planned(
         return scan(topics, **how)
 
     monkeypatch.setattr(ledger, "scan", scan_of_another)
-    with refused_for(Reason.DELETED_MEANWHILE, UnknownTopicOrPartitionError):
+    with refused(UnknownTopicOrPartitionError, Reason.DELETED_MEANWHILE):
         read_topic(spark, ledger, "payments")
 
 
@@ -405,7 +406,7 @@ def test_columns_that_spark_takes_for_one(spark: SparkSession, ledger: Engine) -
     schema = pa.schema([("a", pa.int64()), ("b", pa.int64()), ("A", pa.int64())])
     ledger.admin.create_topic("cases", schema=schema)
     ledger.partition("cases", 0).append(pa.table({"a": [1], "b": [2], "A": [3]}, schema=schema))
-    with refused_for(Reason.COLUMN_NAMES_ALIKE):
+    with refused(InvalidRequestError, Reason.COLUMN_NAMES_ALIKE):
         read_topic(spark, ledger, "cases")
     spark.conf.set("spark.sql.caseSensitive", "true")
     try:
@@ -418,7 +419,7 @@ def test_members_that_spark_takes_for_one(spark: SparkSession, ledger: Engine) -
     """As columns are, within a list too."""
     kind = pa.list_(pa.struct([("a", pa.int64()), ("A", pa.int64())]))
     ledger.admin.create_topic("cases", schema=pa.schema([("x", kind)]))
-    with refused_for(Reason.COLUMN_NAMES_ALIKE):
+    with refused(InvalidRequestError, Reason.COLUMN_NAMES_ALIKE):
         read_topic(spark, ledger, "cases")
 
 
@@ -439,7 +440,7 @@ def test_a_session_that_reads_parquet_another_way(
     assert before is not None
     spark.conf.set(setting, value)
     try:
-        with refused_for(Reason.SESSION_SETTING, SparkSessionError):
+        with refused(SparkSessionError, Reason.SESSION_SETTING):
             read_topic(spark, ledger, "payments")
     finally:
         spark.conf.set(setting, before)
@@ -454,7 +455,7 @@ def test_bad_calls(spark: SparkSession, ledger: Engine) -> None:
         read_topic(spark, ledger, "payments", start={TopicPartition("payments", 0): 5})
     with pytest.raises(InvalidRequestError):
         read_topic(spark, ledger, "payments", start={TopicPartition("payments", 17): 0})
-    with refused_for(Reason.STORE_IN_MEMORY):
+    with refused(InvalidRequestError, Reason.STORE_IN_MEMORY):
         read_topic(spark, "memory://somewhere", "payments")
     with pytest.raises(PySparkException):
         read_topic(spark, ledger, "payments").df.select("no_such_column")

@@ -18,8 +18,9 @@ from pyspark.sql import SparkSession
 from storage import BucketStore, Hadoop, open_store
 from storage.s3 import S3Config, S3Store
 from tests.conftest import S3Bucket
-from tests.spark.conftest import refused_for
+from tests.support.refusals import refused
 from tests.support.servers import REPOSITORY, SeaweedServer, minio_client
+from txn_engine.errors import InvalidRequestError
 from txn_engine.reasons import Reason
 from txn_engine.spark import session, spark_session
 from txn_engine.spark.errors import SparkJobError, SparkSessionError, reason
@@ -62,7 +63,7 @@ def test_a_failed_query_leaves_captured_logs_alone(
 
 def test_a_store_in_memory_is_refused() -> None:
     """Spark's workers are other processes: a store in memory is refused before anything is started."""
-    with refused_for(Reason.STORE_IN_MEMORY):
+    with refused(InvalidRequestError, Reason.STORE_IN_MEMORY):
         spark_session("memory://somewhere")
 
 

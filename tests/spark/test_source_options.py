@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.spark.conftest import refused_for
+from tests.support.refusals import refused
 from txn_engine import TopicPartition
 from txn_engine.errors import InvalidRequestError
 from txn_engine.reasons import Reason
@@ -172,7 +172,7 @@ def test_a_sink() -> None:
     options = sink_options(given, streaming=True)
     assert (options.topic, options.transactional_id, options.checkpoint) == ("balances", "b", "/ck")
     assert options.take_over
-    with refused_for(Reason.MISSING_OPTION):
+    with refused(InvalidRequestError, Reason.MISSING_OPTION):
         sink_options(STORE, streaming=True)
-    with refused_for(Reason.OPTION_NOT_HERE):
+    with refused(InvalidRequestError, Reason.OPTION_NOT_HERE):
         sink_options(given | {"runId": "r"}, streaming=True)

@@ -12,18 +12,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tests.spark.conftest import (
-    SCHEMA,
-    accounts_of,
-    balances_of,
-    load,
-    payments,
-    refused_for,
-    sums,
-    two_outputs,
-)
+from tests.spark.conftest import SCHEMA, accounts_of, balances_of, load, payments, sums, two_outputs
+from tests.support.refusals import refused
 from txn_engine.engine import Engine
-from txn_engine.errors import UnknownTopicOrPartitionError
+from txn_engine.errors import InvalidRequestError, UnknownTopicOrPartitionError
 from txn_engine.reasons import Reason
 from txn_engine.spark import StreamBatch, stream_topic
 
@@ -275,5 +267,5 @@ def test_what_cannot_be_started(spark: SparkSession, copies: Engine, tmp_path: P
         stream_topic(
             spark, copies, "nowhere", each=as_they_are, checkpoint=tmp_path / "ck", transactional_id="x"
         )
-    with refused_for(Reason.BAD_ARGUMENT):
+    with refused(InvalidRequestError, Reason.BAD_ARGUMENT):
         copy(spark, copies, tmp_path / "ck", max_offsets_per_trigger=0)

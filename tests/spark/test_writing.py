@@ -14,8 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import LongType, StructField, StructType
 
-from tests.spark.conftest import balances_of, load, payments, refused_for, sums
+from tests.spark.conftest import balances_of, load, payments, sums
 from tests.support.field_ids import field_ids
+from tests.support.refusals import refused
 from txn_engine.engine import Engine, connect
 from txn_engine.errors import (
     InvalidGroupIdError,
@@ -315,7 +316,7 @@ def test_bad_calls(spark: SparkSession, ledger: Engine) -> None:
     read = read_topic(spark, ledger, "payments")
     with pytest.raises(InvalidGroupIdError, match="group_id"):
         write_topic(small(spark), ledger, "balances", transactional_id="job", offsets=read.offsets)
-    with refused_for(Reason.STORE_IN_MEMORY):
+    with refused(InvalidRequestError, Reason.STORE_IN_MEMORY):
         write_topic(small(spark), "memory://somewhere", "balances", transactional_id="job")
 
 

@@ -137,27 +137,24 @@ def test_an_outbox_becomes_balances(
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_spark_sums_up_what_is_new(store: Engine, run_example: RunExample) -> None:
-    """Behind the sensor, with the offsets in the same transaction."""
-    assert run_example("example_txn_pipeline").state == "success"
-    before = len(accounts(store, "example_balances"))
-    run = run_example("example_txn_spark")
-    assert run.state == "success", run.errors
-    assert len(accounts(store, "example_balances")) == before + 100
-    assert {at.lag for at in store.admin.describe_group("example_spark").partitions} == {0}
-    (event,) = [extra for uri, extra in events(run) if uri.endswith("example_balances")]
-    assert event["records"] == 100
-
-
-@pytest.mark.slow
-@pytest.mark.spark
 @pytest.mark.parametrize("runs", in_shard("airflow", [1, 2], keep=1))
-def test_a_stream_follows(store: Engine, run_example: RunExample, runs: int) -> None:
-    """Each run of the stream reads what is new: no payment twice, and the group at the end."""
+def test_spark_sums_up_what_is_new_and_a_stream_follows(
+    store: Engine, run_example: RunExample, runs: int
+) -> None:
+    """The sums come behind the sensor, with the offsets in the same transaction. Each run of the stream reads what is
+    new: no payment twice, and the group at the end.
+    """
     for number in range(1, runs + 1):
         assert run_example("example_txn_pipeline").state == "success"
+        before = len(accounts(store, "example_balances"))
+        run = run_example("example_txn_spark")
+        assert run.state == "success", run.errors
+        assert len(accounts(store, "example_balances")) == before + 100
+        (event,) = [extra for uri, extra in events(run) if uri.endswith("example_balances")]
+        assert event["records"] == 100
         run = run_example("example_txn_stream")
         assert run.state == "success", run.errors
         assert run.xcom("follow") == 100
         assert accounts(store, "example_large_payments") == sorted([*range(100)] * number)
-    assert {at.lag for at in store.admin.describe_group("example_stream").partitions} == {0}
+    for group in ("example_spark", "example_stream"):
+        assert {at.lag for at in store.admin.describe_group(group).partitions} == {0}

@@ -414,6 +414,8 @@ def broken() -> Any:
     raise ConnectionError("the source is away")
 
 
+# `make test` has a note that is lost, and one that is found, in the tests below
+@pytest.mark.shard("airflow")
 def test_a_run_beyond_the_logs_memory_is_told_from_one_that_may_have_committed(
     engine: Engine, run_tasks: RunTasks
 ) -> None:
@@ -496,6 +498,8 @@ def test_a_later_try_without_its_note_is_refused_whatever_its_date(engine: Engin
     assert refused.value.reason == "forgotten_run"
 
 
+# `make test` has an id without a time in the test below
+@pytest.mark.shard("airflow")
 def test_a_run_without_a_date_goes_by_the_time_in_its_id(engine: Engine, run_tasks: RunTasks) -> None:
     """Airflow puts one there. Beyond the log's memory each such run loads."""
     commit_days(engine, "timed/load", DAY, 101)

@@ -1,4 +1,4 @@
-"""A store whose process dies at a given write: as an engine sees it that a task opened."""
+"""A store whose process dies, or is held up, at a given write: as an engine sees it that a task opened."""
 
 from __future__ import annotations
 
@@ -55,6 +55,35 @@ def dies_once(monkeypatch: pytest.MonkeyPatch, death: Death) -> None:
         return FaultyStore(open_store(*args, **kwargs), decide=death.of_an_engine(), error=_died)
 
     monkeypatch.setattr(engines, "open_store", open_mortal)
+
+
+def holds_up_once(monkeypatch: pytest.MonkeyPatch, at: int, meanwhile: Callable[[], None]) -> list[str]:
+    """From here on write number `at` (from 0, over all engines) waits until `meanwhile` is done. The list has its key
+    then. The engines that `meanwhile` uses have to be open already.
+    """
+    import txn_engine.engine as engines
+
+    open_store: Callable[..., ObjectStore] = engines.open_store
+    keys: list[str] = []
+    lock = threading.Lock()
+    writes = 0
+
+    def hold_up(operation: Operation, key: str, _number: int) -> None:
+        nonlocal writes
+        with lock:
+            if keys or operation not in WRITES:
+                return
+            writes += 1
+            if writes <= at:
+                return
+            keys.append(key)
+        meanwhile()
+
+    def open_slow(*args: Any, **kwargs: Any) -> ObjectStore:
+        return FaultyStore(open_store(*args, **kwargs), decide=hold_up)
+
+    monkeypatch.setattr(engines, "open_store", open_slow)
+    return keys
 
 
 def _died(operation: Operation, key: str) -> StorageError:

@@ -134,7 +134,9 @@ def test_what_cannot_be_finished_fails_after_the_rest_is_done(engine: Engine, ru
 def test_an_unreachable_store_fails_in_one_readable_line(
     monkeypatch: pytest.MonkeyPatch, run_dag: RunDag, asked: list[FaultyStore]
 ) -> None:
-    """Each task asks the store once. Its line names the store and what to do, and does not show the credentials."""
+    """Each task asks the store once. Its line names the store and what to do, and does not show the credentials. The
+    alert says what it means.
+    """
     monkeypatch.setenv(
         "AIRFLOW_CONN_TXN_ENGINE_DEFAULT",
         "txn-engine://AKIAEXAMPLE:wJalrXUtnFEMI@no-such-bucket/prod?endpoint_url=http%3A%2F%2F127.0.0.1%3A1",
@@ -148,6 +150,7 @@ def test_an_unreachable_store_fails_in_one_readable_line(
         assert "s3://no-such-bucket/prod" in line
         assert "connection refused" in line
         assert "check the endpoint and the network" in line
+    assert run.log.count("Nothing is swept meanwhile") == 2
     assert "wJalrXUtnFEMI" not in run.log
 
 

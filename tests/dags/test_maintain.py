@@ -22,6 +22,7 @@ from txn_engine.testing import ManualClock
 pytestmark = pytest.mark.airflow
 
 DAY_MS = 86_400_000
+LOADS = 12
 JOBS = [
     "publish_tables",
     "compact",
@@ -36,13 +37,13 @@ JOBS = [
 
 @pytest.fixture(scope="module")
 def month(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with twelve small loads a month ago, a snapshot of each day."""
+    """A store with small loads a month ago, a snapshot of each day."""
     folder = tmp_path_factory.mktemp("month") / "ledger"
     with connect(f"file://{folder}", configs=FEW_INTERNAL) as engine:
         make_payments(engine)
         clock = ManualClock(engine.clock() - 30 * DAY_MS)
         with connect(f"file://{folder}", clock=clock) as earlier:
-            for number in range(12):
+            for number in range(LOADS):
                 commit(earlier, f"load-{number}")
                 earlier.admin.snapshot()
                 clock.advance(DAY_MS)
@@ -73,7 +74,7 @@ def test_a_ledger_of_a_month_is_compacted_trimmed_sealed_and_cleaned(aged: Engin
     assert report == {job: run.xcom(job) for job in JOBS[:-1]}
     merged = dict(zip(report["compact"]["columns"], report["compact"]["rows"][0], strict=True))
     assert (merged["topic"], merged["partition"]) == ("payments", 0)
-    assert merged["files"] >= 12
+    assert merged["files"] >= LOADS
     for job in ("retain", "seal", "expire_producers"):
         assert any(row[0] == "payments" for row in report[job]["rows"]), job
     after = aged.scan("payments").to_table().sort_by([("_partition", "ascending"), ("_offset", "ascending")])
@@ -118,6 +119,8 @@ def test_one_topic_or_one_partition_may_be_named(aged: Engine, run_dag: RunDag) 
     assert touched == {("payments", 1)}
 
 
+# `make test` has offsets that go as the store says, or the run in one partition, below
+@pytest.mark.shard("airflow")
 def test_group_offsets_go_only_where_the_run_says_how_old_they_must_be(
     store_url: str, engine: Engine, run_dag: RunDag
 ) -> None:
@@ -205,6 +208,8 @@ def test_topics_are_published_where_their_setting_says_so(engine: Engine, run_da
     assert [each.topic for each in engine.tables.status()] == ["listed"]
 
 
+# `make test` has a damaged internal topic in test_damage.py, and one that is named in tests/maintain
+@pytest.mark.shard("airflow")
 def test_internal_topics_may_be_named(aged: Engine, run_dag: RunDag) -> None:
     """As any other."""
     run = run_dag("txn_maintain", topic="__transaction_state", partition=0)
@@ -240,7 +245,9 @@ def test_a_partition_that_needs_an_eye_turns_the_run_red_and_the_rest_is_done(
     assert committed_rows(aged) == before
 
 
-@pytest.mark.parametrize("job", in_shard("airflow", JOBS[:-1], keep=["compact"]))
+# `make test` has five jobs that fail, and those behind them, in the test above
+@pytest.mark.shard("airflow")
+@pytest.mark.parametrize("job", JOBS[:-1])
 def test_a_job_that_fails_holds_up_none_of_those_behind_it(
     engine: Engine, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch, job: str
 ) -> None:
@@ -295,6 +302,8 @@ def test_a_run_that_was_overtaken_is_not_red(
     assert "payments-0: another run was quicker" in run.log
 
 
+# `make test` has open transactions of each job in tests/maintain
+@pytest.mark.shard("airflow")
 def test_open_transactions_are_left_alone(
     aged: Engine, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -311,6 +320,8 @@ def test_open_transactions_are_left_alone(
     assert aged.admin.verify().findings == ()
 
 
+# `make test` has a deleted topic that is named, below
+@pytest.mark.shard("airflow")
 def test_what_is_left_of_a_deleted_topic_goes_after_a_day(
     store_url: str, engine: Engine, run_dag: RunDag
 ) -> None:
@@ -329,7 +340,9 @@ def test_what_is_left_of_a_deleted_topic_goes_after_a_day(
     assert engine.admin.verify().findings == ()
 
 
-@pytest.mark.parametrize("scope", [{"topic": "payments"}, {"topic": "payments", "partition": 0}])
+@pytest.mark.parametrize(
+    "scope", in_shard("airflow", [{"topic": "payments"}, {"topic": "payments", "partition": 0}], keep=1)
+)
 def test_a_deleted_topic_may_still_be_named(
     store_url: str, engine: Engine, run_dag: RunDag, scope: dict[str, Any]
 ) -> None:

@@ -30,6 +30,8 @@ def payments(store_url: str) -> Iterator[Engine]:
         yield engine
 
 
+# `make test` has the same on S3, in test_spark_consume_s3.py
+@pytest.mark.shard("airflow")
 def test_a_topic_is_consumed_once_however_often_the_dag_runs(
     payments: Engine, store_url: str, run_dag: RunDag
 ) -> None:

@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 import pytest
 
 from tests.quality.ledger import BALANCES, PAYMENTS, balances_table, payments_table, write_input
+from tests.suite.tiers import in_shard
 from tests.support.airflow_home import HOME
 from tests.support.finished_run import RunDag
 from tests.support.internal import FEW_INTERNAL
@@ -181,14 +182,18 @@ def test_a_check_of_less_or_of_another_releases_nobody(
 
 @pytest.mark.parametrize(
     ("own", "of_the_run", "announced"),
-    [
-        ({"scope": "consumed"}, {"scope": "everything"}, True),
-        ({"scope": "consumed"}, {"scope": "everything", "input_file": "payments.csv"}, True),
-        ({"scope": "everything"}, {"scope": "consumed"}, False),
-        ({"scope": "everything", "input_file": "payments.csv"}, {"input_file": None}, False),
-        ({"scope": "everything", "input_file": "payments.csv"}, {"input_file": "other.csv"}, False),
-        ({"scope": "everything", "input_file": "payments.csv"}, {"report_folder": "elsewhere"}, True),
-    ],
+    in_shard(
+        "airflow",
+        [
+            ({"scope": "consumed"}, {"scope": "everything", "input_file": "payments.csv"}, True),
+            ({"scope": "everything", "input_file": "payments.csv"}, {"input_file": "other.csv"}, False),
+            ({"scope": "consumed"}, {"scope": "everything"}, True),
+            ({"scope": "everything"}, {"scope": "consumed"}, False),
+            ({"scope": "everything", "input_file": "payments.csv"}, {"input_file": None}, False),
+            ({"scope": "everything", "input_file": "payments.csv"}, {"report_folder": "elsewhere"}, True),
+        ],
+        keep=2,
+    ),
 )
 def test_more_than_the_dags_own_check_is_as_good(
     ledger: Engine,

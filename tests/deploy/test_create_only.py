@@ -19,6 +19,7 @@ from minio.versioningconfig import VersioningConfig
 from storage import MemoryStore
 from tests.conftest import S3Bucket
 from tests.deploy.conftest import access_denied
+from tests.support.internal import FEW_INTERNAL
 from tests.support.servers import REPOSITORY, minio_client
 from txn_engine.cli import checkup
 from txn_engine.engine import Engine, connect
@@ -79,7 +80,10 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[tuple[str, 
     """All puts of each role while a store is used: topics, loads, groups, all maintenance, a deletion, `doctor`."""
     roles = {role: PutRecorder("create-only") for role in ("maintainer", "writer")}
     clock = ManualClock()
-    with Engine(roles["maintainer"], clock=clock) as keeper, Engine(roles["writer"], clock=clock) as writer:
+    with (
+        Engine(roles["maintainer"], clock=clock, configs=FEW_INTERNAL) as keeper,
+        Engine(roles["writer"], clock=clock) as writer,
+    ):
         keeper.admin.create_topic(
             "payments", partitions=1, schema=ROWS.schema, key="account_id", cleanup_policy="compact"
         )

@@ -7,7 +7,7 @@ import os
 import secrets
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 
@@ -18,6 +18,7 @@ from minio import MinioAdmin
 from tests.conftest import S3Bucket, fresh_bucket
 from tests.deploy.conftest import SETUP, access_denied
 from tests.suite.tiers import in_shard
+from tests.support.internal import FEW_INTERNAL
 from tests.support.servers import MinioServer, minio_client
 from txn_engine import Engine, connect
 from txn_engine.clock import system_clock
@@ -44,17 +45,21 @@ def as_role(admin: MinioAdmin, minio_bucket: S3Bucket, minio_setup: ModuleType) 
     return user
 
 
-def engine_as(bucket: S3Bucket, *, hours_later: int = 0) -> Engine:
-    """The bucket's engine, its clock ahead by so much."""
+def engine_as(
+    bucket: S3Bucket, *, hours_later: int = 0, configs: Mapping[str, object] | None = None
+) -> Engine:
+    """The bucket's engine, its clock ahead by so much. `configs`: of a store that is not there yet."""
     keys = {"access_key": bucket.access_key, "secret_key": bucket.secret_key}
     clock = lambda: system_clock() + hours_later * 3_600_000  # noqa: E731
-    return connect(bucket.url, endpoint=bucket.endpoint, region="us-east-1", clock=clock, **keys)
+    return connect(
+        bucket.url, endpoint=bucket.endpoint, region="us-east-1", clock=clock, configs=configs, **keys
+    )
 
 
 @pytest.fixture
 def maintained(as_role: As) -> Iterator[Engine]:
     """A store that the maintainer set up in an empty bucket, with a topic."""
-    with engine_as(as_role("maintainer")) as engine:
+    with engine_as(as_role("maintainer"), configs=FEW_INTERNAL) as engine:
         engine.admin.create_topic("payments", partitions=2, schema=ROWS.schema, key="account_id")
         yield engine
 
@@ -158,7 +163,7 @@ def test_maintainer_does_every_job(
         name = f"keeps-logs-{minio_bucket.name}"
         admin.policy_add(name, policy={**policy, "Statement": kept})
         admin.policy_set(name, user=bucket.access_key)
-    with engine_as(bucket) as engine:
+    with engine_as(bucket, configs=FEW_INTERNAL) as engine:
         engine.admin.create_topic("payments", partitions=2, schema=ROWS.schema, key="account_id")
         use_everything(engine, tmp_path)
     assert not keys_of(bucket, "probes/"), "the probe's objects are removed again"

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tests.support.internal import FEW_INTERNAL
 from txn_engine import Engine, OffsetAndMetadata, TopicPartition, connect
 from txn_engine.clock import system_clock
 from txn_engine.loading import DEAD_LETTERS
@@ -36,7 +37,7 @@ def build(url: str) -> None:
     pending commit.
     """
     now_ms = system_clock()
-    with connect(url, clock=lambda: now_ms - 2 * HOUR_MS) as past:
+    with connect(url, clock=lambda: now_ms - 2 * HOUR_MS, configs=FEW_INTERNAL) as past:
         past.admin.create_topic("payments", partitions=3, schema=SCHEMA, key="account_id")
         past.admin.create_topic("balances", partitions=1, schema=SCHEMA, key="account_id")
         past.admin.create_topic(DEAD, partitions=1, schema=DEAD_LETTERS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from tests.pages.conftest import PREFIX
+from tests.support.internal import FEW_INTERNAL
 from txn_engine import Engine, connect
 from txn_engine.log.objects import Objects
 from txn_engine.quality import Declaration, check_exactly_once
@@ -29,14 +31,23 @@ def prove(engine: Engine, reports: Path, *ids: int) -> None:
     check_exactly_once(engine, asked, report_folder=reports, record=True)
 
 
-@pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    """A topic with three proofs. The third failed because a record is there twice."""
-    with connect(f"file://{tmp_path / 'ledger'}") as connected:
-        connected.admin.create_topic("orders", partitions=1, schema=SCHEMA)
-        connected.admin.create_topic("quiet", partitions=1, schema=SCHEMA)
+@pytest.fixture(scope="module")
+def proven(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of a topic with three proofs. The third failed because a record is there twice."""
+    folder = tmp_path_factory.mktemp("proven")
+    with connect(f"file://{folder / 'ledger'}", configs=FEW_INTERNAL) as engine:
+        engine.admin.create_topic("orders", partitions=1, schema=SCHEMA)
+        engine.admin.create_topic("quiet", partitions=1, schema=SCHEMA)
         for ids in ((1, 2), (3,), (4, 4)):
-            prove(connected, tmp_path / "reports", *ids)
+            prove(engine, folder / "reports", *ids)
+    return folder / "ledger"
+
+
+@pytest.fixture
+def engine(tmp_path: Path, proven: Path) -> Iterator[Engine]:
+    """A copy of the store with three proofs."""
+    shutil.copytree(proven, tmp_path / "ledger")
+    with connect(f"file://{tmp_path / 'ledger'}") as connected:
         yield connected
 
 

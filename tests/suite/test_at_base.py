@@ -16,6 +16,7 @@ def test_broken(): assert False
 """
 
 
+@pytest.mark.shard("machine")
 def test_a_failure_of_the_base_is_told_from_one_of_the_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

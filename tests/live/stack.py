@@ -21,6 +21,7 @@ from tests.live import shop
 from tests.live.rest import Rest, overhead_s
 from tests.live.traffic import Traffic
 from tests.numbers import Run
+from tests.support.internal import FEW_INTERNAL
 from tests.support.servers import REPOSITORY, S3Server, free_port
 from txn_engine import Engine, connect
 from txn_engine_airflow.standalone.airflow import Airflow
@@ -152,7 +153,7 @@ def running_stack(
             secret_key=bucket.secret_key,
             region="us-east-1",
         )
-        engine = opened.enter_context(open_store())
+        engine = opened.enter_context(open_store(configs=None if whole else FEW_INTERNAL))
         is_seeded = database_url is None and SEED_DATABASE.exists()
         if is_seeded:
             _copy_database(folder / "airflow.db")

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.suite.tiers import in_shard
+from tests.support.internal import FEW_INTERNAL
 from txn_engine import Engine, connect
 from txn_engine.demo.payments import PAYMENTS, read_payments, split_into_days
 from txn_engine.demo.sample import write_sample
@@ -24,7 +26,7 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Engine]:
-    with connect(f"file://{tmp_path}/ledger") as engine:
+    with connect(f"file://{tmp_path}/ledger", configs=FEW_INTERNAL) as engine:
         make_topics(engine)
         make_topics(engine)
         yield engine
@@ -58,7 +60,7 @@ def test_a_lost_day_is_open_and_loaded_again_later(engine: Engine, sample: Path)
     assert loaded(engine) == ids(trickle, range(trickle.next_number))
 
 
-@pytest.mark.parametrize("killed_after", [1, 3, 12, 13])
+@pytest.mark.parametrize("killed_after", in_shard("airflow", [1, 3, 12, 13], keep=[3, 13]))
 def test_killed_and_started_again_each_day_is_there_once(
     engine: Engine, sample: Path, killed_after: int
 ) -> None:

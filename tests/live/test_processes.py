@@ -55,6 +55,7 @@ def test_what_does_not_end_is_killed(tmp_path: Path) -> None:
     assert still_running(family) == []
 
 
+@pytest.mark.shard("airflow")
 def test_a_failure_inside_ends_everything_too(tmp_path: Path) -> None:
     family = []
 

@@ -48,6 +48,8 @@ pytestmark = [
 
 FOREVER_MS = 900_000
 REFRESHED_MS = 30_000
+A_REFRESH_MS = 3_100
+"""A page asks again each 3 s."""
 DEAD = "rows-that-fail"
 QUERIES = {
     "transaction": f"?id={quote('first-bank')}",
@@ -58,6 +60,7 @@ QUERIES = {
     "cut": "?number=0",
 }
 """What the pages are about that show one thing. The query of `report` comes from the list of reports."""
+OPENED_ABOVE = {"transactions", "transaction", "dead-letters", "dead-letter-topic", "quality", "report"}
 PATHS = {path: path + QUERIES.get(path, "") for path in PAGES}
 API = (
     "me",
@@ -97,6 +100,7 @@ def settled(request: pytest.FixtureRequest, minio_server: MinioServer) -> Iterat
     with running_stack(minio_server, whole=False) as stack:
         stack.traffic.make_topics()
         payments_flow(stack, "first")
+        stack.traffic.make_hanging_topic("lost-and-found")  # the pages look for new topics each 12 s
         by_hand.settle(stack)
         leave_dead_letters(stack)
         stack.engine.cut()
@@ -171,6 +175,8 @@ def test_abort_an_open_transaction(person: BrowserContext, settled: Stack) -> No
     page.close()
 
 
+# `make test` aborts one without a browser in tests/pages/test_abort.py
+@pytest.mark.shard("airflow")
 def test_abort_a_hanging_transaction(person: BrowserContext, settled: Stack) -> None:
     """Only a person can end an open transaction that no row of the coordinator knows."""
     settled.traffic.leave_hanging("orphaned")
@@ -231,20 +237,24 @@ def test_focus_stays_on_its_row(person: BrowserContext, settled: Stack) -> None:
     page.close()
 
 
-def test_trouble_is_announced(person: BrowserContext) -> None:
+def test_trouble_is_announced(person: BrowserContext, settled: Stack) -> None:
     """A screen reader announces that the store has trouble, and that the session has ended."""
-    page = open_page(person, "")
+    own = logged_in_again(person, settled.airflow.url)  # a clock belongs to all pages of a browser's context
+    page = open_page(own, "", has_clock=True)
     announced = page.get_by_role("status")
     away = page.request.get("/txn-engine/api/health").json() | {"age_ms": 61_000, "trouble": "no bucket"}
     page.route("**/api/health", lambda route: route.fulfill(json=away))
+    page.clock.fast_forward(A_REFRESH_MS)
     expect(announced.filter(has_text="no bucket")).to_be_visible(timeout=REFRESHED_MS)
     expect(announced.filter(has_text="and may be different by now")).to_be_visible()
     expect(page.locator("#freshness")).to_contain_text("old")
     page.unroute("**/api/health")
+    page.clock.fast_forward(A_REFRESH_MS)
     expect(announced.filter(has_text="no bucket")).to_have_count(0, timeout=REFRESHED_MS)
     page.route("**/api/**", lambda route: route.fulfill(status=401, json={"detail": "not logged in"}))
+    page.clock.fast_forward(A_REFRESH_MS)
     expect(announced.filter(has_text="Your session has ended")).to_be_visible(timeout=REFRESHED_MS)
-    page.close()
+    own.close()
 
 
 def test_read_the_report(person: BrowserContext) -> None:
@@ -340,10 +350,10 @@ def test_a_strip_says_where_readers_stop(person: BrowserContext, busy: Stack) ->
     page.close()
 
 
-@pytest.mark.parametrize("name", PATHS)
+@pytest.mark.parametrize("name", in_shard("airflow", PATHS, keep=lambda name: name not in OPENED_ABOVE))
 def test_screenshots(person: BrowserContext, busy: Stack, name: str) -> None:
-    """Each page fits the window. The pictures are kept in .cache/screenshots. In `make test` the overview is light and
-    wide too, and in the shard each page is light and dark, wide and narrow.
+    """Each page fits the window. The pictures are kept in .cache/screenshots. `make test` takes the pages that no test
+    above opens, and the overview light and wide too. In the shard each page is light and dark, wide and narrow.
     """
     path = PATHS[name]
     if name == "report":

@@ -55,9 +55,14 @@ def logged_in_again(context: BrowserContext, url: str) -> BrowserContext:
     return _new_context(context.browser, url, context.storage_state())
 
 
-def open_page(context: BrowserContext, path: str, width: str = "wide") -> Page:
-    """Open a page of the engine and wait until it is filled. An error in the browser's console fails the test."""
+def open_page(context: BrowserContext, path: str, width: str = "wide", *, has_clock: bool = False) -> Page:
+    """Open a page of the engine and wait until it is filled. An error in the browser's console fails the test.
+
+    has_clock: the context has a clock of the test's own from here on, which can be put forward.
+    """
     page = context.new_page()
+    if has_clock:
+        page.clock.install()
     page.set_viewport_size({"width": WIDTHS[width], "height": 900})
     complaints: list[str] = []
     page.on("pageerror", lambda error: complaints.append(str(error)))
@@ -87,7 +92,7 @@ def screenshots(
             page.reload()
             page.locator('#content[aria-busy="false"]').wait_for(state="attached")
         assert page.evaluate("document.documentElement.dataset.theme") == theme
-        for frame in page.frames:
+        for frame in page.main_frame.child_frames:
             frame.wait_for_load_state("networkidle")
         wider = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
         assert wider <= 0, f"{name} at {WIDTHS[width]} pixels is {wider} pixels too wide"

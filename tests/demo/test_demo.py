@@ -20,6 +20,7 @@ from pyiceberg.table import StaticTable
 
 import txn_engine
 from tests.demo import small_input
+from tests.support.internal import FEW_INTERNAL
 from txn_engine.demo import sample
 from txn_engine.protocol.hashing import murmur2
 
@@ -64,12 +65,13 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 class Finished:
-    """A finished run of the demo on the small input."""
+    """A finished run of the demo on the small input, into a store with few internal partitions."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.url = f"file://{folder}/ledger"
         self.input_file = small_input.write(folder / "trans.csv")
+        txn_engine.connect(self.url, configs=FEW_INTERNAL).close()
         self.process = run(folder, "--url", self.url, "--input", str(self.input_file), "--json")
         print(self.process.stderr)  # for the report of a test that fails
 

@@ -13,6 +13,7 @@ from rich.console import Console
 
 import txn_engine
 from tests.demo import small_input
+from tests.support.internal import FEW_INTERNAL
 from txn_engine.demo.child import ChildFailedError, Children
 from txn_engine.demo.day_queue import DayQueue
 from txn_engine.demo.load import DAYS_MIN, KEPT_DAYS, KILLED, KILLED_TIMEOUT_MS, MODULE, Load
@@ -66,7 +67,7 @@ class Scene:
 def scene(tmp_path: Path) -> Iterator[Scene]:
     (tmp_path / "logs").mkdir()
     with (
-        txn_engine.connect(f"file://{tmp_path}/ledger") as engine,
+        txn_engine.connect(f"file://{tmp_path}/ledger", configs=FEW_INTERNAL) as engine,
         Children(tmp_path / "logs", {}) as children,
     ):
         engine.admin.create_topic(PAYMENTS, partitions=PARTITIONS, schema=PAYMENTS_SCHEMA, key=KEY)

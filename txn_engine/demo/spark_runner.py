@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -144,23 +145,24 @@ def _warm_up(spark: SparkSession, pipe: Pipe) -> None:
         Runner(spark, url, str(Path(folder, "checkpoint")), pipe).query("warm-up", most=1)
 
 
+def work(pipe: Pipe, *, url: str, checkpoint: str) -> None:
+    """Say `ready` when a session has run a query, and run queries as told."""
+    spark = spark_session(url, app_name="txn-engine demo", extra=SHORT_JOB)
+    _warm_up(spark, pipe)
+    pipe.say("ready", version=spark.version)
+    runner = Runner(spark, url, checkpoint, pipe)
+    while (order := pipe.next_order()) is not None:
+        {"run": runner.run, "overlap": runner.overlap}[order["do"]](order)
+    spark.stop()
+
+
 def main() -> int:
     """Run queries as told; the exit code says how it ended."""
     parser = argparse.ArgumentParser(prog="spark_runner")
     parser.add_argument("--url", required=True)
     parser.add_argument("--checkpoint", required=True)
     given = parser.parse_args()
-
-    def work(pipe: Pipe) -> None:
-        spark = spark_session(given.url, app_name="txn-engine demo", extra=SHORT_JOB)
-        _warm_up(spark, pipe)
-        pipe.say("ready", version=spark.version)
-        runner = Runner(spark, given.url, given.checkpoint, pipe)
-        while (order := pipe.next_order()) is not None:
-            {"run": runner.run, "overlap": runner.overlap}[order["do"]](order)
-        spark.stop()
-
-    return serve(work)
+    return serve(partial(work, url=given.url, checkpoint=given.checkpoint))
 
 
 if __name__ == "__main__":

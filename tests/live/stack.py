@@ -76,7 +76,9 @@ class Stack:
         """What a service has started, and what those have."""
         return psutil.Process(service.pid).children(recursive=True)
 
-    def wait_for(self, what: str, look: Callable[[], _Found], *, patience_s: float) -> _Found:
+    def wait_for(
+        self, what: str, look: Callable[[], _Found], *, patience_s: float, pause_s: float = 1.0
+    ) -> _Found:
         """The first true answer. On the way every service must stay alive."""
         deadline = time.monotonic() + patience_s
         while not (found := look()):
@@ -84,7 +86,7 @@ class Stack:
                 assert service.exit_code is None, f"{service.name} ended:\n{service.last_lines(30)}"
             if time.monotonic() > deadline:
                 pytest.fail(f"{what}: not after {patience_s:.0f} s; {self.told()}", pytrace=False)
-            time.sleep(1)
+            time.sleep(pause_s)
         return found
 
     def told(self) -> str:

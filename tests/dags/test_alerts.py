@@ -88,6 +88,8 @@ def test_a_hanging_transaction_is_told_once_with_the_command_that_ends_it(
     assert engine.admin.verify().ok  # these producer ids are nobody's, which is worth a warning
 
 
+# `make test` has a stalled LSO in the test above, and each holder below
+@pytest.mark.shard("airflow")
 def test_a_stalled_lso_names_the_holder_and_what_ends_it(
     store_url: str, engine: Engine, run_dag: RunDag, mailbox: Mailbox
 ) -> None:

@@ -76,6 +76,8 @@ def test_a_dry_run_shows_the_tables_and_writes_no_snapshots(engine: Engine, run_
     assert {info.key: info.size for info in engine.store.list("")} == before
 
 
+# `make test` has an empty store in test_coordinator_sweep.py
+@pytest.mark.shard("airflow")
 def test_an_empty_store_gives_empty_tables(store_url: str, run_dag: RunDag) -> None:
     """Nothing to do is a success."""
     run = run_dag("txn_compute_lso")

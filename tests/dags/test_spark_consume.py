@@ -11,6 +11,7 @@ import pytest
 
 from tests.dags.ledger import SUMS, fill, load, sums
 from tests.quality.ledger import ROWS, payments_table
+from tests.suite.tiers import in_shard
 from tests.support.finished_run import RunDag
 from tests.support.internal import FEW_INTERNAL
 from txn_engine import Engine, TopicPartition, connect
@@ -96,6 +97,8 @@ def test_a_dry_run_says_what_would_be_read_and_writes_nothing(payments: Engine, 
     assert nothing.tasks == {"wait_for_records": "skipped", "consume": "skipped"}
 
 
+# `make test` has a task without Spark that dies there, in tests/blocks/test_consume.py
+@pytest.mark.shard("airflow")
 def test_a_try_that_died_after_its_commit_is_recognised_and_its_event_still_sent(
     payments: Engine, monkeypatch: pytest.MonkeyPatch, run_dag: RunDag
 ) -> None:
@@ -127,15 +130,19 @@ def test_a_try_that_died_after_its_commit_is_recognised_and_its_event_still_sent
 
 @pytest.mark.parametrize(
     ("params", "code"),
-    [
-        ({"topic": "no-such-topic"}, "UNKNOWN_TOPIC_OR_PARTITION"),
-        ({"transform": "no_such_module:balances"}, "bad_transform"),
-        ({"transform": "txn_engine.spark.balances:nothing"}, "bad_transform"),
-        ({"transform": "txn_engine.spark.balances:BALANCES_SCHEMA"}, "bad_transform"),
-        ({"transform": "builtins:divmod"}, "bad_transform"),
-        ({"transform": "builtins:len"}, "transform_failed"),
-        ({"transform": "builtins:repr"}, "bad_output"),
-    ],
+    in_shard(
+        "airflow",
+        [
+            ({"topic": "no-such-topic"}, "UNKNOWN_TOPIC_OR_PARTITION"),
+            ({"transform": "no_such_module:balances"}, "bad_transform"),
+            ({"transform": "builtins:divmod"}, "bad_transform"),
+            ({"transform": "builtins:len"}, "transform_failed"),
+            ({"transform": "builtins:repr"}, "bad_output"),
+            ({"transform": "txn_engine.spark.balances:nothing"}, "bad_transform"),
+            ({"transform": "txn_engine.spark.balances:BALANCES_SCHEMA"}, "bad_transform"),
+        ],
+        keep=5,
+    ),
 )
 def test_a_wrong_call_fails_in_one_line_and_moves_nothing(
     payments: Engine, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch, params: dict[str, str], code: str

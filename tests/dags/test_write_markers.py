@@ -112,6 +112,8 @@ def test_what_is_left_undone_turns_the_run_red_and_is_named(engine: Engine, run_
     assert "1 of 2 decided transactions are still pending: stuck (PrepareCommit)" in checking
 
 
+# `make test` has such a store in test_coordinator_sweep.py
+@pytest.mark.shard("airflow")
 def test_an_unreachable_store_fails_once_and_what_follows_does_not_run(
     monkeypatch: pytest.MonkeyPatch, run_dag: RunDag, asked: list[FaultyStore]
 ) -> None:

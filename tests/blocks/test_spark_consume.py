@@ -61,6 +61,8 @@ def test_several_outputs_are_one_run(engine: Engine, run_tasks: RunTasks) -> Non
     assert accounts(engine, "copies") == [1, 3, 5, 7, 9]
 
 
+# `make test` has a transform that gives no DataFrame in tests/dags/test_spark_consume.py
+@pytest.mark.shard("airflow")
 @pytest.mark.slow
 def test_outputs_that_were_not_asked_for_fail_at_once(engine: Engine, run_tasks: RunTasks) -> None:
     """A transform gives a DataFrame for each topic that the task names, and for no other; nothing is written."""

@@ -31,7 +31,7 @@ def test_a_sound_store_shows_none(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("make", "anomaly", "check"),
-    in_shard("damage", INJECTED, keep=4),
+    in_shard("damage", INJECTED, keep=2),
     ids=lambda each: getattr(each, "__name__", ""),
 )
 def test_an_anomaly_is_found_by_its_name(

@@ -163,6 +163,7 @@ def test_only_what_is_new_is_looked_at(
     assert sum(each.digest.rows for each in whole.proof.ranges if each.topic == "payments") == 45
 
 
+@pytest.mark.shard("damage")
 def test_a_proof_of_nothing_new(engine: Engine, tmp_path: Path) -> None:
     """It takes its place, and what it covers is what was covered."""
     proofs = [prove(engine, tmp_path).proof for _ in range(2)]
@@ -228,6 +229,7 @@ def test_an_id_that_is_null_before_a_proof_and_after(engine: Engine, tmp_path: P
     assert {found.name: found.wrong for found in result.failed} == {"record_ids_unique": 2}
 
 
+@pytest.mark.shard("damage")
 def test_what_comes_right_later(engine: Engine, tmp_path: Path) -> None:
     """Output that was missing and came: the next proof goes on from the last good one, and holds."""
     assert prove(engine, tmp_path).success
@@ -249,6 +251,7 @@ def test_a_set_and_a_key_that_were_there_before(engine: Engine, tmp_path: Path) 
     assert prove(engine, tmp_path, check).success
 
 
+@pytest.mark.shard("damage")
 def test_merged_files_are_the_same_records(engine: Engine, tmp_path: Path) -> None:
     """A rewrite that leaves nothing out keeps the digest: the chain goes on."""
     load(engine, 40, 40)
@@ -409,6 +412,7 @@ def test_a_prover_that_never_gets_a_number(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A prover that loses every race for the next number gives up with an error."""
+    monkeypatch.setattr("txn_engine.quality.exactly_once._TRIES", 2)
     monkeypatch.setattr(ProofShelf, "put", lambda *_: False)
     with pytest.raises(OutcomeUnknownError) as lost:
         prove(engine, tmp_path)

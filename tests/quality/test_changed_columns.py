@@ -166,7 +166,8 @@ def test_a_proof_goes_on_in_the_new_columns(
     assert engine.admin.verify().findings == ()
 
 
-@pytest.mark.parametrize("kind", in_shard("damage", ["dropped", "wider"], keep=1))
+@pytest.mark.shard("damage")
+@pytest.mark.parametrize("kind", ["dropped", "wider"])
 def test_what_breaks_after_a_change_is_found(engine: Engine, tmp_path: Path, kind: str) -> None:
     """An id of before the change again, and a payment that no consumer took."""
     proved(engine, tmp_path)
@@ -244,6 +245,7 @@ def test_files_that_are_merged_after_a_change_are_the_same_records(engine: Engin
     assert (whole.first, versions(whole)) == (0, [(1, 29), (1, 56)])
 
 
+@pytest.mark.shard("damage")
 def test_a_digest_by_a_column_that_is_gone_is_not_judged(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -299,8 +301,10 @@ def test_all_that_was_proved_went_by_a_column_that_is_gone(engine: Engine, tmp_p
     result = attempt(engine, tmp_path, check, whole=True)
     assert result.success
     assert "digest_as_proved" not in {each.name for each in result.checks}
+    assert "what was proved cannot be judged: column 'size' of version 0" in began(result)
 
 
+@pytest.mark.shard("damage")
 def test_a_partition_that_had_no_record_before_a_change(tmp_path: Path) -> None:
     """It has one range, of the version that its first records were judged by."""
     with txn_engine.connect(f"memory://{tmp_path.name}", configs=FEW_INTERNAL) as engine:
@@ -336,6 +340,7 @@ def test_a_proof_by_an_earlier_program_is_gone_on_from(tmp_path: Path) -> None:
         assert proved(engine, tmp_path, whole=True).first == 0
 
 
+@pytest.mark.shard("damage")
 def test_a_range_of_a_version_that_the_topic_never_had(engine: Engine, tmp_path: Path) -> None:
     """What a proof says is not believed: it is begun anew."""
     shelf = shelf_of(engine)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,6 +24,7 @@ from tests.quality.ledger import (
     payments_table,
     write_input,
 )
+from tests.quality.verdicts import Verdict, verdict_of
 from tests.suite.tiers import in_shard
 from tests.support.internal import FEW_INTERNAL
 from txn_engine import Engine, OffsetAndMetadata, TopicPartition
@@ -40,13 +40,8 @@ from txn_engine.partition_log import PartitionLog
 from txn_engine.producer import Producer
 from txn_engine.protocol.file_names import parse_data_path
 from txn_engine.quality import Amount, Declaration, Output, QualityResult, check_exactly_once
-from txn_engine.quality.counting import count
-from txn_engine.quality.expectations import new_context
 from txn_engine.quality.gather import gather
 from txn_engine.quality.in_process import InProcess
-from txn_engine.quality.judge import judge
-from txn_engine.quality.records import Reductions
-from txn_engine.quality.suite import named_checks
 from txn_engine.reasons import Reason
 from txn_engine.testing import ManualClock
 from txn_engine.types import AbortedTransaction
@@ -106,6 +101,11 @@ def prove(engine: Engine, folder: Path, *, with_file: bool = True) -> QualityRes
     return check_exactly_once(engine, CHECK, input_file=path, report_folder=folder / "report")
 
 
+def counted(engine: Engine, folder: Path, check: Declaration = CHECK) -> Verdict:
+    """What the checks come to, beside the ledger's file."""
+    return verdict_of(engine, check, input_file=write_input(folder / "trans.csv"))
+
+
 def not_passed(result: QualityResult) -> dict[str, str]:
     return {check.name: check.status for check in result.checks if check.status != "passed"}
 
@@ -138,12 +138,14 @@ def test_without_a_file(engine: Engine, tmp_path: Path) -> None:
     assert prove(engine, tmp_path, with_file=False).success
 
 
+@pytest.mark.shard("damage")
 def test_a_load_that_ran_twice(engine: Engine, tmp_path: Path) -> None:
     """Loaded again under another id: the records are there twice, and the consumer has not read the second ones."""
     load(engine)
     consume(engine)
     load(engine, "load-again")
-    assert not_passed(prove(engine, tmp_path)) == {"record_ids_unique": "failed", "group_at_lso": "failed"}
+    found = counted(engine, tmp_path)
+    assert (found.failed, found.errored) == ({"record_ids_unique", "group_at_lso"}, {})
 
 
 def test_an_open_transaction(engine: Engine, tmp_path: Path) -> None:
@@ -156,18 +158,16 @@ def test_an_open_transaction(engine: Engine, tmp_path: Path) -> None:
         producer.begin_transaction()
         producer.produce("payments", payments_table(ROWS[4:]))
         producer.flush()
-        found = not_passed(prove(engine, tmp_path))
+        found = counted(engine, tmp_path)
         producer.abort_transaction()
-    assert found == dict.fromkeys(
-        [
-            "no_input_row_missing",
-            "totals_in_balances",
-            "lso_at_log_end",
-            "no_open_transaction",
-            "transactions_final",
-        ],
-        "failed",
-    )
+    assert found.errored == {}
+    assert found.failed == {
+        "no_input_row_missing",
+        "totals_in_balances",
+        "lso_at_log_end",
+        "no_open_transaction",
+        "transactions_final",
+    }
 
 
 @contextmanager
@@ -186,19 +186,17 @@ def test_a_consumer_between_output_and_commit(engine: Engine, tmp_path: Path) ->
     """Its offsets are pending, its output is not visible yet."""
     load(engine)
     with output_without_commit(engine):
-        found = not_passed(prove(engine, tmp_path))
-    assert {"nothing_pending", "group_at_lso", "transactions_final", "lso_at_log_end"} <= found.keys()
-    assert set(found.values()) == {"failed"}
+        found = counted(engine, tmp_path)
+    assert {"nothing_pending", "group_at_lso", "transactions_final", "lso_at_log_end"} <= found.failed
+    assert (found.errored, found.not_applicable) == ({}, frozenset())
 
 
 def test_a_group_that_never_committed(engine: Engine, tmp_path: Path) -> None:
     """No such group is no error of the check: nothing was consumed."""
     load(engine)
-    found = not_passed(prove(engine, tmp_path))
-    assert found == {
-        "group_at_lso": "failed",
-        "totals_in_balances": "failed",
-    }
+    found = counted(engine, tmp_path)
+    assert found.failed == {"group_at_lso", "totals_in_balances"}
+    assert (found.errored, found.not_applicable) == ({}, frozenset())
 
 
 def test_another_topics_transaction_is_left_alone(engine: Engine, tmp_path: Path) -> None:
@@ -211,15 +209,16 @@ def test_another_topics_transaction_is_left_alone(engine: Engine, tmp_path: Path
         producer.begin_transaction()
         producer.produce("other", pa.table({"x": [1]}))
         producer.flush()
-        result = prove(engine, tmp_path)
+        found = counted(engine, tmp_path)
         producer.abort_transaction()
-    assert result.success
+    assert found.success
 
 
 def test_nothing_written_yet(engine: Engine, tmp_path: Path) -> None:
     """Empty topics: the checks are made, and only the file's rows are missing."""
-    found = not_passed(prove(engine, tmp_path))
-    assert set(found) == {"no_input_row_missing", "totals_in_balances"}
+    found = counted(engine, tmp_path)
+    assert found.failed == {"no_input_row_missing", "totals_in_balances"}
+    assert (found.errored, found.not_applicable) == ({}, frozenset())
 
 
 def _one_file(folder: Path, topic: str) -> Path:
@@ -229,7 +228,7 @@ def _one_file(folder: Path, topic: str) -> Path:
 def test_a_damaged_data_file_errs_and_is_named(tmp_path: Path) -> None:
     """What needs the records cannot be judged; offsets and transactions still are; the audit names the file."""
     store = tmp_path / "store"
-    with txn_engine.connect(store.as_uri()) as engine:
+    with txn_engine.connect(store.as_uri(), configs=FEW_INTERNAL) as engine:
         make_topics(engine)
         load(engine)
         consume(engine)
@@ -301,16 +300,10 @@ def test_the_evidence_names_the_producers_of_files(engine: Engine, tmp_path: Pat
 BOTH_SIDES = {"no_open_transaction", "transactions_final", "nothing_pending"}
 
 
-def failed_checks(engine: Engine) -> set[str]:
-    evidence = _gathered(engine)
-    checks = named_checks(CHECK, has_input=False)
-    with InProcess(engine.store) as reducer:
-        counted = count(evidence, Reductions(evidence, reducer))
-    judgement = judge(
-        new_context(), counted, checks, not_applicable={}, run_name="x", run_time=dt.datetime.now(dt.UTC)
-    )
-    assert [check.name for check in judgement.checks if check.status == "errored"] == []
-    return {check.name for check in judgement.checks if check.status == "failed"}
+def failed_checks(engine: Engine) -> frozenset[str]:
+    found = verdict_of(engine, CHECK)
+    assert found.errored == {}
+    return found.failed
 
 
 def falsify(
@@ -430,10 +423,8 @@ def test_what_was_consumed_is_proved_while_loads_go_on(engine: Engine, tmp_path:
     assert result.statistics["committed_records"] == len(ROWS)
     assert "Only what group balances has consumed was judged" in result.report.read_text()
 
-    everything = check_exactly_once(engine, CHECK, report_folder=tmp_path / "everything")
-    assert {"totals_in_balances", "lso_at_log_end", "group_at_lso", "transactions_final"} <= {
-        check.name for check in everything.failed
-    }
+    everything = {"totals_in_balances", "lso_at_log_end", "group_at_lso", "transactions_final"}
+    assert everything <= verdict_of(engine, CHECK).failed
 
 
 @pytest.mark.parametrize(
@@ -455,9 +446,8 @@ def test_a_record_taken_twice_or_not_at_all_is_found_while_loads_go_on(
     load(engine)
     consume(engine, rows)
     more_payments(engine)
-    result = check_exactly_once(engine, CONSUMED, report_folder=tmp_path)
-    assert {check.name for check in result.failed} == failed
-    assert not result.errored
+    found = verdict_of(engine, CONSUMED)
+    assert (found.failed, found.errored) == (failed, {})
 
 
 def test_a_run_of_the_consumer_that_is_under_way_is_waited_for(
@@ -549,7 +539,7 @@ def test_after_retention_the_rest_is_still_proven(tmp_path: Path, check: Declara
         make_topics(engine, **{gone: {"retention_ms": 3_600_000}})
         load(engine)
         consume(engine)
-        assert check_exactly_once(engine, check, report_folder=tmp_path / "before").not_applicable == ()
+        assert not verdict_of(engine, check).not_applicable
         clock.advance(7_200_000)
         assert engine.maintenance.retain(gone).partitions
         result = check_exactly_once(engine, check, report_folder=tmp_path / "after")
@@ -566,10 +556,9 @@ def test_a_policy_alone_excuses_nothing(tmp_path: Path, policy: str) -> None:
         load(engine)
         consume(engine, [(account, "999999.00", count) for account, _, count in TURNOVERS])
         file = write_input(tmp_path / "trans.csv", [*ROWS, (109, *ROWS[-1][1:])])
-        result = check_exactly_once(engine, CHECK, input_file=file, report_folder=tmp_path)
-    failed = {check.name for check in result.failed}
-    assert failed == {"no_input_row_missing", "totals_in_balances"}
-    assert result.not_applicable == ()
+        found = verdict_of(engine, CHECK, input_file=file)
+    assert found.failed == {"no_input_row_missing", "totals_in_balances"}
+    assert (found.errored, found.not_applicable) == ({}, frozenset())
 
 
 def compact_output(engine: Engine, **policy: Any) -> None:
@@ -595,9 +584,9 @@ def test_sums_of_an_output_that_was_compacted_do_not_apply(
             compact_output(engine, target_file_bytes=1)
         states = [engine.partition("balances", number).state for number in range(2)]
         assert any(state.cleaning.cleaned_to for state in states) is not dies
-        result = prove(engine, tmp_path)
-    assert result.success, (result.failed, result.errored)
-    assert {check.name for check in result.not_applicable} == {"totals_in_balances"}
+        found = counted(engine, tmp_path)
+    assert found.success, (found.failed, found.errored)
+    assert found.not_applicable == {"totals_in_balances"}
 
 
 def test_a_pass_that_has_not_ended_is_seen_when_what_it_replaced_is_forgotten(
@@ -617,8 +606,8 @@ def test_a_pass_that_has_not_ended_is_seen_when_what_it_replaced_is_forgotten(
         assert engine.maintenance.clean("balances").failures == ()
         states = [engine.partition("balances", number).state for number in range(2)]
         assert [(state.cleaning.cleaned_to, len(state.dead)) for state in states] == [(0, 0), (0, 0)]
-        result = prove(engine, tmp_path)
-    assert {check.name for check in result.not_applicable} == {"totals_in_balances"}
+        found = counted(engine, tmp_path)
+    assert found.not_applicable == {"totals_in_balances"}
 
 
 class ProcessDiedError(BaseException):
@@ -637,8 +626,8 @@ def test_small_files_that_were_merged_excuse_nothing(tmp_path: Path) -> None:
         consume(engine)
         consume(engine)
         assert engine.maintenance.compact("balances", policy=MaintenancePolicy(min_files=2)).partitions
-        result = prove(engine, tmp_path)
-    assert {check.name for check in result.failed} == {"totals_in_balances"}
+        found = counted(engine, tmp_path)
+    assert found.failed == {"totals_in_balances"}
 
 
 def test_rows_that_were_lost_are_missed_beside_those_that_retention_took(tmp_path: Path) -> None:
@@ -653,8 +642,9 @@ def test_rows_that_were_lost_are_missed_beside_those_that_retention_took(tmp_pat
         assert engine.maintenance.retain("payments").partitions
         for rows, status in ((ROWS, "not_applicable"), ([*ROWS, *lost], "failed")):
             file = write_input(tmp_path / "trans.csv", rows)
-            result = check_exactly_once(engine, LOADED, input_file=file, report_folder=tmp_path / status)
-            assert not_passed(result) == {"no_input_row_missing": status}
+            found = verdict_of(engine, LOADED, input_file=file)
+            assert getattr(found, status) == {"no_input_row_missing"}
+            assert found.success is (status == "not_applicable")
 
 
 LOADED = Declaration(topic="payments", record_id=("trans_id",))

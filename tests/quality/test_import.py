@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.suite.tiers import in_shard
+from txn_engine.quality.expectations import new_context
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,7 +40,18 @@ REPORT = (
 )
 
 
-@pytest.mark.parametrize("uses", in_shard("damage", [CONTEXT, REPORT], keep=1), ids=["a context", "a report"])
+def test_a_context_is_told_to_send_nothing(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever the environment says, and nothing is printed. The shard asks a fresh process the same."""
+    monkeypatch.setenv("GX_ANALYTICS_ENABLED", "true")
+    new_context()
+    assert os.environ["GX_ANALYTICS_ENABLED"] == "false"
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.shard("damage")
+@pytest.mark.parametrize("uses", [CONTEXT, REPORT], ids=["a context", "a report"])
 def test_nothing_is_sent_anywhere(tmp_path: Path, uses: str) -> None:
     """Great Expectations is told to send nothing, whatever the environment says, and prints nothing either."""
     setting = "os.environ['GX_ANALYTICS_ENABLED']"

@@ -99,6 +99,7 @@ def test_tables(cloud: str) -> None:
         assert report.ok, [str(finding) for finding in report.findings]
 
 
+@pytest.mark.shard("engines")
 @on("gcs_bucket")
 def test_backups(cloud: str, tmp_path: Path) -> None:
     """From the cloud to a folder and back, and from the cloud to the cloud."""

@@ -92,6 +92,7 @@ def test_a_look_writes_nothing() -> None:
     assert len(report.cuts) == 4
 
 
+@pytest.mark.shard("kills")
 def test_what_comes_after_it() -> None:
     """Upkeep goes on; a second erasure takes what stands for the first's files; cuts are still read."""
     store, clock = ledger()
@@ -126,6 +127,7 @@ def test_what_comes_after_it() -> None:
     in_shard(
         "kills",
         [
+            ("dies after", 50),
             ("dies after", 25),
             ("before", 40),
             ("dies after", 1),
@@ -133,7 +135,7 @@ def test_what_comes_after_it() -> None:
             ("before", 5),
             ("after", 5),
         ],
-        keep=2,
+        keep=1,
     ),
 )
 def test_every_write(fault: str, step: int) -> None:
@@ -230,6 +232,7 @@ def test_backups_are_without_them_once_older_ones_are_removed() -> None:
             assert_sound(again)
 
 
+@pytest.mark.shard("kills")
 def test_files_that_only_a_step_of_a_table_shows_are_erased_by_name() -> None:
     """Merged before the table's cut, and forgotten by the log since: a pin holds them by their paths."""
     made, clock = ledger()
@@ -399,6 +402,7 @@ def test_the_numbers_of_erasures_have_no_gap() -> None:
         }
 
 
+@pytest.mark.shard("kills")
 def test_many_cuts_are_not_read_one_by_one() -> None:
     """Of their snapshots a few tell which of them list a file; one that the log has forgotten is no upload."""
     store, clock = MemoryStore(), ManualClock()
@@ -598,7 +602,10 @@ def test_columns_that_sql_does_not_tell_apart() -> None:
         assert engine.scan("twins").to_table().num_rows == 2
 
 
-@pytest.mark.parametrize("place", ["txn_engine.erasing.searching", "txn_engine.maintain.erasing"])
+@pytest.mark.parametrize(
+    "place",
+    in_shard("kills", ["txn_engine.maintain.erasing", "txn_engine.erasing.searching"], keep=1),
+)
 def test_two_erasures_at_once(place: str) -> None:
     """The files that one was about to read, the other has taken: it looks at what stands for them."""
     store, clock = ledger()

@@ -178,7 +178,11 @@ def test_backups_of_a_former_incarnation_are_named() -> None:
 
 @pytest.mark.parametrize(
     ("fault", "step"),
-    in_shard("kills", [("dies after", 30), ("dies before", 11), ("dies after", 6)], keep=1),
+    in_shard(
+        "kills",
+        [("dies after", 60), ("dies after", 30), ("dies before", 11), ("dies after", 6)],
+        keep=1,
+    ),
 )
 def test_every_write(fault: str, step: int) -> None:
     """Whoever erases next removes the rest."""

@@ -399,6 +399,13 @@ class PartitionMachine(RuleBasedStateMachine):
 class TestPartition(PartitionMachine.TestCase):  # type: ignore[name-defined,misc]
     """The partition's core against the naive log."""
 
+    settings = settings(max_examples=20, stateful_step_count=40, deadline=None)
+
+
+@pytest.mark.shard("simulator")
+class TestPartitionAtLength(PartitionMachine.TestCase):  # type: ignore[name-defined,misc]
+    """The same by more histories."""
+
     settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 

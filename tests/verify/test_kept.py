@@ -25,7 +25,7 @@ from tests.conftest import S3Bucket
 from tests.simulator.runner import run as simulate
 from tests.suite.tiers import in_shard
 from tests.verify import test_damage
-from tests.verify.damage import KINDS, Damage, one_per_family
+from tests.verify.damage import KINDS, Damage, some_families
 from tests.verify.raw_ledger import Ledger
 from tests.verify.scale import build
 from tests.verify.story import healthy, open_load
@@ -36,8 +36,6 @@ from txn_engine.verify.findings import Place
 from txn_engine.verify.partition_task import PartitionTask
 
 assert test_damage.KINDS is KINDS
-
-_CUTS = 12
 
 
 def _audit(store: ObjectStore, folder: Path, **asked: bool) -> VerifyReport:
@@ -91,7 +89,7 @@ def test_what_came_is_read(tmp_path: Path) -> None:
     assert second.stats.records > first.stats.records
 
 
-@pytest.mark.parametrize(("do", "codes"), one_per_family())
+@pytest.mark.parametrize(("do", "codes"), some_families())
 def test_damage_since_the_last_audit_is_found(tmp_path: Path, do: Damage, codes: set[str]) -> None:
     """As an audit of everything finds it; and what was kept stays, so that it is found the next time, too."""
     story = healthy()
@@ -110,11 +108,12 @@ def test_damage_since_the_last_audit_is_found(tmp_path: Path, do: Damage, codes:
     ),
 )
 @pytest.mark.parametrize("seed", in_shard("damage", [3, 4], keep=[3]))
-def test_at_any_time_of_a_run(tmp_path: Path, workload: str, seed: int) -> None:
+@pytest.mark.parametrize("moments", in_shard("damage", [4, 12], keep=1))
+def test_at_any_time_of_a_run(tmp_path: Path, workload: str, seed: int, moments: int) -> None:
     """A store as it was at some moments of a simulated run, faults and all: each audit goes on from the one before."""
     landed = simulate(workload, seed).landed
     store = MemoryStore()
-    cuts = {len(landed) * number // _CUTS for number in range(1, _CUTS + 1)}
+    cuts = {len(landed) * number // moments for number in range(1, moments + 1)}
     went_on = 0
     for number, (_, key, data, operation) in enumerate(landed, start=1):
         if operation == "delete":
@@ -420,7 +419,7 @@ def _shelf(number: int) -> ObjectStore:
     return _SHELVES[number]
 
 
-@pytest.mark.parametrize(("do", "codes"), one_per_family())
+@pytest.mark.parametrize(("do", "codes"), some_families())
 def test_partitions_that_are_audited_elsewhere(do: Damage, codes: set[str]) -> None:
     """Each damage is found as here, and what was looked at is counted the same."""
     story = healthy()
@@ -434,9 +433,8 @@ def test_partitions_that_are_audited_elsewhere(do: Damage, codes: set[str]) -> N
     assert there.replay.pending == here.replay.pending
 
 
-@pytest.mark.parametrize(
-    "workload", in_shard("damage", ["bank", "compacted", "pipeline", "seals", "upkeep"], keep=["bank"])
-)
+@pytest.mark.shard("damage")
+@pytest.mark.parametrize("workload", ["bank", "compacted", "pipeline", "seals", "upkeep"])
 def test_stores_of_runs_that_are_audited_elsewhere(workload: str) -> None:
     """At some moments of a simulated run."""
     landed = simulate(workload, 5).landed
@@ -455,6 +453,7 @@ def test_stores_of_runs_that_are_audited_elsewhere(workload: str) -> None:
 
 
 @pytest.mark.minio
+@pytest.mark.parametrize("many", in_shard("damage", [2_000, 9_000], keep=1), indirect=True)
 def test_processes_and_what_is_kept_on_a_bucket(
     minio_bucket: S3Bucket, many: Many, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,7 +20,6 @@ NOT_FOUND = "**not found**"
 NEEDED = "nothing"
 _WORDS = ("bug", "▲", "what the code does then", "tier")
 IN_MAKE_TEST = (
-    "marker-without-fencing",
     "no-duplicate-look-up",
     "time-out-without-a-second-look",
     "undecided-files-are-live",

@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from tests.suite.tiers import in_shard
+from tests.support.internal import FEW_INTERNAL
 from txn_engine import connect
 from txn_engine.bench import growth, print_report
 from txn_engine.bench.children import run_children
@@ -22,13 +23,15 @@ from txn_engine.reasons import Reason
 
 pytestmark = pytest.mark.together("curves of growth")
 
+SMALLEST = growth.GrowthSizes(appends=16, files=20, ids=6, steps=1, writer_s=0.1, on_one=(2,), on_sixteen=())
 TINY = growth.GrowthSizes(appends=16, files=20, ids=6, steps=1, writer_s=0.2, on_one=(1, 2), on_sixteen=(1,))
 
 
-@pytest.fixture(scope="module", params=in_shard("machine", [TINY, replace(TINY, steps=2)], keep=[TINY]))
+@pytest.fixture(scope="module", params=in_shard("machine", [SMALLEST, TINY, replace(TINY, steps=2)], keep=1))
 def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The document with all curves."""
     url = f"file://{tmp_path_factory.mktemp('growth')}/ledger"
+    connect(url, configs=FEW_INTERNAL).close()
     made = growth.growth_report(url, "g", request.param, lambda _: None)
     with connect(url) as engine:
         assert not engine.admin.verify().findings
@@ -45,10 +48,12 @@ def test_the_curves(report: dict[str, Any]) -> None:
     ids = [(3, False), (3, True), (6, False), (6, True)][-2 * steps :]
     assert [(row["ids"], row["by_snapshot"]) for row in report["ids"]] == ids
     writers = report["writers"]
-    assert [(row["writers"], row["partitions"]) for row in writers] == [(1, 1), (2, 1), (1, 16)]
+    sizes = report["sizes"]
+    groups = [*((count, 1) for count in sizes["on_one"]), *((count, 16) for count in sizes["on_sixteen"])]
+    assert [(row["writers"], row["partitions"]) for row in writers] == groups
     assert all(row["appends_a_second"] > 0 and 0 <= row["lost"] < 1 for row in writers)
     assert all(0 <= row["slowest"] <= 1 and row["p50_ms"] <= row["p99_ms"] for row in writers)
-    for alone in (writers[0], writers[2]):
+    for alone in [row for row in writers if row["writers"] == 1]:
         assert (alone["lost"], alone["slowest"]) == (0, 1)
     assert all(row["memory_mb"] > 0 and row["memory_by_snapshot_mb"] > 0 for row in report["files"])
     assert all(row["snapshot_mb"] > 0 and row["open_by_snapshot_s"] > 0 for row in report["files"])

@@ -398,6 +398,7 @@ def test_a_report_that_cannot_be_written(lost: Callable[..., Answer], ledger: st
         assert engine.admin.list_groups() == ["sums"]
 
 
+@pytest.mark.shard("machine")
 def test_a_load_into_a_closed_pipe(ledger: str, good: Path) -> None:
     """`| true`: stderr says that the load was done."""
     reading, writing = os.pipe()
@@ -510,6 +511,7 @@ def test_a_signal_aborts_the_open_transaction(ledger: str, pipe: _Pipe, signum: 
             assert engine.scan("payments").to_table().num_rows == 0
 
 
+@pytest.mark.shard("machine")
 def test_a_signal_before_anything_was_sent(ledger: str, pipe: _Pipe) -> None:
     """Nothing was loaded. The exit code is the same, and --json reports it as JSON."""
     arguments = [

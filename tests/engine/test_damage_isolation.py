@@ -581,6 +581,7 @@ def test_what_stands_where_a_block_of_producer_ids_would(
     assert not {each // 1_000 for each in ids} & taken
 
 
+@pytest.mark.shard("damage")
 @pytest.mark.minio
 def test_the_markers_of_folders_stand_for_no_object(minio_bucket: S3Bucket) -> None:
     """A file manager's empty object, whose name is an object's with a slash: maintenance and the audit pass it over."""

@@ -157,10 +157,8 @@ def upkeep_after_the_cut(root: Path) -> None:
             maintain(engine)
 
 
-@pytest.mark.parametrize(
-    "every",
-    in_shard("kills", [pytest.param(SOME, id="some"), pytest.param(MAINTENANCE_EVERY, id="most")], keep=1),
-)
+@pytest.mark.shard("kills")
+@pytest.mark.parametrize("every", [pytest.param(SOME, id="some"), pytest.param(MAINTENANCE_EVERY, id="most")])
 def test_the_power_goes_during_maintenance(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], every: int
 ) -> None:

@@ -91,7 +91,7 @@ def ended(producer: Producer, recover: str) -> bool:
 
 
 @pytest.mark.parametrize("step", in_shard("kills", [5, 1], keep=1))
-@pytest.mark.parametrize("recover", ["abort", "commit", "close"])
+@pytest.mark.parametrize("recover", in_shard("kills", ["abort", "commit", "close"], keep=["commit"]))
 def test_ctrl_c_anywhere_in_a_transaction(engine: Engine, recover: str, step: int) -> None:
     """Ctrl-C lands anywhere in produce or commit. The next call ends, and a committed transaction has all records that
     produce returned for, and none of a call that was interrupted. `make test` tries every fifth place, the shard all.

@@ -6,6 +6,7 @@ import pytest
 
 from tests.fuzz.ledger import Objects, build
 from tests.fuzz.running import run
+from tests.suite.tiers import in_shard
 from tests.support.sealing import resealed
 
 
@@ -25,10 +26,11 @@ def test_a_resealed_object_is_whole(ledger: Objects) -> None:
         assert resealed(data) == data, key
 
 
-def test_changed_objects(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("cases", in_shard("damage", [10, 24], keep=1))
+def test_changed_objects(capsys: pytest.CaptureFixture[str], cases: int) -> None:
     """Whatever is changed in an object, a call succeeds or raises an error that names the object.
 
     These are the first cases of one seed. `python -m tests.fuzz` tries fresh seeds, in the shard `damage`.
     """
-    failed = run("one", cases=24)
+    failed = run("one", cases=cases)
     assert not failed, capsys.readouterr().out

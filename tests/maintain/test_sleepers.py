@@ -16,6 +16,7 @@ from tests.maintain.ledgers import (
     open_engine,
     upload,
 )
+from tests.suite.tiers import in_shard
 from tests.support.faults import Fault, FaultyStore, Operation
 from tests.support.refusals import refused
 from txn_engine import Engine
@@ -130,7 +131,7 @@ def test_an_idempotent_batch_whose_reply_was_lost() -> None:
         assert_sound(awake)
 
 
-@pytest.mark.parametrize("has_looked", [False, True])
+@pytest.mark.parametrize("has_looked", in_shard("kills", [False, True], keep=[True]))
 def test_a_transaction_that_slept_through_it_all(has_looked: bool) -> None:
     """Timed out, aborted, expired, sealed: the next batch of the old transaction is refused, and none of it is seen.
 
@@ -161,7 +162,7 @@ def test_a_transaction_that_slept_through_it_all(has_looked: bool) -> None:
         assert_sound(awake)
 
 
-@pytest.mark.parametrize("looks_again", [False, True])
+@pytest.mark.parametrize("looks_again", in_shard("kills", [False, True], keep=[True]))
 def test_a_first_write_that_slept_through_it_all(looks_again: bool) -> None:
     """It had joined the partition and written nothing there: on its old view it meets a seal, on a new one the
     coordinator is asked, and says no.

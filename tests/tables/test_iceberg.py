@@ -640,6 +640,7 @@ def test_time_ends_a_version_too(engine: Engine, clock: ManualClock) -> None:
     assert [each["snapshot-id"] for each in metadata(engine)["snapshots"]] == [2, 3, 4]
 
 
+@pytest.mark.shard("engines")
 def test_a_publish_behind_many_costs_what_is_new(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, clock: ManualClock
 ) -> None:

@@ -1,11 +1,10 @@
-"""A few rounds of the real thing; `make torture` runs many."""
+"""A few rounds of the real thing, in the shard `kills`; `make torture` runs many."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.conftest import missing_server
-from tests.suite.tiers import in_shard
 from tests.support.servers import minio_binary
 from tests.torture.run import torture
 from tests.torture.storm import Toll
@@ -29,7 +28,8 @@ def test_processes_that_die_on_a_local_store() -> None:
 
 @pytest.mark.minio
 @pytest.mark.slow
-@pytest.mark.parametrize("rounds", in_shard("kills", [1, 2], keep=1))
+@pytest.mark.shard("kills")
+@pytest.mark.parametrize("rounds", [1, 2])
 def test_processes_that_die_on_minio_that_dies_behind_a_proxy_that_lies(rounds: int) -> None:
     """The same with a server that is killed under load, dropped connections and changed answers."""
     if minio_binary() is None:

@@ -89,7 +89,9 @@ class ModelTopic:
 
     def _name(self) -> str:
         name = f"{self.chance.choice(['a', 'b', 'Mixed', 'with space', 'ß'])}{self.made}"
-        return name if name not in self.taken else self._name() + "x"
+        while name in self.taken:
+            name += "x"
+        return name
 
     def _column(self) -> ModelColumn:
         kind = self.chance.choice(list(_STEPS))

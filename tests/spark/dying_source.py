@@ -25,11 +25,16 @@ from txn_engine.spark.source.sink import StreamWriter, Uploaded
 STEPS = ("planned", "writing", "uploaded", "resumed", "undecided", "decided", "committed")
 
 
-def die_at(step: str) -> None:
-    """Kill the victim that the file `at` names, if this is the step that it names."""
-    if "DYING" not in os.environ:
-        return  # a worker of a session that was there before: nobody is to die
-    folder = Path(os.environ["DYING"])
+def die_at(step: str, folder: Path | None = None) -> None:
+    """Kill the victim that the file `at` names, if this is the step that it names.
+
+    folder: where `at` is; None: the one that `DYING` names. A Python worker has the environment of its session's JVM,
+    so nobody dies in a worker of a session that was there before.
+    """
+    if folder is None:
+        if "DYING" not in os.environ:
+            return
+        folder = Path(os.environ["DYING"])
     at, gone = folder / "at", folder / f"gone-{os.getpid()}-{step}"
     if not at.exists() or at.read_text().split()[0] != step:
         return
@@ -43,40 +48,44 @@ def die_at(step: str) -> None:
 
 
 class DyingWriter(StreamWriter):
-    """Dies around what the sink does."""
+    """Dies around what the sink does. Its checkpoint is in the folder that holds `at`."""
+
+    def _die_at(self, step: str) -> None:
+        assert self._options.checkpoint is not None
+        die_at(step, Path(self._options.checkpoint).parent)
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
-        die_at("planned")
+        self._die_at("planned")
         return state
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Uploaded:  # type: ignore[override]
         def rows() -> Iterator[pa.RecordBatch]:
             for batch in iterator:
-                die_at("writing")
+                self._die_at("writing")
                 yield batch
 
         uploaded = super().write(rows())
-        die_at("uploaded")
+        self._die_at("uploaded")
         return uploaded
 
     def _commit(
         self, engine: Engine, producer: Producer, uploaded: Sequence[Uploaded], run_id: str | None
     ) -> None:
-        die_at("resumed")
+        self._die_at("resumed")
         commit = producer.commit_transaction
 
         def dying_commit(*, max_block_ms: int) -> None:
-            die_at("undecided")
+            self._die_at("undecided")
             commit(max_block_ms=max_block_ms)
-            die_at("decided")
+            self._die_at("decided")
 
         producer.commit_transaction = dying_commit  # type: ignore[method-assign]
         super()._commit(engine, producer, uploaded, run_id)
 
     def commit(self, messages: Any, batchId: int) -> None:
         super().commit(messages, batchId)
-        die_at("committed")
+        self._die_at("committed")
 
 
 class DyingSource(TxnEngineSource):

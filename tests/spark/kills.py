@@ -10,6 +10,9 @@ from pathlib import Path
 from types import ModuleType
 from unittest import mock
 
+import pytest
+from pyspark.errors import StreamingQueryException
+
 from tests.spark.conftest import SCHEMA, load
 from txn_engine.engine import Engine
 
@@ -29,6 +32,23 @@ def run_once(module: str, engine: Engine, folder: Path) -> subprocess.CompletedP
         check=False,
         timeout=PATIENCE_S,
     )
+
+
+def kill_a_worker(module: ModuleType, step: str, engine: Engine, folder: Path) -> None:
+    """Killed at one step in the session of this process: its Python worker dies there, and the stream with it.
+
+    The next run goes on from the checkpoint.
+    """
+    engine.admin.create_topic("copies", partitions=2, schema=SCHEMA, key="account_id")
+    load(engine, 0, 60)
+    (folder / "at").write_text(f"{step} worker")
+    with mock.patch.dict(os.environ, {"DYING": str(folder)}):
+        with pytest.raises(StreamingQueryException):
+            module.main(engine.url, str(folder / "ck"))
+        assert not (folder / "at").exists()
+        module.main(engine.url, str(folder / "ck"))
+    copied = engine.scan("copies").to_table(["trans_id"]).column("trans_id").to_pylist()
+    assert sorted(copied) == list(range(60))
 
 
 def kill_at_every_step(

@@ -8,15 +8,17 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark import dying_source, dying_stream
-from tests.spark.kills import kill_at_every_step
+from tests.spark.kills import kill_a_worker, kill_at_every_step
 from txn_engine.engine import Engine
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1_800)]
 
 
 def test_before_the_decision(spark: SparkSession, ledger: Engine, tmp_path: Path) -> None:
-    """Spark's JVM is killed when a micro-batch is uploaded but not decided. The next run writes the batch once."""
-    kill_at_every_step(dying_stream, [("undecided", "jvm")], ledger, tmp_path)
+    """The process that commits is killed when a micro-batch is uploaded but not decided. The next run writes the batch
+    once. The shard kills Spark's JVM and the driver as well.
+    """
+    kill_a_worker(dying_stream, "undecided", ledger, tmp_path)
 
 
 @pytest.mark.shard("spark")

@@ -155,6 +155,7 @@ def figures_of(part: str, main: Main, *arguments: str) -> dict[str, Any]:
     return made.figures
 
 
+@pytest.mark.shard("machine")
 def test_the_simulator_leaves_its_figures(capsys: pytest.CaptureFixture[str]) -> None:
     """Operations, faults and audited transactions. A replay counts the same and records nothing."""
     arguments = ["run", "--seeds", "1", "--from", "33", "--jobs", "1"]

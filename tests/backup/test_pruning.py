@@ -291,6 +291,7 @@ STRIDES = in_shard("kills", [36, 12, 1], keep=1)
 """`make test` lets something else happen at every thirty-sixth of the calls at which the shard does."""
 
 
+@pytest.mark.shard("kills")
 @pytest.mark.parametrize("stride", STRIDES)
 def test_a_backup_beside_a_prune(lived: Engine, place: MemoryStore, clock: ManualClock, stride: int) -> None:
     """A backup and a prune: one runs as a whole at some calls of the other, also where a backup was cut off before."""

@@ -387,6 +387,7 @@ def test_a_store_whose_entries_are_sealed(engine: Engine, place: MemoryStore, cl
         assert not again.admin.verify().findings
 
 
+@pytest.mark.shard("kills")
 def test_sums_hold_while_transfers_go_on(engine: Engine, place: MemoryStore, clock: ManualClock) -> None:
     """Two tellers move money between partitions. Each backup adds up, and has the runs whose records it has.
 

@@ -90,6 +90,7 @@ def test_a_line_of_one_point_and_of_zeros() -> None:
     )
 
 
+@pytest.mark.shard("machine")
 def test_a_process_that_ends_early_is_told(tmp_path: Path) -> None:
     """A child that ends early fails the bench, and the other children are ended."""
     task = {"task": "open", "url": f"file://{tmp_path}/ledger", "topic": "no-such-topic"}

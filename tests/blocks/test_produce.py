@@ -165,6 +165,7 @@ def test_rows_of_a_callable_that_cannot_be_used(engine: Engine, tmp_path: Path, 
     assert [(row["source_file"], row["source_line"]) for row in letters] == [(task, 2), (task, 4), (task, 5)]
 
 
+@pytest.mark.shard("airflow")
 def test_files_that_a_manifest_knows_are_passed_over(
     engine: Engine, tmp_path: Path, run_tasks: RunTasks
 ) -> None:
@@ -271,6 +272,7 @@ def test_mapped_tasks_have_ids_of_their_own(engine: Engine, run_tasks: RunTasks)
 # --- run again --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.shard("airflow")
 def test_a_topic_made_again_is_loaded_again(engine: Engine, run_tasks: RunTasks) -> None:
     """The run is known to have been committed into the one that is gone."""
     description = engine.admin.describe_topic("payments")
@@ -463,6 +465,7 @@ def test_a_run_whose_note_is_lost_loads_nothing_twice(engine: Engine, run_tasks:
     assert accounts(engine).count(0) == 3
 
 
+@pytest.mark.shard("airflow")
 def test_a_backfill_beyond_the_logs_memory_loads_where_it_is_told_to(
     engine: Engine, run_tasks: RunTasks
 ) -> None:
@@ -510,6 +513,7 @@ def test_a_run_without_a_date_goes_by_the_time_in_its_id(engine: Engine, run_tas
     assert accounts(engine).count(0) == 2
 
 
+@pytest.mark.shard("airflow")
 def test_a_run_whose_id_somebody_made_up_is_new_at_its_first_try(engine: Engine) -> None:
     """Where there is no time in it. Later tries have the note; without it nobody can tell."""
     from txn_engine_airflow.errors import TaskError

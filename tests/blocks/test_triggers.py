@@ -431,6 +431,7 @@ def test_a_look_that_fails_is_repeated_and_then_told(engine: Engine, monkeypatch
     assert stable_end(engine, "payments").offsets
 
 
+@pytest.mark.shard("airflow")
 def test_a_wait_goes_on_in_another_triggerer_for_what_it_was_begun(engine: Engine) -> None:
     """What is waited for stands in the arguments: records committed between two triggerers count."""
     from txn_engine_airflow.progress import stable_end

@@ -37,6 +37,7 @@ def failed(run: FinishedRun) -> set[str]:
     return {name for name, state in run.tasks.items() if state == "failed"}
 
 
+@pytest.mark.shard("airflow")
 def test_compute_lso(engine: Engine, run_dag: RunDag) -> None:
     """The tables are of all else, `alert_damaged` names every place, and snapshots are written where they can be."""
     run = run_dag("txn_compute_lso")

@@ -184,6 +184,7 @@ def test_a_child_that_dies_says_how(scene: Scene) -> None:
     assert "SIGKILL" in failed.value.seen
 
 
+@pytest.mark.shard("machine")
 def test_a_failure_in_the_load_ends_every_loader(scene: Scene) -> None:
     """The first failure is reported, and no process is left."""
     load = scene.load()

@@ -202,9 +202,8 @@ def test_the_power_goes_at_any_moment(tmp_path: Path, capsys: pytest.CaptureFixt
         print(f" [power cuts survived: {result.cuts}, {result.disks} of them other disks]", end="")
 
 
-@pytest.mark.parametrize(
-    ("recovered", "every"), in_shard("kills", [(1, 4), (DISKS_RECOVERED, 1)], keep=1), ids=["one", "more"]
-)
+@pytest.mark.shard("kills")
+@pytest.mark.parametrize(("recovered", "every"), [(1, 4), (DISKS_RECOVERED, 1)], ids=["one", "more"])
 def test_the_power_goes_again_while_the_machine_comes_up(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], recovered: int, every: int
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import builtins
 from collections.abc import Iterator
 
+import pytest
+
 from storage import ObjectInfo, open_store
 from tests.conftest import S3Bucket
 from tests.engine.conftest import SCHEMA, accounts_in, load
@@ -53,6 +55,7 @@ def copy(engine: Engine) -> None:
     assert engine.coordinator.write_pending_markers().failures == ()
 
 
+@pytest.mark.shard("engines")
 def test_transactions_on_seaweedfs(seaweed_bucket: S3Bucket) -> None:
     """What was committed is there once, what was aborted or fenced is not, for a second engine too, which starts from
     snapshots; the auditor finds nothing; and nothing that needs an order lists across folders.

@@ -23,7 +23,6 @@ from tests.erasing.persons import (
     without_person,
 )
 from tests.loading.refusals import because
-from tests.suite.tiers import in_shard
 from tests.support.faults import FaultyStore, ProcessDiedError
 from txn_engine import AddColumn, Engine
 from txn_engine.errors import InvalidRequestError, UnknownTopicOrPartitionError
@@ -176,13 +175,10 @@ def test_backups_of_a_former_incarnation_are_named() -> None:
             engine.maintenance.remove_deleted_topics()
 
 
+@pytest.mark.shard("kills")
 @pytest.mark.parametrize(
     ("fault", "step"),
-    in_shard(
-        "kills",
-        [("dies after", 60), ("dies after", 30), ("dies before", 11), ("dies after", 6)],
-        keep=1,
-    ),
+    [("dies after", 60), ("dies after", 30), ("dies before", 11), ("dies after", 6)],
 )
 def test_every_write(fault: str, step: int) -> None:
     """Whoever erases next removes the rest."""

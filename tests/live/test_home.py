@@ -23,6 +23,7 @@ with Home(Path(sys.argv[1])).taken():
 """
 
 
+@pytest.mark.shard("airflow")
 def test_the_second_says_who_has_the_home_and_starts_nothing(tmp_path: Path) -> None:
     """The second process prints one line and exits with 1. The home is free again once its holder was killed."""
     home = Home(tmp_path / "home")

@@ -319,6 +319,7 @@ def busy(settled: Stack, person: BrowserContext) -> Iterator[Stack]:
     settled.engine.admin.abort_transaction("lost-and-found", 0, 0)
 
 
+@pytest.mark.shard("airflow")
 def test_abort_is_in_view_on_a_narrow_screen(person: BrowserContext, busy: Stack) -> None:
     """On a telephone the button and how long the transaction has been open are visible without scrolling sideways."""
     for path in ("", "transactions"):

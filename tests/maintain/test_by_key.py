@@ -338,7 +338,8 @@ def _take_tombstones(engine: Engine) -> object:
     return engine.maintenance.compact(TABLE, policy=FILE_BY_FILE)
 
 
-@pytest.mark.parametrize("fault", in_shard("kills", FAULTS, keep=["taken_after"]))
+@pytest.mark.shard("kills")
+@pytest.mark.parametrize("fault", FAULTS)
 def test_every_write_of_a_pass_over_tombstones(fault: str) -> None:
     """Nothing new is written afterwards: the next run finishes all the same, and says of the log only what is so."""
     made, clock = tombstones()

@@ -47,6 +47,7 @@ def test_no_text_can_become_markup() -> None:
         assert not re.search(r'<[^>]+\s(?:on\w+|style)="', text), name
 
 
+@pytest.mark.shard("airflow")
 def test_importing_the_package_makes_no_app() -> None:
     """Every process of Airflow loads plugins: the app is made where it is asked for."""
     import subprocess

@@ -189,6 +189,7 @@ def test_verdict_and_digests_stay_the_same(
     assert (before.proof.cut, before.proof.scope) == (0, "everything, as of cut 0 (no proof was there)")
 
 
+@pytest.mark.shard("damage")
 def test_what_was_wrong_stays_wrong(engine: Engine, clock: ManualClock) -> None:
     """A consumer that took a payment twice is found as of the cut, also after its output was put right."""
     load(engine)
@@ -326,7 +327,8 @@ def test_positions_are_those_of_commits_that_were_pending_when_the_cut_looked(en
     assert [(each.partition, each.committed_offset) for each in stands] == [(0, offset)]
 
 
-@pytest.mark.parametrize("damage", in_shard("damage", ["changed", "gone"], keep=1))
+@pytest.mark.shard("damage")
+@pytest.mark.parametrize("damage", ["changed", "gone"])
 def test_a_file_that_only_the_cut_has_is_held_against_its_checksum(
     engine: Engine, clock: ManualClock, damage: str
 ) -> None:

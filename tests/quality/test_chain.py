@@ -219,6 +219,7 @@ def test_what_breaks_behind_a_proof_is_found_as_from_the_start(
     assert failed(again) == failed(every)
 
 
+@pytest.mark.shard("damage")
 def test_an_id_that_is_null_before_a_proof_and_after(engine: Engine, tmp_path: Path) -> None:
     """No statistics of a file tell where a null is, and two of them are the same id."""
     check = replace(CHECK, outputs=())
@@ -243,6 +244,7 @@ def test_what_comes_right_later(engine: Engine, tmp_path: Path) -> None:
     assert (result.proof.number, result.proof.since) == (2, 0)
 
 
+@pytest.mark.shard("damage")
 def test_a_set_and_a_key_that_were_there_before(engine: Engine, tmp_path: Path) -> None:
     """A row that is new on one side only, and old on the other, is no difference."""
     check = replace(CHECK, outputs=(Output("copies", SameSet({"account": "account"})),))
@@ -293,7 +295,8 @@ def test_chains_that_begin_anew(tmp_path: Path) -> None:
         assert began(result) == "no proof of the chain was a success" or began(result) == "sums was made anew"
 
 
-@pytest.mark.parametrize("turns", in_shard("damage", [2, 3], keep=1))
+@pytest.mark.shard("damage")
+@pytest.mark.parametrize("turns", [2, 3])
 def test_proofs_of_two_declarations_take_turns(engine: Engine, tmp_path: Path, turns: int) -> None:
     """Each goes on from its own; what stands between is the other's, and a link all the same."""
     alone = replace(CHECK, outputs=())
@@ -507,6 +510,7 @@ def consume(engine: Engine, *, to: int | None = None) -> None:
             producer.send_offsets_to_transaction(positions, consumer.group_metadata())
 
 
+@pytest.mark.shard("damage")
 def test_a_group_that_goes_on_and_one_that_went_back(tmp_path: Path) -> None:
     """Behind a position each proof goes on from the last; where the group was set back the chain begins anew."""
     check = replace(CHECK, outputs=(), group_id="job", up_to_position=True)

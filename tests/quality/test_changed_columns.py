@@ -206,7 +206,8 @@ def spoil(monkeypatch: pytest.MonkeyPatch, name: str, change: Callable[[Any], An
     monkeypatch.setattr(merging, "read_data_file", other)
 
 
-@pytest.mark.parametrize("kind", in_shard("damage", SPOILT, keep=["wider than it could be"]))
+@pytest.mark.shard("damage")
+@pytest.mark.parametrize("kind", SPOILT)
 def test_damage_to_records_that_were_proved_by_other_columns_is_found(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
@@ -227,6 +228,7 @@ def test_damage_to_records_that_were_proved_by_other_columns_is_found(
     assert began(result) == "what was proved before is not what is there"
 
 
+@pytest.mark.shard("damage")
 def test_files_that_are_merged_after_a_change_are_the_same_records(engine: Engine, tmp_path: Path) -> None:
     """Files of the new version have the old one's columns, by other names and types: the chain goes on."""
     load(engine, 40, 40)
@@ -275,6 +277,7 @@ def test_a_digest_by_a_column_that_is_gone_is_not_judged(
     assert "digest_as_proved" in failed(attempt(engine, tmp_path, whole=True))
 
 
+@pytest.mark.shard("damage")
 def test_damage_beside_a_digest_that_cannot_be_judged(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

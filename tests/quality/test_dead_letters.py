@@ -290,6 +290,7 @@ def test_of_a_consumer_what_is_wrong(
     assert failed(result) == also | (set() if agrees else {CONSUMED})
 
 
+@pytest.mark.shard("damage")
 def test_a_replay_whose_record_is_not_there(engine: Engine, tmp_path: Path) -> None:
     """The group says that a letter was replayed, and no record says so."""
     add(engine, range(50))

@@ -73,6 +73,7 @@ def test_a_critical_check_turns_the_verdict_red(engine: Engine, tmp_path: Path) 
     assert len(list((tmp_path / "report" / "data_docs" / "validations").iterdir())) == 2
 
 
+@pytest.mark.shard("damage")
 def test_a_warning_only_tells(engine: Engine, tmp_path: Path) -> None:
     """It is counted, and shown; the verdict stands, and so does the proof."""
     result = prove(engine, tmp_path, SuiteOn([NO_BANK], severity="warning"), record=True)
@@ -86,6 +87,7 @@ def test_a_warning_only_tells(engine: Engine, tmp_path: Path) -> None:
     assert "Exactly once: proven</" in page
 
 
+@pytest.mark.shard("damage")
 def test_a_suite_that_errs_is_neither_passed_nor_failed(engine: Engine, tmp_path: Path) -> None:
     """An unknown column; a function that raises; rows that are not there."""
     unknown = gxe.ExpectColumnValuesToNotBeNull(column="nothing")

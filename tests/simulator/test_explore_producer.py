@@ -18,7 +18,6 @@ from tests.simulator.explore.producer.rules import RULES
 from tests.simulator.explore.producer.searching import PROGRAMS, Result, Search
 from tests.simulator.explore.producer.surroundings import Surroundings
 from tests.simulator.explore.producer.world import INLINE, RESUMED, SEARCHES, Bounds, Thread, Todo, World
-from tests.suite.tiers import in_shard
 from txn_engine import Engine, OffsetAndMetadata
 from txn_engine.producer import Producer
 from txn_engine.producer.cell import Cell
@@ -65,7 +64,8 @@ def test_every_bug_of_the_producer_is_sought_in_its_machine() -> None:
     assert {WHERE[mutant.name] for mutant in MUTANTS} == {PRODUCER}
 
 
-@pytest.mark.parametrize("name", in_shard("simulator", SHOWN, keep=1))
+@pytest.mark.shard("simulator")
+@pytest.mark.parametrize("name", SHOWN)
 def test_a_few_bugs_are_found_again(name: str) -> None:
     (hunt,) = hunt_all([name])
     assert hunt.finding.partition(":")[0] in RULES

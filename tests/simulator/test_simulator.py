@@ -225,7 +225,8 @@ def test_a_seed_is_one_run_byte_for_byte(workload: str, seed: int, other: int) -
     assert f"trace {here.trace_hash}" in answer.stdout
 
 
-@pytest.mark.parametrize("runs_max", in_shard("simulator", [2, 6, 25], keep=1))
+@pytest.mark.shard("simulator")
+@pytest.mark.parametrize("runs_max", [2, 6, 25])
 def test_a_broken_rule_is_found_and_made_short(monkeypatch: pytest.MonkeyPatch, runs_max: int) -> None:
     """Without the sequence and epoch checks some seed fails; a shorter run has the same finding."""
     monkeypatch.setattr(appends, "check_data", lambda *_, **__: None)

@@ -163,6 +163,7 @@ def test_one_red_output_stops_all_of_them_and_the_offsets(
     assert run(FEW).skipped
 
 
+@pytest.mark.shard("spark")
 def test_a_warning_is_logged_and_does_not_block(
     spark: SparkSession, ledger: Engine, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -294,6 +295,7 @@ def test_sql_sees_these_rows_alone(spark: SparkSession, ledger: Engine) -> None:
         write_topic(with_secret(other), ledger, "balances", transactional_id="other", checks=NO_SECRET_IN_SQL)
 
 
+@pytest.mark.shard("spark")
 def test_no_time_out_runs_and_nobody_waits_while_checks_do(spark: SparkSession, ledger: Engine) -> None:
     """Checks may take longer than a transaction, because the transaction begins after them. Readers see what others
     commit meanwhile.

@@ -224,6 +224,7 @@ def file_ledger(tmp_path: Path) -> Iterator[Engine]:
         yield engine
 
 
+@pytest.mark.shard("spark")
 def test_files_as_one_process_reads_them(
     spark: SparkSession, file_ledger: Engine, write: Callable[..., Path]
 ) -> None:

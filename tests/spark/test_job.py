@@ -64,6 +64,7 @@ def test_nothing_new_writes_nothing(spark: SparkSession, ledger: Engine) -> None
     assert objects() == before
 
 
+@pytest.mark.shard("spark")
 def test_a_range_without_records_is_stepped_over(spark: SparkSession, ledger: Engine) -> None:
     """After an aborted transaction there is nothing to sum up, but the group moves to the end."""
     load(ledger, 0, 20)
@@ -75,6 +76,7 @@ def test_a_range_without_records_is_stepped_over(spark: SparkSession, ledger: En
     assert balances_of(ledger) == sums(payments(0, 20))
 
 
+@pytest.mark.shard("spark")
 def test_no_output_at_all(spark: SparkSession, ledger: Engine) -> None:
     """A transform may write nothing: the position moves. A value that is not a DataFrame is refused."""
     load(ledger, 0, 20)
@@ -142,6 +144,7 @@ def test_a_second_try_of_a_committed_run(spark: SparkSession, ledger: Engine) ->
     assert balances_of(ledger) == sums(payments(0, 110))
 
 
+@pytest.mark.shard("spark")
 def test_before_commit_comes_when_all_is_written(spark: SparkSession, ledger: Engine) -> None:
     """The hook is called with output and offsets in the open transaction; when it raises, all is aborted."""
     load(ledger, 0, 30)
@@ -168,6 +171,7 @@ def test_deferred_markers(spark: SparkSession, ledger: Engine) -> None:
     assert balances_of(ledger) == sums(payments(0, 30))
 
 
+@pytest.mark.shard("spark")
 def test_a_sum_beyond_the_outputs_type_is_refused(spark: SparkSession, ledger: Engine) -> None:
     """Also where the session gives null for it (`spark.sql.ansi.enabled` turned off): no money goes in silence."""
     most = payments(0, 2).to_pylist()

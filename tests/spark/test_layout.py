@@ -159,6 +159,7 @@ def test_records_of_a_key_keep_their_order(
     assert all(numbers == sorted(numbers) and len(numbers) == 80 for numbers in found.values())
 
 
+@pytest.mark.shard("spark")
 def test_sorted_files_tell_apart_what_they_hold(spark: SparkSession, wide: Engine) -> None:
     """Within a file the rows follow the key, or the columns named; equal ones in the DataFrame's order."""
     for number, wanted in enumerate((True, ["key"], ["number", "key"])):

@@ -73,6 +73,7 @@ def test_both_outputs_and_the_offsets_go_together(spark: SparkSession, two_topic
     assert assert_all_or_nothing(two_topics)
 
 
+@pytest.mark.shard("spark")
 def test_an_output_without_rows_is_one_of_the_outputs(spark: SparkSession, two_topics: Engine) -> None:
     """It has a result of no files, and the run is remembered for the other's sake."""
     load(two_topics, 0, 40)

@@ -70,6 +70,7 @@ def test_topics_that_do_not_go_together(spark: SparkSession, copies: Engine) -> 
         read_topic(spark, copies, [])
 
 
+@pytest.mark.shard("spark")
 def test_times_bound_a_read(spark: SparkSession, ledger: Engine) -> None:
     """A read begins at the first record of a time or later, and ends before another time. If no record is as late, it
     is empty.
@@ -121,6 +122,7 @@ def test_two_starts_are_refused(spark: SparkSession, ledger: Engine) -> None:
         read_topic(spark, ledger, "payments", start=start, start_timestamp=0)
 
 
+@pytest.mark.shard("spark")
 def test_a_job_over_an_empty_topic_of_a_group(spark: SparkSession, ledger: Engine) -> None:
     """A time does not move where a group is: the group's position counts where no start is given."""
     load(ledger, 0, 30)

@@ -209,6 +209,7 @@ def test_offsets_beyond_what_a_time_can_carry(
     assert files_read(read.where("_partition = 1")) == 1
 
 
+@pytest.mark.shard("spark")
 def test_a_cached_read_is_the_read(spark: SparkSession, ledger: Engine) -> None:
     """Spark knows a cached frame by its plan: two reads of the same files with other bounds are two."""
     load(ledger, 0, 60)
@@ -235,6 +236,7 @@ def test_few_tasks_for_many_small_files(spark: SparkSession, ledger: Engine) -> 
     assert read.df.count() == 120
 
 
+@pytest.mark.shard("spark")
 def test_our_columns_can_be_used_like_any(spark: SparkSession, ledger: Engine) -> None:
     """`_partition`, `_offset` and `_timestamp` filter, group, join and sort, each alone or together."""
     load(ledger, 0, 60)

@@ -286,6 +286,7 @@ def test_a_type_that_spark_has_none_for_is_errored(
     assert any("time64" in check.detail for check in result.errored)
 
 
+@pytest.mark.shard("spark")
 def test_nothing_is_left_in_the_session(spark: SparkSession, ledger: Engine, tmp_path: Path) -> None:
     """No view, no setting, nothing cached."""
     load(ledger, 1, 100)

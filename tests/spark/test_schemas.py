@@ -79,6 +79,7 @@ def test_as_of_a_cut_by_the_columns_of_the_cut(spark: SparkSession, tmp_path: Pa
         assert rows_of(read_topic(spark, engine, "t", cut=cut).df, ["id"]) == [{"id": 1}, {"id": 2}]
 
 
+@pytest.mark.shard("spark")
 def test_what_spark_writes_says_its_version(spark: SparkSession, tmp_path: Path) -> None:
     with txn_engine.connect(str(tmp_path)) as engine:
         engine.admin.create_topic(

@@ -78,6 +78,7 @@ def test_rows_and_offsets_go_together(spark: SparkSession, ledger: Engine) -> No
     assert balances_of(ledger) == sums(payments(0, 200))
 
 
+@pytest.mark.shard("spark")
 def test_runs_that_are_forgotten_and_topics_made_again(
     spark: SparkSession, ledger: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,6 +230,7 @@ def test_of_two_overlapping_runs_one_commits(spark: SparkSession, ledger: Engine
     assert ledger.admin.describe_transaction("two").state == "CompleteAbort"
 
 
+@pytest.mark.shard("spark")
 def test_a_run_whose_range_is_pending_elsewhere(spark: SparkSession, ledger: Engine) -> None:
     """Where another run is about to commit the range, this one is refused for now and leaves nothing."""
     load(ledger, 0, 100)

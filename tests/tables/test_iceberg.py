@@ -511,7 +511,8 @@ FAULTS = ("dies before", "dies after", "before", "after", "taken_after")
 """What happens at a store operation: the process dies, or the store fails before it, after it, or after another put."""
 
 
-@pytest.mark.parametrize("fault", in_shard("kills", FAULTS, keep=["taken_after"]))
+@pytest.mark.shard("kills")
+@pytest.mark.parametrize("fault", FAULTS)
 def test_whoever_dies_leaves_what_the_next_one_finishes(fault: str, clock: ManualClock) -> None:
     """At every store operation of publishing at a cut; all files are there once, and there are two versions."""
     store = prepared(clock)
@@ -578,6 +579,7 @@ def test_a_publish_reads_the_newest_version_once(clock: ManualClock) -> None:
     assert read == [f"{METADATA}v2.metadata.json"]
 
 
+@pytest.mark.shard("engines")
 def test_metadata_does_not_grow_without_bound(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Old versions are sealed, and what only they needed is deleted; what is kept can be read."""
     monkeypatch.setattr("txn_engine.tables.iceberg.metadata.VERSIONS_KEPT", 10)

@@ -44,9 +44,9 @@ def nothing_of(engine: Engine, topic: str) -> bool:
 
 # `make test` has a vote that passes below, and a run that has loaded in test_produce.py
 @pytest.mark.slow
-@pytest.mark.parametrize("mends", in_shard("airflow", [False, True], keep=1))
+@pytest.mark.parametrize("fixed", in_shard("airflow", [False, True], keep=1))
 def test_a_load_is_voted_on(
-    engine: Engine, run_tasks: RunTasks, tmp_path: Path, home: Path, mends: bool
+    engine: Engine, run_tasks: RunTasks, tmp_path: Path, home: Path, fixed: bool
 ) -> None:
     """Red: failed at once, without a retry and an event; with files that are mended the same run loads."""
     from txn_engine_airflow import TxnProduceOperator
@@ -71,7 +71,7 @@ def test_a_load_is_voted_on(
     (report,) = home.glob("checks~/*/*/load/index.html")
     assert str(report) in line
     assert str(SECRET) in report.read_text()
-    if not mends:
+    if not fixed:
         return
 
     file.write_text("account_id,amount\n1,2.50\n3,2.50\n")

@@ -437,7 +437,7 @@ def test_a_run_beyond_the_logs_memory_is_told_from_one_that_may_have_committed(
     assert [account for account in accounts(engine) if account < 1_000] == list(range(10))
 
 
-# `make test` has a forgotten run in the test below, and a later try without its note behind it
+# `make test` has a forgotten run in the test below, and a later try without its note after it
 @pytest.mark.shard("airflow")
 @pytest.mark.parametrize("lost", ["with its DAG run", "by itself"])
 def test_a_run_whose_note_is_lost_loads_nothing_twice(engine: Engine, run_tasks: RunTasks, lost: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -47,23 +46,13 @@ class Death:
 
 def dies_once(monkeypatch: pytest.MonkeyPatch, death: Death) -> None:
     """From here on engines are opened that may meet their death."""
-    import txn_engine.engine as engines
-
-    open_store: Callable[..., ObjectStore] = engines.open_store
-
-    def open_mortal(*args: Any, **kwargs: Any) -> ObjectStore:
-        return FaultyStore(open_store(*args, **kwargs), decide=death.of_an_engine(), error=_died)
-
-    monkeypatch.setattr(engines, "open_store", open_mortal)
+    _open_all(monkeypatch, lambda store: FaultyStore(store, decide=death.of_an_engine(), error=_died))
 
 
 def holds_up_once(monkeypatch: pytest.MonkeyPatch, at: int, meanwhile: Callable[[], None]) -> list[str]:
     """From here on write number `at` (from 0, over all engines) waits until `meanwhile` is done. The list has its key
     then. The engines that `meanwhile` uses have to be open already.
     """
-    import txn_engine.engine as engines
-
-    open_store: Callable[..., ObjectStore] = engines.open_store
     keys: list[str] = []
     lock = threading.Lock()
     writes = 0
@@ -79,11 +68,16 @@ def holds_up_once(monkeypatch: pytest.MonkeyPatch, at: int, meanwhile: Callable[
             keys.append(key)
         meanwhile()
 
-    def open_slow(*args: Any, **kwargs: Any) -> ObjectStore:
-        return FaultyStore(open_store(*args, **kwargs), decide=hold_up)
-
-    monkeypatch.setattr(engines, "open_store", open_slow)
+    _open_all(monkeypatch, lambda store: FaultyStore(store, decide=hold_up))
     return keys
+
+
+def _open_all(monkeypatch: pytest.MonkeyPatch, faulty: Callable[[ObjectStore], ObjectStore]) -> None:
+    """Each engine that opens a store from here on gets the faulty one in its place."""
+    import txn_engine.engine as engines
+
+    open_store: Callable[..., ObjectStore] = engines.open_store
+    monkeypatch.setattr(engines, "open_store", lambda *args, **kwargs: faulty(open_store(*args, **kwargs)))
 
 
 def _died(operation: Operation, key: str) -> StorageError:

@@ -120,7 +120,7 @@ def test_a_lag_that_grows_from_run_to_run_is_told(
     growing_runs: int,
     shrinks: bool,
 ) -> None:
-    """A few runs, each with more to read than the one before; one that shrinks in between begins the count anew."""
+    """A few runs, each with more to read than the one before; a run with less to read starts the count again."""
     settings = SMTP | {"lag_growing_runs": growing_runs, "lag_min": 20}
     monkeypatch.setenv("AIRFLOW_VAR_TXN_ENGINE_ALERTS", json.dumps(settings))
     reader = engine.consumer(group_id="slow")

@@ -245,7 +245,7 @@ def test_a_partition_that_needs_an_eye_turns_the_run_red_and_the_rest_is_done(
     assert committed_rows(aged) == before
 
 
-# `make test` has five jobs that fail, and those behind them, in the test above
+# `make test` has five jobs that fail, and the jobs after them, in the test above
 @pytest.mark.shard("airflow")
 @pytest.mark.parametrize("job", JOBS[:-1])
 def test_a_job_that_fails_holds_up_none_of_those_behind_it(

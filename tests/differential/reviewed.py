@@ -37,7 +37,7 @@ class Reviewed:
 
     `ours`, `kafka`: the codes that it may be on either side, each with what it leaves of the caller; None for success.
     `answers`: patterns of ours and Kafka's, where both succeed. `anew`: the two are in different states afterwards;
-    both begin anew there (`begin_anew` of the step), and go on. `by_chance`: a program meets it only if its next call
+    both start again there (`begin_anew` of the step), and go on. `by_chance`: a program meets it only if its next call
     reaches Kafka before Kafka has completed the transaction.
     """
 

@@ -40,7 +40,7 @@ FEW: tuple[tuple[int, Kind | None], ...] = (
     *((seed, None) for seed in (3, 39, 40, 45, 60)),
     *((seed, "topics") for seed in (1, 9)),
 )
-"""The programs that `make test` runs: transactions, their coordinators, time-outs and topics that are made anew. None
+"""The programs that `make test` runs: transactions, their coordinators, time-outs and topics that are made again. None
 of them needs a broker that is restarted, or Kafka's own clients. The shard `kafka` runs all programs, of every kind.
 """
 FEW_KINDS: frozenset[Kind] = frozenset({"coordinator", "time-out", "topics"})

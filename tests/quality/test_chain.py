@@ -415,7 +415,6 @@ def test_a_prover_that_never_gets_a_number(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A prover that loses every race for the next number gives up with an error."""
-    monkeypatch.setattr("txn_engine.quality.exactly_once._TRIES", 2)
     monkeypatch.setattr(ProofShelf, "put", lambda *_: False)
     with pytest.raises(OutcomeUnknownError) as lost:
         prove(engine, tmp_path)

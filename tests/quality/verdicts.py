@@ -30,6 +30,15 @@ class Verdict:
     not_applicable: frozenset[str]
 
     @property
+    def not_passed(self) -> dict[str, str]:
+        """The status of each check that did not pass."""
+        return {
+            **dict.fromkeys(self.failed, "failed"),
+            **dict.fromkeys(self.errored, "errored"),
+            **dict.fromkeys(self.not_applicable, "not_applicable"),
+        }
+
+    @property
     def success(self) -> bool:
         """Whether nothing is wrong and nothing is unknown."""
         return not self.failed and not self.errored

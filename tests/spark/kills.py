@@ -39,7 +39,7 @@ def kill_a_worker(module: ModuleType, step: str, engine: Engine, folder: Path) -
 
     The next run goes on from the checkpoint.
     """
-    engine.admin.create_topic("copies", partitions=2, schema=SCHEMA, key="account_id")
+    _create_copies(engine)
     load(engine, 0, 60)
     (folder / "at").write_text(f"{step} worker")
     with mock.patch.dict(os.environ, {"DYING": str(folder)}):
@@ -47,8 +47,7 @@ def kill_a_worker(module: ModuleType, step: str, engine: Engine, folder: Path) -
             module.main(engine.url, str(folder / "ck"))
         assert not (folder / "at").exists()
         module.main(engine.url, str(folder / "ck"))
-    copied = engine.scan("copies").to_table(["trans_id"]).column("trans_id").to_pylist()
-    assert sorted(copied) == list(range(60))
+    assert _copied(engine) == list(range(60))
 
 
 def kill_at_every_step(
@@ -58,7 +57,7 @@ def kill_at_every_step(
 
     The run after the last kill is one of this process, in the session that it has.
     """
-    engine.admin.create_topic("copies", partitions=2, schema=SCHEMA, key="account_id")
+    _create_copies(engine)
     for number, (step, victim) in enumerate(steps):
         load(engine, number * 60, 60)
         (folder / "at").write_text(f"{step} {victim}")
@@ -68,5 +67,12 @@ def kill_at_every_step(
             assert done.returncode != 0, (step, victim)
     with mock.patch.dict(os.environ, {"DYING": str(folder)}):
         module.main(engine.url, str(folder / "ck"))
-    copied = engine.scan("copies").to_table(["trans_id"]).column("trans_id").to_pylist()
-    assert sorted(copied) == list(range(len(steps) * 60))
+    assert _copied(engine) == list(range(len(steps) * 60))
+
+
+def _create_copies(engine: Engine) -> None:
+    engine.admin.create_topic("copies", partitions=2, schema=SCHEMA, key="account_id")
+
+
+def _copied(engine: Engine) -> list[int]:
+    return sorted(engine.scan("copies").to_table(["trans_id"]).column("trans_id").to_pylist())

@@ -112,8 +112,8 @@ def test_as_many_tasks_as_are_asked_for(spark: SparkSession, ledger: Engine) -> 
     """At least `minPartitions`, and none with more than `maxRecordsPerPartition` records."""
     load(ledger, 0, 300)
     assert read(spark, ledger, minPartitions=7).rdd.getNumPartitions() >= 7
-    per_task = read(spark, ledger, maxRecordsPerPartition=60).rdd.glom().map(len).collect()
-    assert max(per_task) <= 60
+    per_task = read(spark, ledger, maxRecordsPerPartition=9).rdd.glom().map(len).collect()
+    assert max(per_task) <= 9
     assert sum(per_task) == 300
 
 

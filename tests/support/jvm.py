@@ -113,7 +113,6 @@ def _start(log: Path) -> JavaGateway:
     for name, value in _s3a_jars().items():
         conf.set(name, value)
     environment = {"JAVA_HOME": str(find_java_home()), "SPARK_LOCAL_IP": "127.0.0.1"}
-    environment["PYSPARK_PYTHON"] = os.environ["PYSPARK_PYTHON"]
     with mock.patch.dict(os.environ, environment), log.open("ab") as said:
         gateway = launch_gateway(conf, {"stdout": said, "stderr": subprocess.STDOUT})
     # The jars stay on the class path. As a setting, each session would copy them once more.

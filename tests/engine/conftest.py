@@ -26,19 +26,20 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def url() -> str:
-    """A memory store nobody else uses."""
+    """A memory store that no other test uses."""
     return f"memory://engine-test-{next(_STORES)}"
 
 
 class Later:
-    """The clock that an engine measures its waiting by. A test moves it on where an engine may look again later."""
+    """The clock by which an engine measures how long it waits. A test moves it on where an engine may look
+    again later."""
 
     def __init__(self) -> None:
         self._ahead_ms = 0
         self.waiting = Waiting(lambda: monotonic_ms() + self._ahead_ms)
 
     def advance(self, ms: int) -> None:
-        """So much more time has passed for the engines that have this clock."""
+        """Let this much time pass for the engines that use this clock."""
         self._ahead_ms += ms
 
 
@@ -55,7 +56,7 @@ def engine(url: str, clock: ManualClock, later: Later) -> Iterator[Engine]:
 
 
 def payments(*accounts: int, amount: str = "1.00") -> pa.Table:
-    """One payment for each account named."""
+    """One payment for each of these accounts."""
     return pa.table(
         {"account_id": pa.array(accounts, pa.int64()), "amount": pa.array([Decimal(amount)] * len(accounts))},
         schema=SCHEMA,
@@ -83,7 +84,8 @@ def load(engine: Engine) -> None:
 
 
 def at_rest(producer: Producer) -> None:
-    """Until the Complete row of the producer's last transaction is settled, which nobody else need wait for."""
+    """Wait until the Complete row of the producer's last transaction is settled. Nobody else needs to wait
+    for it."""
     producer._effects.wait_for_completion()
 
 

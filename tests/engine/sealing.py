@@ -1,4 +1,4 @@
-"""Sealing by hand, for tests of what a seal does to readers and writers that meet it."""
+"""Seal entries by hand, for tests of what a seal does to readers and writers that meet it."""
 
 from __future__ import annotations
 
@@ -26,9 +26,8 @@ def is_sealed(engine: Engine, log: EntryLog, base: int) -> bool:
 
 
 def seal_below_end(engine: Engine, log: EntryLog) -> int:
-    """Seal all but the last entry, as far as the protocol allows it: behind two snapshots and a trim. The
-    entries' start.
-    """
+    """Seal all but the last entry, as far as the protocol allows it: after two snapshots and a trim. Returns
+    the new start of the entries."""
     last = entry_bases(engine, log)[-1]
     end = log.write_snapshot()
     assert end is not None

@@ -1,4 +1,4 @@
-"""The operator's side: listing, describing, finding and ending transactions."""
+"""Operators list, describe, find and end transactions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit",
 
 @pytest.fixture
 def listed(engine: Engine, clock: ManualClock) -> Engine:
-    """An id in every state, the newer ones begun later."""
+    """A store with one id in every state. Each id began later than the one before it."""
     for number, state in enumerate(STATES):
         write_transaction_state(
             engine, f"id-{state}", state=state, producer_id=100 + number, producer_epoch=1,
@@ -40,7 +40,8 @@ def names(engine: Engine, *filters: object, **more: object) -> list[str]:
 
 
 def test_listing_all(listed: Engine) -> None:
-    """Every id but the expired one, by name, with producer and state; a filter that is empty filters nothing."""
+    """Without a filter, every id but the expired one is listed by name, with its producer and state. An empty
+    filter filters nothing."""
     alive = sorted(STATES[:-1])
     assert names(listed) == alive
     assert names(listed, [], [], None, "") == names(listed, None, None, -1, None) == alive
@@ -49,7 +50,8 @@ def test_listing_all(listed: Engine) -> None:
 
 
 def test_listing_by_state_and_producer(listed: Engine) -> None:
-    """States and producer ids are each a choice, and all filters hold at once; `Dead` lists nothing, as in Kafka."""
+    """An id is listed if it has one of the states, and one of the producer ids, that the caller names. `Dead`
+    lists nothing, as in Kafka."""
     assert names(listed, ["Ongoing", "Empty"]) == ["Empty", "Ongoing"]
     assert names(listed, None, [101, 104, 999]) == ["CompleteCommit", "Ongoing"]
     assert names(listed, ["Empty"], [101]) == []
@@ -59,7 +61,8 @@ def test_listing_by_state_and_producer(listed: Engine) -> None:
 
 
 def test_listing_by_duration(listed: Engine) -> None:
-    """Strictly longer than that since the transaction began; an id that never had one counts as begun long ago."""
+    """The filter lists the ids whose transaction began strictly longer ago than the duration. An id that
+    never had a transaction counts as begun long ago."""
     assert names(listed, duration_ms=4_000) == ["Empty", "Ongoing", "PrepareCommit"]
     assert names(listed, duration_ms=3_999) == ["Empty", "Ongoing", "PrepareAbort", "PrepareCommit"]
     assert names(listed, duration_ms=10**9) == []
@@ -68,7 +71,7 @@ def test_listing_by_duration(listed: Engine) -> None:
 
 
 def test_listing_by_pattern(listed: Engine) -> None:
-    """A regular expression for the whole id. An invalid expression is INVALID_REGULAR_EXPRESSION."""
+    """The pattern has to match the whole id. An invalid expression is INVALID_REGULAR_EXPRESSION."""
     assert names(listed, pattern="id-Prepare.*") == ["PrepareAbort", "PrepareCommit"]
     assert names(listed, pattern="Prepare") == []
     with pytest.raises(InvalidRegularExpressionError):
@@ -93,7 +96,7 @@ LIMIT_MS = 900_000
 
 
 def hang(engine: Engine, producer_id: int = 900, *, timestamp_ms: int | None = None) -> None:
-    """Open a transaction on payments-0 with no coordinator behind it."""
+    """Open a transaction on payments-0 that no coordinator knows."""
     engine.partition("payments", 0).append(
         payments(1), producer_id=producer_id, producer_epoch=0, base_sequence=0, is_transactional=True,
         timestamp_ms=timestamp_ms,
@@ -110,7 +113,8 @@ def hanging(
 def test_cmd_01_hanging_is_last_written_longer_ago_than_any_may_be_open(
     engine: Engine, clock: ManualClock
 ) -> None:
-    """CMD-01: strictly longer, counted from the last batch, by the log's time."""
+    """CMD-01: a transaction hangs once its last batch is older, strictly and by the log's time, than any
+    transaction may be open."""
     hang(engine)
     clock.advance(LIMIT_MS)
     assert hanging(engine) == []
@@ -136,7 +140,8 @@ def test_records_may_be_of_any_time(engine: Engine, clock: ManualClock, timestam
 
 
 def test_cmd_03_internal_topics_are_searched(engine: Engine, clock: ManualClock) -> None:
-    """CMD-03: with no topic named `__consumer_offsets` is searched too, and it may be named; it can be ended there."""
+    """CMD-03: without a topic, `__consumer_offsets` is searched too. A caller may also name it, and can end a
+    hanging transaction there."""
     consumer = engine.consumer(group_id="g")
     consumer.assign([P0])
     consumer.poll()
@@ -161,7 +166,8 @@ def test_cmd_03_internal_topics_are_searched(engine: Engine, clock: ManualClock)
 
 @pytest.mark.parametrize("state", ["Ongoing", "PrepareCommit", "PrepareAbort"])
 def test_what_has_an_owner_is_not_the_operators(engine: Engine, clock: ManualClock, state: str) -> None:
-    """A producer id that any coordinator row shows open or undecided with this partition is neither found nor ended."""
+    """A transaction is neither found as hanging nor ended by an operator if any coordinator row shows its
+    producer id as open or undecided in this partition."""
     hang(engine)
     write_transaction_state(engine, "owner", state=state, producer_id=900, producer_epoch=1, partitions=[P0])
     clock.advance(LIMIT_MS + 1)
@@ -180,7 +186,8 @@ def test_what_has_an_owner_is_not_the_operators(engine: Engine, clock: ManualClo
 def test_ended_while_it_was_looked_at(
     engine: Engine, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A transaction that is completed between the looks at the partition and at the coordinator does not hang."""
+    """A transaction does not hang if it is completed after the search has read the partition and before it
+    reads the coordinator."""
     producer = engine.producer(transactional_id="job", transaction_timeout_ms=LIMIT_MS)
     producer.init_transactions()
     producer.begin_transaction()
@@ -197,7 +204,8 @@ def test_ended_while_it_was_looked_at(
 
 
 def test_cmd_04_an_operators_abort_bears_the_partitions_own_fence(engine: Engine) -> None:
-    """CMD-04: epoch and coordinator epoch are what the partition has, -1 becomes 0; a later decision is not undone."""
+    """CMD-04: an operator's abort takes the epoch and the coordinator epoch from the partition, where -1
+    becomes 0. A later decision is not undone."""
     hang(engine)
     engine.admin.abort_transaction("payments", 0, 0)
     (state,) = engine.admin.describe_producers("payments", 0)
@@ -213,7 +221,8 @@ def test_cmd_04_an_operators_abort_bears_the_partitions_own_fence(engine: Engine
 
 
 def test_late_transactions(engine: Engine, clock: ManualClock) -> None:
-    """PSM-18: late is five minutes beyond what any transaction may take, until all late ones are ended."""
+    """PSM-18: a partition has a late transaction from five minutes after the longest time that a transaction
+    may take, until all late ones are ended."""
     log = engine.partition("payments", 0)
     limit_ms = engine.limits.max_transaction_timeout_ms
     late_after_ms = limit_ms + 300_000
@@ -240,7 +249,7 @@ def test_late_transactions(engine: Engine, clock: ManualClock) -> None:
 
 
 def test_fencing_ends_what_is_open(engine: Engine) -> None:
-    """Each id is fenced and its open transaction aborted, also where the store allows shorter transactions only."""
+    """Fencing ids aborts their open transactions. An id that is new gets epoch 0."""
     producer = engine.producer(transactional_id="job")
     producer.init_transactions()
     producer.begin_transaction()

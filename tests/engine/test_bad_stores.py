@@ -1,4 +1,5 @@
-"""Stores that are damaged, foreign, or not what the protocol needs: one readable line, and nothing made worse."""
+"""Stores that are damaged, foreign, or not what the protocol needs: the engine says so in one readable line
+and makes nothing worse."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ from txn_engine.reasons import Reason
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Path:
-    """A local store with three transactions, snapshots of them, and one after the snapshots."""
+    """A local store with three transactions, snapshots of them, and a fourth transaction after the
+    snapshots."""
     with txn_engine.connect(f"file://{tmp_path}/ledger") as engine:
         engine.admin.create_topic("payments", partitions=1, schema=SCHEMA, key="account_id")
         with engine.producer(transactional_id="load") as producer:
@@ -55,7 +57,7 @@ def ledger(tmp_path: Path) -> Path:
 
 
 def change_one_byte(path: Path) -> None:
-    """Turn one bit over in the middle of a file."""
+    """Flip one bit in the middle of a file."""
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 0x10
     path.chmod(path.stat().st_mode | stat.S_IWUSR)
@@ -74,7 +76,8 @@ def last(ledger: Path, pattern: str) -> Path:
     ("which", "pattern"), [(last, "log/*"), (first, "data/*")], ids=["entry", "data file"]
 )
 def test_a_damaged_object_is_named(ledger: Path, which: Callable[[Path, str], Path], pattern: str) -> None:
-    """One changed byte in an entry or a data file: reading names the object, appending leaves the log as it is."""
+    """If one byte of an entry or a data file has changed, reading names the object, and appending leaves the
+    log as it is."""
     victim = which(ledger, pattern)
     change_one_byte(victim)
     with txn_engine.connect(f"file://{ledger}") as engine:
@@ -87,7 +90,8 @@ def test_a_damaged_object_is_named(ledger: Path, which: Callable[[Path, str], Pa
 
 
 def test_a_damaged_snapshot_is_passed_over(ledger: Path) -> None:
-    """A reader falls back from a damaged snapshot and loses nothing; the audit names it; nobody deletes it."""
+    """A reader falls back from a damaged snapshot and loses nothing. The audit names the snapshot, and nobody
+    deletes it."""
     victim = first(ledger, "snapshots/*")
     change_one_byte(victim)
     with txn_engine.connect(f"file://{ledger}") as engine:
@@ -117,7 +121,7 @@ def test_a_store_without_put_if_absent_is_refused() -> None:
 
 
 def test_a_reader_needs_no_right_to_write(ledger: Path) -> None:
-    """A store that is set up can be read by who may not write."""
+    """A reader without the right to write can read a store that is set up."""
     for path in sorted(ledger.rglob("*"), reverse=True):
         path.chmod(0o555 if path.is_dir() else 0o444)
     ledger.chmod(0o555)
@@ -142,7 +146,8 @@ def test_topics_without_a_store_json(ledger: Path) -> None:
 
 @pytest.mark.parametrize("field", ["store_id", "put_if_absent_proof", "limits", "internal_partitions"])
 def test_a_store_json_that_lacks_something(ledger: Path, field: str) -> None:
-    """Whole by its checksum, and without what the protocol needs: named, with the field."""
+    """A store.json with a correct checksum but without a field that the protocol needs is damage. The error
+    names the field."""
     rewrite_json(ledger / "store.json", "store", lambda values: values.pop(field))
     with refused(CorruptObjectError, Reason.MISSING_FIELD) as caught:
         txn_engine.connect(f"file://{ledger}")
@@ -163,7 +168,8 @@ def rewrite_json(path: Path, kind: str, change: Callable[[dict[str, Any]], objec
     [("limits", "max_transaction_timeout_ms"), ("internal_partitions", "__consumer_offsets")],
 )
 def test_a_store_json_that_lacks_a_part(ledger: Path, part: str, field: str) -> None:
-    """No default takes its place: two versions would keep the same store by different rules."""
+    """No default takes the place of a missing limit or partition count, because two versions would then keep
+    the same store by different rules."""
     rewrite_json(ledger / "store.json", "store", lambda values: values[part].pop(field))
     with refused(CorruptObjectError, Reason.MISSING_FIELD) as caught:
         txn_engine.connect(f"file://{ledger}")
@@ -196,7 +202,7 @@ def test_a_topic_whose_schema_cannot_be_read(ledger: Path) -> None:
 
 
 def test_a_growth_that_lacks_its_number(ledger: Path) -> None:
-    """The object that says how a topic grew."""
+    """A growth of a topic that lacks its number of partitions is damage, and the error names its object."""
     with txn_engine.connect(f"file://{ledger}") as engine:
         engine.admin.add_partitions_to_topic("payments", 2)
     (path,) = ledger.glob("topics/payments/0/partitions/*.json")
@@ -209,7 +215,7 @@ def test_a_growth_that_lacks_its_number(ledger: Path) -> None:
 
 
 def test_a_snapshot_that_lacks_a_number(ledger: Path) -> None:
-    """Named by the auditor and passed over by readers, like any other damage."""
+    """A snapshot that lacks a number is damage: the auditor names it and readers use another one."""
     victim = last(ledger, "snapshots/*")
     table, _ = decode_parquet(victim.read_bytes(), key=victim.name, kind="snapshot")
     at = table.schema.get_field_index("partition")
@@ -229,7 +235,8 @@ def test_a_snapshot_that_lacks_a_number(ledger: Path) -> None:
 
 @pytest.mark.parametrize("written", ["1", "3"])
 def test_a_store_of_another_version(ledger: Path, written: str) -> None:
-    """Refused when it is opened, in one line, whichever of the two is newer."""
+    """A store of another format version is refused in one line when it is opened, whether the store or the
+    code is newer."""
     path = ledger / "store.json"
     fields = decode_json(path.read_bytes(), key="store.json", kind="store")
     path.chmod(0o644)
@@ -247,7 +254,7 @@ def test_a_store_of_another_version(ledger: Path, written: str) -> None:
 
 
 def test_a_file_in_place_of_the_folder(tmp_path: Path) -> None:
-    """A path that is a file, or lies in no folder, is one readable line."""
+    """If the store's path is a file, or its parent folder does not exist, the error is one readable line."""
     (tmp_path / "file").write_text("not a folder")
     for place in ("file", "nowhere/at/all"):
         with pytest.raises(TxnEngineError) as caught:
@@ -256,7 +263,8 @@ def test_a_file_in_place_of_the_folder(tmp_path: Path) -> None:
 
 
 def test_no_store_was_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a URL and without TXN_ENGINE_URL the error says so; an unknown scheme is named."""
+    """Connecting without a URL and without TXN_ENGINE_URL is refused, and so is a URL with an unknown
+    scheme."""
     monkeypatch.delenv("TXN_ENGINE_URL", raising=False)
     with pytest.raises(InvalidRequestError):
         txn_engine.connect()
@@ -266,13 +274,13 @@ def test_no_store_was_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("url", ["ftp://x", "file://relative", "s3://", "memory://a/b"])
 def test_what_is_no_url_of_a_store(url: str) -> None:
-    """The call is wrong, not the right to do it."""
+    """A URL that names no store is an invalid request, not a lack of rights."""
     with pytest.raises(InvalidRequestError):
         txn_engine.connect(url)
 
 
 def test_an_unreachable_store() -> None:
-    """Nobody listens there: a retriable error that names the place."""
+    """If nothing listens at the endpoint, the error is StoreUnavailableError."""
     with pytest.raises(StoreUnavailableError):
         txn_engine.connect(
             "s3://bucket/prefix",
@@ -285,7 +293,8 @@ def test_an_unreachable_store() -> None:
 
 @pytest.mark.minio
 def test_the_same_on_minio(minio_bucket: S3Bucket) -> None:
-    """Transactions on a real MinIO; a missing bucket and wrong credentials are one line each, without the secret."""
+    """Transactions work on a real MinIO. A missing bucket and wrong credentials are access errors of one line
+    each, without the secret."""
     how = {"endpoint": minio_bucket.endpoint, "region": "us-east-1"}
     keys = {"access_key": minio_bucket.access_key, "secret_key": minio_bucket.secret_key}
     with txn_engine.connect(f"{minio_bucket.url}/ledger", **how, **keys) as engine:

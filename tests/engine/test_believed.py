@@ -1,4 +1,5 @@
-"""What an object says is not believed for its checksum: paths, spans, times and sizes (docs/FORMAT.md, "Limits")."""
+"""A correct checksum does not make an object's content credible: paths, spans, times and sizes are checked
+(docs/FORMAT.md, "Limits")."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ def last_entry(objects: Objects, partition: int) -> str:
 
 
 def changed(data: bytes, change: Callable[[dict[str, Any]], object]) -> bytes:
-    """The entry with its first row changed, and a right checksum."""
+    """The entry with its first row changed and a correct checksum."""
     table, metadata = taken_apart(data)
     rows = table.to_pylist()
     change(rows[0])
@@ -41,7 +42,7 @@ def changed(data: bytes, change: Callable[[dict[str, Any]], object]) -> bytes:
 
 
 def told(ledger: Objects, change: Callable[[dict[str, Any]], object]) -> str:
-    """What a reader is told of the last entry of payments-2, changed; it names the entry."""
+    """The error that a reader gets after the last entry of payments-2 was changed. It names the entry."""
     key = last_entry(ledger, 2)
     with (
         open_ledger({**ledger, key: changed(ledger[key], change)}, ManualClock(NOW_MS)) as engine,
@@ -64,7 +65,8 @@ def told(ledger: Objects, change: Callable[[dict[str, Any]], object]) -> str:
     ],
 )
 def test_a_file_outside_the_partition_s_own_folder(ledger: Objects, path: str) -> None:
-    """An entry whose data_path is of another form than the format's reads nobody else's file."""
+    """An entry whose data_path does not have the format's form is damage, so it cannot make a reader open
+    another partition's file."""
     assert "data file" in told(ledger, lambda row: row.update(data_path=path.format("a" * 32)))
 
 
@@ -84,7 +86,7 @@ def test_a_file_outside_the_partition_s_own_folder(ledger: Objects, path: str) -
     ids=str,
 )
 def test_numbers_that_no_writer_writes(ledger: Objects, change: dict[str, Any]) -> None:
-    """Spans, counts and ids out of range are damage in that entry."""
+    """Spans, counts and ids out of range are damage in the entry that has them."""
     told(ledger, lambda row: row.update(change))
 
 
@@ -114,7 +116,7 @@ def accounts(engine: Engine) -> list[int]:
 
 @pytest.mark.parametrize("now_ms", [MAD_MS, LATEST_MS + 1, -1])
 def test_a_writer_whose_clock_is_mad_is_refused(ledger: Objects, now_ms: int) -> None:
-    """The error names the writer's clock, and nothing is written. Another writer goes on."""
+    """The error names the writer's clock, and nothing is written."""
     with open_ledger(ledger, ManualClock(now_ms)) as engine:
         refused = pytest.raises(InvalidTimestampError, match=f"clock says {now_ms}")
         with refused, engine.producer() as producer:
@@ -124,7 +126,7 @@ def test_a_writer_whose_clock_is_mad_is_refused(ledger: Objects, now_ms: int) ->
 
 
 def test_a_bomb_takes_no_memory(ledger: Objects) -> None:
-    """Ten kilobytes that would be 1.6 GB are refused before they are."""
+    """An entry of twenty kilobytes that would decompress to 1.6 GB is refused before it takes the memory."""
     key = last_entry(ledger, 2)
     table, metadata = taken_apart(ledger[key])
     long = table.set_column(15, table.schema.field(15), pa.array(["x" * 1_000_000]))

@@ -1,4 +1,4 @@
-"""Kafka's settings of producers and consumers: each has its effect, and none is ignored."""
+"""Kafka's settings of producers and consumers: each has its effect, and none of them is ignored."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _NAMES = count()
 
 
 class SlowStore:
-    """A store whose puts below a key wait until they are let."""
+    """A store in which puts to keys that contain `held` wait until the test releases them."""
 
     def __init__(self, inner: MemoryStore) -> None:
         self.inner = inner
@@ -87,7 +87,7 @@ def begun(engine: Engine, config: dict[str, object] | None = None, **settings: A
 
 
 def files_of(engine: Engine, topic: str = "payments") -> list[int]:
-    """How many records each of its files has."""
+    """The number of records in each of the topic's files."""
     return [file.record_count for file in engine.scan(topic).files()]
 
 
@@ -99,7 +99,8 @@ def entries_of(store: Any, partition: int = 0) -> int:
 
 
 def test_as_keywords_and_as_kafkas_dict(engine: Engine) -> None:
-    """The same settings in either form, texts as a Kafka properties file has them; both at once add up."""
+    """Settings can be keywords, or Kafka's names in a dict with texts as a properties file has them. A call
+    may use both forms."""
     config = {"transactional.id": "job", "transaction.timeout.ms": "5000", "linger.ms": "7", "acks": -1}
     producer = engine.producer(config, batch_size=99, enable_idempotence=True)
     assert producer._settings == ProducerSettings("job", 5_000, linger_ms=7, batch_size=99)
@@ -157,7 +158,7 @@ def test_twice_is_refused(engine: Engine) -> None:
 
 
 def test_what_kafkas_own_errors_refuse(engine: Engine) -> None:
-    """Settings that there were before: the same errors as ever."""
+    """Settings whose values Kafka has an error for are refused with that error."""
     with pytest.raises(InvalidRequestError):
         engine.consumer(isolation_level="serializable")  # type: ignore[arg-type]
     with pytest.raises(InvalidRequestError):
@@ -187,7 +188,7 @@ def test_kafkas_settings_that_have_no_meaning_here_are_known(engine: Engine, nam
     [(PRODUCER, ProducerSettings, ProducerKeywords), (CONSUMER, ConsumerSettings, ConsumerKeywords)],
 )
 def test_the_tables_agree(table: dict[str, Setting], kind: Any, keywords: Any) -> None:
-    """The defaults of the page are those of the code, and every setting is a keyword."""
+    """The defaults on the page are those in the code, and every setting is a keyword."""
     made = kind()
     for setting in table.values():
         if setting.field in kind.__dataclass_fields__:
@@ -202,15 +203,14 @@ def test_the_tables_agree(table: dict[str, Setting], kind: Any, keywords: Any) -
 
 @pytest.fixture
 def timeless(engine: Engine, clock: ManualClock) -> Iterator[Engine]:
-    """An engine on the same store for which no time passes: lingering never ends by itself."""
+    """An engine on the same store for which no time passes, so that lingering never ends by itself."""
     with Engine(engine.store, clock=clock, waiting=Waiting(lambda: 0)) as other:
         yield other
 
 
 def test_linger_puts_calls_into_one_file(timeless: Engine) -> None:
-    """Their records are one batch, each where its future says, with its own timestamp. Without linger each call is a
-    batch.
-    """
+    """With linger, the records of several calls are one file. Each future says where its own records are, and
+    each record keeps its own timestamp. Without linger each call is a batch."""
     engine = timeless
     with begun(engine, {"linger.ms": 60_000}) as producer:
         futures = [
@@ -243,7 +243,7 @@ def test_linger_ends_by_itself(engine: Engine) -> None:
 
 
 def test_batch_size_ends_lingering(engine: Engine) -> None:
-    """Records that are enough for a file do not wait, and no file has more."""
+    """A file is sent without waiting once it has enough records, and no file has more than that."""
     one = payments(*range(100))
     with begun(engine, linger_ms=60_000, batch_size=3 * one.nbytes) as producer:
         futures = [producer.produce("payments", one, partition=0) for _ in range(6)]
@@ -297,7 +297,8 @@ def test_max_in_flight_is_how_many_an_entry_names(slow: tuple[SlowStore, Engine]
 
 
 def test_a_batch_that_is_too_large_is_split(engine: Engine) -> None:
-    """Sequences are shifted, offsets follow one another, one entry of the answer a batch, in the records' order."""
+    """A batch that is too large is split: sequences and offsets follow one another, and the answer has one
+    entry for each part, in the order of the records."""
     engine.admin.alter_configs({"max.message.bytes": 4_000}, topic="payments")
     with begun(engine) as producer:
         first = producer.produce("payments", payments(*range(1_000)), partition=0)
@@ -317,7 +318,8 @@ def test_a_batch_that_is_too_large_is_split(engine: Engine) -> None:
 
 @pytest.mark.parametrize("limit", ["topic", "client"])
 def test_a_record_that_is_too_large_is_refused(engine: Engine, limit: str) -> None:
-    """MESSAGE_TOO_LARGE with the limit; the transaction can only abort."""
+    """A record larger than the topic's or the client's limit is MESSAGE_TOO_LARGE, and its transaction can
+    only abort."""
     if limit == "topic":
         engine.admin.alter_configs({"max.message.bytes": 100}, topic="payments")
     producer = begun(engine, max_request_size=1 << 30 if limit == "topic" else 100)
@@ -335,7 +337,8 @@ def test_a_record_that_is_too_large_is_refused(engine: Engine, limit: str) -> No
 
 
 def test_records_with_times_of_their_own(engine: Engine) -> None:
-    """Records keep their timestamps when a batch is split, and the log has the range of each file."""
+    """Records keep their timestamps when a batch is split. Timestamps that do not fit the records are
+    refused."""
     times = [1_000 + each * 37 % 101 for each in range(300)]
     table = pa.table({"id": pa.array(range(300), pa.int64())})
     engine.admin.create_topic("stamped", partitions=2, schema=table.schema, key="id")
@@ -398,7 +401,7 @@ def test_files_are_compressed(engine: Engine) -> None:
 
 
 def test_acks_is_all(slow: tuple[SlowStore, Engine]) -> None:
-    """Nothing is acknowledged before the store has the entry."""
+    """A record is not acknowledged before the store has its entry."""
     store, engine = slow
     store.held = "/log/"
     with engine.producer({"acks": "all"}) as producer:
@@ -416,7 +419,7 @@ def test_acks_is_all(slow: tuple[SlowStore, Engine]) -> None:
 
 
 def test_idempotence_is_always_there(clock: ManualClock) -> None:
-    """A batch whose answer was lost is sent again, and is there once."""
+    """A batch whose answer was lost is sent again, and is in the log once."""
     lost: list[str] = []
 
     def decide(operation: Operation, key: str, _: int) -> Fault | None:
@@ -441,7 +444,8 @@ def test_idempotence_is_always_there(clock: ManualClock) -> None:
 
 
 def test_buffer_memory_and_max_block(slow: tuple[SlowStore, Engine]) -> None:
-    """A call waits for room for so long, and says so; its records were not sent."""
+    """A call waits for room in the buffer for as long as max_block_ms, then raises BUFFER_FULL. Its records
+    are not sent."""
     store, engine = slow
     store.held = "/data/"
     with engine.producer(buffer_memory=payments(1).nbytes, max_block_ms=30) as producer:
@@ -455,7 +459,7 @@ def test_buffer_memory_and_max_block(slow: tuple[SlowStore, Engine]) -> None:
 
 
 class Hours:
-    """Time that the test moves on, and pauses."""
+    """A clock that the test moves on. A pause moves it on too."""
 
     def __init__(self) -> None:
         self.now_ms = 0
@@ -466,7 +470,8 @@ class Hours:
 
 
 def test_delivery_timeout(clock: ManualClock) -> None:
-    """Records that waited too long fail before any of them is appended. Other records go out."""
+    """Records that waited too long fail before any of them is appended. The producer can abort and send other
+    records."""
     store = SlowStore(MemoryStore(f"client-settings-{next(_NAMES)}"))
     hours = Hours()
     with Engine(store, clock=clock, waiting=hours.waiting) as engine:
@@ -489,7 +494,8 @@ def test_delivery_timeout(clock: ManualClock) -> None:
 
 @pytest.mark.parametrize("call", ["init_transactions", "commit_transaction", "abort_transaction"])
 def test_max_block_is_how_long_it_is_asked_again(clock: ManualClock, call: str) -> None:
-    """Not at all where it is not set; else until the store answers."""
+    """A call whose store does not answer fails after a few tries if max_block_ms is not set. If it is set,
+    the call is retried until the store answers."""
     failing: list[int] = []
 
     def decide(operation: Operation, key: str, number: int) -> Fault | None:
@@ -549,7 +555,7 @@ def test_consumer_settings(engine: Engine) -> None:
 
 
 def test_positions_are_a_groups_and_committed_by_its_reader_alone(engine: Engine) -> None:
-    """Who closes without a word has committed nothing; each group has its own."""
+    """A consumer that closes without a commit has committed nothing, and each group has its own position."""
     with engine.producer() as producer:
         producer.produce("payments", payments(1, 2), partition=0).result()
 
@@ -568,7 +574,7 @@ def test_positions_are_a_groups_and_committed_by_its_reader_alone(engine: Engine
 
 
 def test_fetch_max_bytes_is_what_is_read_ahead(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Large files are opened while the poll before them is looked at; with 0 no more than one is."""
+    """A poll reads ahead as many files as fetch.max.bytes allows. With 0 it opens no more than one."""
     from txn_engine.consumer import files_ahead
 
     monkeypatch.setattr(files_ahead, "_ALONE_BYTES", 1)

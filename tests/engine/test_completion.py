@@ -1,4 +1,5 @@
-"""The Complete row that is written after a call returns: who waits for it, and what is closed meanwhile."""
+"""The Complete row that is written after a call returns: who waits for it, and what may be closed
+meanwhile."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ from txn_engine.testing import ManualClock
 
 
 class HeldRows(MemoryStore):
-    """Holds rows of the coordinator back: those that a thread puts which `holds` says yes to."""
+    """A store that delays a put to the coordinator's log if `holds` says so of the thread that puts it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +47,7 @@ class HeldRows(MemoryStore):
         return super().put_if_absent(key, data)
 
     def hold_the_pools(self) -> None:
-        """Rows that callers write themselves pass."""
+        """Delay the rows that pool threads write. Rows that callers write themselves are not delayed."""
         self.holds = lambda thread: thread.startswith("txn-send")
 
 
@@ -63,7 +64,7 @@ def engine(store: HeldRows, clock: ManualClock) -> Iterator[Engine]:
 
 
 def in_transaction(engine: Engine) -> Producer:
-    """One record of a transaction is in the log."""
+    """A producer in a transaction, one record of which is in the log."""
     producer = engine.producer(transactional_id="job")
     producer.init_transactions()
     producer.begin_transaction("r1")
@@ -72,7 +73,7 @@ def in_transaction(engine: Engine) -> Producer:
 
 
 def test_begin_and_produce_do_not_wait_for_it(engine: Engine, store: HeldRows) -> None:
-    """The next transaction begins, and its data files are on their way; only its AddPartitions row waits."""
+    """Beginning the next transaction and producing in it do not wait for the Complete row of the last one."""
     producer = in_transaction(engine)
     store.hold_the_pools()
     producer.commit_transaction()
@@ -95,9 +96,8 @@ def test_begin_and_produce_do_not_wait_for_it(engine: Engine, store: HeldRows) -
 def test_an_abort_behind_one_that_failed(
     store: HeldRows, engine: Engine, monkeypatch: pytest.MonkeyPatch, row: str
 ) -> None:
-    """The coordinator has a decision at the very epoch that the abort names, and calls that fenced: it is the
-    producer's own last one, which it completes first.
-    """
+    """An abort succeeds although the coordinator still has the decision of the producer's last transaction,
+    whose Complete row failed. The abort completes that transaction first."""
     producer = in_transaction(engine)
     store.refuses = lambda thread: thread.startswith("txn-send")
     producer.commit_transaction()
@@ -122,7 +122,8 @@ def test_an_abort_behind_one_that_failed(
 
 
 def test_the_engines_close_waits_for_it(store: HeldRows, clock: ManualClock, engine: Engine) -> None:
-    """Also where it loses its race, and has to read what others have written on the threads that read."""
+    """Closing an engine waits until the Complete row is written, even if that write loses its race and has to
+    read the rows that other writers have put."""
     closing = Engine(store, clock=clock)
     producer = in_transaction(closing)
     at = engine.logs.coordinator_partition("job")
@@ -145,7 +146,7 @@ def test_the_engines_close_waits_for_it(store: HeldRows, clock: ManualClock, eng
 
 
 def test_an_engine_closed_behind_the_decision(store: HeldRows, clock: ManualClock, engine: Engine) -> None:
-    """The commit is decided, and says so; what is left is the sweep's."""
+    """If the engine is closed after the decision, the commit succeeds. The sweep writes the markers."""
     closing = Engine(store, clock=clock)
     producer = in_transaction(closing)
     store.holds = lambda _: True
@@ -162,9 +163,8 @@ def test_an_engine_closed_behind_the_decision(store: HeldRows, clock: ManualCloc
 
 
 def test_a_close_and_a_commit_of_two_threads(engine: Engine, store: HeldRows) -> None:
-    """One of them goes first and the other is refused, which changes nothing: a commit never says that it failed where
-    the transaction is committed.
-    """
+    """If one thread closes a producer while another one commits, one of them goes first. A commit is refused
+    only if nothing was committed."""
     producer = in_transaction(engine)
     store.holds = lambda _: True
     told: list[BaseException | None] = []
@@ -180,7 +180,8 @@ def test_a_close_and_a_commit_of_two_threads(engine: Engine, store: HeldRows) ->
     looks: list[str] = []
 
     def preempt(frame: FrameType, event: str, _: object) -> None:
-        """Where the closing thread has looked whether another one ends the transaction, let one try."""
+        """Let the other thread commit after the closing thread has looked whether another thread ends the
+        transaction."""
         caller = frame.f_back.f_code.co_name if frame.f_back is not None else ""
         if event == "call" and frame.f_code.co_name == "state" and caller in ("close", "_close"):
             looks.append(caller)

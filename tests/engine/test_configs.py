@@ -1,4 +1,4 @@
-"""Settings that change: of a topic and of a store, under races, faults and damage."""
+"""Settings of a topic and of a store are changed, also under races, faults and damage."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def settings_key(number: int) -> str:
 
 
 def put_change(store: MemoryStore, at: int, /, **changed: object) -> None:
-    """A change as a writer leaves it, but for what is named."""
+    """Store a change as a writer leaves it, except for the fields that the test names."""
     held = {
         "topic": "t",
         "incarnation": 0,
@@ -75,7 +75,8 @@ def put_change(store: MemoryStore, at: int, /, **changed: object) -> None:
 
 
 def test_a_topics_settings(made: Engine, store: MemoryStore, clock: ManualClock) -> None:
-    """All of them are said, by Kafka's names; what is not named stays; None takes one back."""
+    """A topic's settings are described by Kafka's names. A change leaves the settings that it does not name
+    as they are, and None resets one to its default."""
     assert made.admin.describe_configs("t")["retention.ms"] == DAY_MS
     given = {"retention.ms": str(7 * DAY_MS), "tables.publish": "iceberg,delta"}
     after = made.admin.alter_configs(given, topic="t")
@@ -93,7 +94,8 @@ def test_a_topics_settings(made: Engine, store: MemoryStore, clock: ManualClock)
 
 
 def test_a_stores_settings(made: Engine, store: MemoryStore, clock: ManualClock) -> None:
-    """They count for everybody: a longer time-out is taken once it is allowed, and not before."""
+    """A changed setting of the store counts for every client: a longer transaction time-out is accepted once
+    the store allows it, and not before."""
     with pytest.raises(InvalidTransactionTimeoutError):
         made.coordinator.init_producer_id("job", transaction_timeout_ms=3_600_000)
     after = made.admin.alter_configs({"transaction.max.timeout.ms": 3_600_000})
@@ -130,7 +132,8 @@ def test_a_producer_is_remembered_as_long_as_the_store_says(made: Engine, clock:
 
 
 def test_nothing_is_written_for_nothing(made: Engine, store: MemoryStore) -> None:
-    """What is so already, and a dry run: the same answer and the same refusals."""
+    """A change to the present value writes nothing. A dry run writes nothing either, and has the same answer
+    and refusals as the change itself."""
     assert not made.admin.alter_configs({"retention.ms": DAY_MS}, topic="t").changes
     assert not made.admin.alter_configs({"transaction.max.timeout.ms": 900_000}).changes
     assert made.admin.alter_configs({"retention.ms": 5}, topic="t", dry_run=True).changes
@@ -226,7 +229,8 @@ def test_others_see_it_within_five_seconds(
 
 
 def test_two_who_change_other_settings_at_once(store: MemoryStore, made: Engine, clock: ManualClock) -> None:
-    """Who loses the put judges again by what the other has left: neither undoes the other's, however they race."""
+    """Two engines that change different settings at once do not undo each other's changes, however they
+    race."""
     with Engine(store, clock=clock) as other:
         barrier = threading.Barrier(2)
 
@@ -255,7 +259,8 @@ def test_two_who_change_other_settings_at_once(store: MemoryStore, made: Engine,
 def test_who_loses_the_race_is_judged_by_what_is_there_now(
     made: Engine, store: MemoryStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same setting twice: the later put counts, whatever its caller had seen."""
+    """An engine that loses the race for a change decides again from the settings that it then finds, so the
+    later put counts."""
     with Engine(store, clock=clock) as other:
         judged = []
 
@@ -298,7 +303,8 @@ def test_a_topic_that_is_deleted_under_a_change(made: Engine, store: MemoryStore
 
 @pytest.mark.parametrize("topic", ["t", None])
 def test_a_change_whose_answer_was_lost(clock: ManualClock, topic: str | None) -> None:
-    """Settled by reading back; and one that nobody answers for may be made again."""
+    """A change whose answer was lost is settled by reading the object back. A change that the store never
+    answered can be made again."""
     faults: list[Fault | None] = ["after"]
     name = "retention.ms" if topic else "producer.id.expiration.ms"
 
@@ -343,7 +349,8 @@ def test_a_change_whose_answer_was_lost(clock: ManualClock, topic: str | None) -
 def test_a_change_that_no_writer_leaves(
     made: Engine, store: MemoryStore, changed: dict[str, object], said: str
 ) -> None:
-    """Named, never read past: an older change may say the reverse. Other topics go on."""
+    """A change that no writer would leave is damage, and is never skipped, because an older change may say
+    the opposite. Other topics are not affected."""
     made.admin.create_topic("other", schema=SCHEMA)
     put_change(store, 0, **changed)
     with pytest.raises(CorruptObjectError) as error:
@@ -356,14 +363,15 @@ def test_a_change_that_no_writer_leaves(
 
 
 def test_a_change_of_a_later_version(made: Engine, store: MemoryStore) -> None:
-    """What it asks for would not be done."""
+    """A change of a later version is refused, because the engine could not do what it asks for."""
     put_change(store, 0, settings={"retention.weeks": 5})
     with pytest.raises(UnsupportedFormatError):
         made.scan("t")
 
 
 def test_a_change_that_is_gone(made: Engine, store: MemoryStore, clock: ManualClock) -> None:
-    """With a later one there, or one that was seen before: damage, not the end."""
+    """A missing change is damage, not the end of the changes, if a later one exists or a process has seen it
+    before."""
     for value in (1, 2, 3):
         made.admin.alter_configs({"retention.ms": value}, topic="t")
     store.delete(change_key(1))
@@ -438,7 +446,8 @@ def test_many_changes_are_found_from_any_beginning(
 
 
 def test_a_fresh_store_begins_with_what_it_is_given(store: MemoryStore, clock: ManualClock) -> None:
-    """Partition counts then, and never again; what it began with is described as any setting."""
+    """The configs given at the creation of a store become its settings. Partition counts cannot be changed
+    afterwards."""
     configs = {"transaction.state.log.num.partitions": "3", "offsets.topic.num.partitions": 2}
     with Engine(store, clock=clock, configs=configs | {"transaction.max.timeout.ms": 5_000}) as engine:
         assert dict(engine.config.internal_partitions) == {"__transaction_state": 3, "__consumer_offsets": 2}
@@ -500,7 +509,7 @@ def test_retention_ms_keeps_what_is_young(made: Engine, clock: ManualClock) -> N
 def test_what_a_damaged_partition_would_lose_is_not_known(
     made: Engine, store: MemoryStore, clock: ManualClock
 ) -> None:
-    """It is named, and the others are counted."""
+    """A dry run names the partitions that it cannot read, and counts what the others would lose."""
     made.admin.create_topic("two", partitions=2, schema=SCHEMA)
     one = pa.table({"account_id": [1], "amount": pa.array([None], SCHEMA.field(1).type)})
     for number in (0, 1):
@@ -532,7 +541,8 @@ def test_retention_bytes_keeps_the_newest_files(made: Engine) -> None:
 
 
 def table_of(engine: Engine, **settings: object) -> None:
-    """A compacted topic with three records of one key, and a tombstone of another that supersedes a record."""
+    """Create a compacted topic with three records of one key, and one record of another key with a tombstone
+    after it."""
     schema = pa.schema([("key", pa.string()), ("value", pa.int64())])
     engine.admin.create_topic("table", schema=schema, key="key", cleanup_policy="compact", **settings)  # type: ignore[arg-type]
     log = engine.partition("table", 0)
@@ -559,7 +569,8 @@ def test_the_dirty_ratio_is_the_topics(made: Engine) -> None:
 
 
 def test_tombstones_are_not_judged_anew(made: Engine, store: MemoryStore, clock: ManualClock) -> None:
-    """Rows by key say by which delete.retention.ms they were judged: a longer one later finds nothing wrong in them."""
+    """A longer delete.retention.ms does not bring back tombstones that compaction has removed, and the audit
+    finds nothing wrong."""
     table_of(made)
     made.maintenance.compact("table")
     made.admin.alter_configs({"delete.retention.ms": 1_000}, topic="table")
@@ -598,7 +609,7 @@ def test_compaction_stops_where_the_topic_is_altered_under_it(
 def test_what_was_written_before_there_were_settings(
     made: Engine, store: MemoryStore, clock: ManualClock
 ) -> None:
-    """Topics, cuts and store.json that lack what is new are read as where nobody has said otherwise."""
+    """Topics, cuts and a store.json that were written before a setting existed are read with its default."""
     cut = made.cut()
     new = {"retention_bytes", "min_cleanable_dirty_ratio", "max_message_bytes"}
     for key, kind, strip in (

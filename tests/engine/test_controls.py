@@ -1,4 +1,5 @@
-"""Trim, expire, floor and rewrite through a store: what readers see of them, snapshots, and races between engines."""
+"""Trim, expire, floor and rewrite on a store: what readers and snapshots see of them, and how they race
+between engines."""
 
 from __future__ import annotations
 
@@ -67,7 +68,7 @@ def log_of(engine: Engine) -> EntryLog:
 
 
 def merged(engine: Engine, *bases: int) -> RewriteProposal:
-    """The live files at these offsets, uploaded as one."""
+    """A rewrite that merges the live files at these offsets into one uploaded file."""
     log = log_of(engine)
     state = log.refresh()
     inputs = tuple(state.live[base] for base in bases)
@@ -95,7 +96,7 @@ def rewrite(engine: Engine, *bases: int) -> None:
 
 
 def remove_dead(engine: Engine) -> None:
-    """What clean-up does with dead files once their grace is over."""
+    """Delete dead files, as clean-up does once their grace period is over."""
     for path in log_of(engine).refresh().dead:
         engine.store.delete(f"{log_of(engine).keys.prefix}/{path}")
 
@@ -154,7 +155,7 @@ def test_a_consumer_goes_on_over_a_rewrite(engine: Engine, step: int) -> None:
 
 
 def test_a_consumer_seeks_into_a_gap(engine: Engine) -> None:
-    """From an offset where a marker stood the next record is read."""
+    """A consumer that seeks to an offset in a gap gets the next record."""
     rewrite(engine, 0, 6, 9)
     consumer = engine.consumer()
     consumer.assign([TP])
@@ -173,7 +174,8 @@ def test_offsets_for_times_in_a_rewritten_file(engine: Engine, time_ms: int, off
 
 
 def test_read_uncommitted_and_aborted_files(engine: Engine) -> None:
-    """They are seen as in Kafka while they are there, and not once clean-up has been."""
+    """A read_uncommitted reader sees the records of aborted files until clean-up deletes the files, as in
+    Kafka."""
     everything = [0, 1, 2, 3, 4, 90, 91, 5]
     assert accounts_in(engine, "ledger", "read_uncommitted") == sorted(everything)
     assert len(engine.scan("ledger", isolation_level="read_uncommitted").files()) == 4
@@ -188,7 +190,8 @@ def test_read_uncommitted_and_aborted_files(engine: Engine) -> None:
 
 
 def test_read_uncommitted_over_a_rewrite_around_an_aborted_file(engine: Engine) -> None:
-    """Offsets ascend: what a rewritten file reaches around went as in a compacted log."""
+    """Offsets ascend: a read_uncommitted reader no longer sees an aborted file that a rewritten file spans,
+    as in a compacted log."""
     rewrite(engine, 0, 6)
     table = engine.scan("ledger", isolation_level="read_uncommitted").to_table()
     assert offsets(table) == [0, 1, 2, 6, 7, 9]
@@ -227,7 +230,8 @@ def test_a_trimmed_log(engine: Engine) -> None:
 def test_a_consumer_that_retention_has_overtaken(
     engine: Engine, reset: Literal["earliest", "latest", "none"], seen: list[int] | str | None
 ) -> None:
-    """Its position is below the log's start now: auto_offset_reset decides, as in Kafka."""
+    """If retention has removed the records at a consumer's position, auto_offset_reset decides where it goes
+    on, as in Kafka."""
     consumer = engine.consumer(auto_offset_reset=reset)
     consumer.assign([TP])
     consumer.seek(TP, 0)
@@ -245,7 +249,8 @@ def test_a_consumer_that_retention_has_overtaken(
 
 
 def all_controls(engine: Engine, clock: ManualClock) -> None:
-    """Two generations of rewrites, a trim, a floor that forgets, an expiry, an aborted and an open transaction."""
+    """Write two generations of rewrites, a trim, a floor that forgets, an expiry, an aborted transaction and
+    an open one."""
     partition, log = engine.partition("ledger", 0), log_of(engine)
     rewrite(engine, 0, 6)
     rewrite(engine, 0, 9)
@@ -262,7 +267,7 @@ def all_controls(engine: Engine, clock: ManualClock) -> None:
 
 
 def test_a_snapshot_holds_what_the_controls_left(engine: Engine, clock: ManualClock) -> None:
-    """Files of two generations that begin at one offset, the floor, both starts: loaded, it is the replayed state."""
+    """A snapshot loads as the very state that the log has after rewrites, a floor, a trim and an expiry."""
     all_controls(engine, clock)
     state = log_of(engine).refresh()
     assert (state.floor, state.log_start_offset, set(state.producers)) == (5, 10, {2, 3, 4})
@@ -309,7 +314,7 @@ def test_psm_18_a_late_transaction_survives_a_snapshot(engine: Engine, url: str,
 
 @pytest.fixture
 def other(engine: Engine, url: str, clock: ManualClock) -> Iterator[Engine]:
-    """Another engine, with a view of the log as it is now."""
+    """Another engine, whose view of the log is the log as it is now."""
     with txn_engine.connect(url, clock=clock) as connected:
         log_of(connected).refresh()
         yield connected
@@ -326,7 +331,7 @@ def test_two_compactors(engine: Engine, other: Engine) -> None:
 
 
 def test_two_trims(engine: Engine, other: Engine) -> None:
-    """A trim to a lower offset is refused, and nothing moves back."""
+    """A trim to a lower offset is refused, so the log's start never moves back."""
     log_of(engine).append_one(TrimProposal(6, 0))
     assert isinstance(log_of(other).append([TrimProposal(3, 0)])[0], Refused)
     assert log_of(other).append([TrimProposal(6, 0)])[0] == Duplicate(-1, -1)
@@ -335,7 +340,7 @@ def test_two_trims(engine: Engine, other: Engine) -> None:
 
 @pytest.mark.parametrize("first", ["rewrite", "trim"])
 def test_a_rewrite_against_a_trim(engine: Engine, other: Engine, first: str) -> None:
-    """Whichever gets the slot, the other is judged on what it left."""
+    """If a rewrite and a trim race for a slot, the loser is judged by the state that the winner left."""
     rewriting, trim = merged(engine, 0, 6), TrimProposal(6, 0)
     order = (
         [(engine, rewriting), (other, trim)] if first == "rewrite" else [(other, trim), (engine, rewriting)]
@@ -348,7 +353,7 @@ def test_a_rewrite_against_a_trim(engine: Engine, other: Engine, first: str) -> 
 
 
 def test_an_expiry_against_a_batch(engine: Engine, other: Engine, clock: ManualClock) -> None:
-    """The producer that wrote between the sweep's look and its row is left out."""
+    """A producer that wrote after the sweep looked and before its expiry row is not expired."""
     idle_since = clock()
     clock.advance(1)
     engine.partition("ledger", 0).append(payments(8), producer_id=2, producer_epoch=1, base_sequence=0)
@@ -373,7 +378,8 @@ def test_a_writer_that_slept_over_a_floor(engine: Engine, other: Engine) -> None
 
 
 def test_an_unknown_control_kind_stops_the_engine(engine: Engine) -> None:
-    """A later version's row is neither skipped nor guessed at: readers and writers stop and name it."""
+    """Readers and writers stop at a row of a later version and name it. They neither skip it nor guess what
+    it means."""
     log = log_of(engine)
     end = log.refresh().log_end_offset
     table = entry_table(log.kind, [BatchDescriptor(end, end, 0)])

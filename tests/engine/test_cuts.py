@@ -1,4 +1,4 @@
-"""Cuts: what lies inside, what is kept for them, and for how long."""
+"""What lies inside a cut, what is kept for it, and for how long."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def commit(engine: Engine, *accounts: int, partitions: tuple[int, ...] = (0, 1))
 def begun(
     engine: Engine, *accounts: int, partitions: tuple[int, ...] = (0, 1), topic: str = "payments"
 ) -> Producer:
-    """A transaction with these payments in each of the partitions."""
+    """A producer in a transaction with these payments in each of the partitions."""
     producer = engine.producer(transactional_id=f"load-{next(_IDS)}", markers="deferred")
     producer.init_transactions()
     producer.begin_transaction()
@@ -53,7 +53,7 @@ def begun(
 
 
 def mark(engine: Engine, producer: Producer, topic: str, partition: int, *, incarnation: int = 0) -> None:
-    """The marker of its decided transaction, in one partition alone."""
+    """Write the marker of the producer's decided transaction into one partition only."""
     (stored,) = [
         each for each in engine.coordinator.rows() if each.row.transactional_id == producer.transactional_id
     ]
@@ -127,7 +127,8 @@ def test_an_open_transaction_draws_those_behind_it_out(engine: Engine) -> None:
 
 
 def test_records_and_positions_are_inside_together(engine: Engine) -> None:
-    """A transaction that is marked in its output and not in the group's log: as of the cut there is neither."""
+    """If a transaction has its marker in its output topic but not yet in the group's log, the cut has neither
+    its records nor its offsets."""
     commit(engine, 1)
     engine.coordinator.write_pending_markers()
     engine.admin.create_topic("totals", partitions=1, schema=SCHEMA)
@@ -151,7 +152,8 @@ def test_records_and_positions_are_inside_together(engine: Engine) -> None:
 
 
 def test_a_position_is_that_of_the_rows_below(engine: Engine) -> None:
-    """A later plain commit follows an open transaction's. As of the cut the group is where it was before."""
+    """A plain commit after an open transaction's offsets is outside the cut. In the cut the group is where it
+    was before."""
     commit(engine, 1)
     engine.coordinator.write_pending_markers()
     consumer = engine.consumer(group_id="sums")
@@ -250,7 +252,7 @@ def test_it_is_read_after_compaction_retention_and_clean_up(old: Engine, clock: 
 
 
 def test_the_next_cut_goes_on_from_the_last(old: Engine, clock: ManualClock) -> None:
-    """Also where the entries between them were sealed."""
+    """A cut finds new records even if the entries after the last cut were sealed."""
     commit(old, 1)
     old.coordinator.write_pending_markers()
     old.cut()
@@ -261,7 +263,7 @@ def test_the_next_cut_goes_on_from_the_last(old: Engine, clock: ManualClock) -> 
 
 
 def test_what_has_not_moved_is_not_read_again(clock: ManualClock) -> None:
-    """A process that knows nothing makes a cut: of one partition there is something new since the last one."""
+    """A new process that makes a cut reads only the partitions that have moved since the last cut."""
     store = FaultyStore(MemoryStore(f"cuts-{next(_IDS)}"))
     with Engine(store, clock=clock, pause=no_pause) as engine:
         engine.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account_id")
@@ -287,7 +289,7 @@ def test_what_has_not_moved_is_not_read_again(clock: ManualClock) -> None:
 
 @pytest.mark.parametrize("damage", ["snapshot", "deleted"])
 def test_a_cut_behind_one_that_tells_nothing(engine: Engine, clock: ManualClock, damage: str) -> None:
-    """Its snapshots are damaged, or may be gone: the log itself is asked."""
+    """If the snapshots of the last cut are damaged or deleted, the next cut is made from the log itself."""
     commit(engine, 1)
     engine.coordinator.write_pending_markers()
     engine.cut()
@@ -332,7 +334,7 @@ def test_an_expired_cut_is_deleted_by_clean_up(engine: Engine, clock: ManualCloc
 
 
 class CountingStore(MemoryStore):
-    """Counts what is read."""
+    """A store that counts reads."""
 
     reads = 0
 
@@ -346,7 +348,8 @@ class CountingStore(MemoryStore):
 
 
 def test_the_newest_cuts_are_read_without_those_before_them(url: str, clock: ManualClock) -> None:
-    """Of 300 numbers the newest ten cost what they cost of a million; a deleted one is passed over, whoever did it."""
+    """Reading the newest ten of 300 cuts does not read the older ones. A deleted cut is skipped, whoever
+    deleted it."""
     with txn_engine.connect(url, clock=clock) as engine:
         for _ in range(300):
             engine._cuts.give_up(engine._cuts.claim())
@@ -480,7 +483,7 @@ def test_bounds_and_isolation_as_of_a_cut(engine: Engine) -> None:
 
 @pytest.mark.parametrize("damage", ["bytes", "fields", "number"])
 def test_a_damaged_cut_is_named_and_stops_clean_up(engine: Engine, damage: str) -> None:
-    """What it holds back nobody knows."""
+    """A damaged cut is named and stops clean-up, because nobody knows which files it needs."""
     engine.cut()
     key = cut_key(0, Part.CUT)
     if damage == "bytes":
@@ -508,7 +511,8 @@ def test_a_damaged_cut_is_named_and_stops_clean_up(engine: Engine, damage: str) 
 
 
 def test_what_compaction_by_key_has_passed_is_waited_for(engine: Engine) -> None:
-    """A transaction that is marked here alone, its key superseded: the markers are written, then the cut is made."""
+    """If compaction by key has passed a transaction that is marked in one partition only, the markers are
+    written before the cut is made."""
     engine.admin.create_topic(
         "balances", partitions=2, schema=SCHEMA, key="account_id", cleanup_policy="compact"
     )

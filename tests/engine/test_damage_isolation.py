@@ -1,6 +1,7 @@
-"""Damage is isolated: every kind of it, against everything that looks at more than one place.
+"""Damage is isolated: every kind of it is tried against everything that looks at more than one place.
 
-What cannot be read is named; all else is listed, swept, maintained, written and read as if nothing had happened.
+The engine names what cannot be read, and lists, sweeps, maintains, writes and reads everything else as if
+nothing had happened.
 """
 
 from __future__ import annotations
@@ -180,7 +181,8 @@ def found_start(engine: Engine) -> int:
 def test_what_timed_out_is_aborted_and_completed(
     engine: Engine, named: frozenset[str], hurt: tuple[Path, Damage]
 ) -> None:
-    """All three sweeps work wherever the id's own coordinator partition can be read, and `failures` has the rest."""
+    """All three sweeps work wherever the id's own coordinator partition can be read. `failures` names the ids
+    and partitions that could not be swept."""
     producer = engine.producer(transactional_id=SOUND_ID)
     producer.init_transactions()
     producer.begin_transaction()
@@ -199,7 +201,7 @@ def test_what_timed_out_is_aborted_and_completed(
 
 
 def test_markers_go_everywhere_they_can(engine: Engine, named: frozenset[str]) -> None:
-    """A decision with a partition that is damaged stays pending, and is named; the others are completed."""
+    """A decision with a damaged partition stays pending and is named. The other decisions are completed."""
     for transactional_id, topic in ((SOUND_ID, "balances"), ("both", "payments")):
         if topic == "payments" and "payments" in named:
             continue
@@ -214,7 +216,7 @@ def test_markers_go_everywhere_they_can(engine: Engine, named: frozenset[str]) -
 
 
 def test_ids_are_fenced(engine: Engine, named: frozenset[str]) -> None:
-    """All that can be; the others are named at the end."""
+    """Every id that can be fenced is fenced. The error names the other ones at the end."""
     before = engine.admin.describe_transaction(SOUND_ID)
     if COORDINATOR in named:
         with pytest.raises(CorruptObjectError, match=rf"not fenced: '{HURT_ID}'; fenced: '{SOUND_ID}'"):
@@ -235,7 +237,7 @@ def test_snapshots_are_written(engine: Engine, hurt: tuple[Path, Damage]) -> Non
 def test_maintenance_does_all_it_can(
     engine: Engine, hurt: tuple[Path, Damage], named: frozenset[str]
 ) -> None:
-    """Every job goes through, and names what it could not do."""
+    """Every job finishes, and names what it could not do."""
     jobs = engine.maintenance
     for job in (jobs.compact, jobs.retain, jobs.seal, jobs.expire_producers, jobs.clean):
         report = job()
@@ -270,7 +272,8 @@ def test_others_write_and_read(engine: Engine, named: frozenset[str]) -> None:
 
 @pytest.mark.parametrize("hurt", EACH, indirect=True)
 def test_verify_names_it_and_nothing_else(engine: Engine, hurt: tuple[Path, Damage]) -> None:
-    """A finding for damage, an error or a warning; and the audit reads on through all else."""
+    """The audit has a finding for the damage, and none for a sound topic, because it reads on through
+    everything else."""
     report = engine.admin.verify()
     codes = {finding.code for finding in report.findings}
     assert hurt[1].codes <= codes
@@ -309,7 +312,7 @@ def test_every_stray_key_is_passed_over_and_named(sound: Path, tmp_path: Path, k
 
 @pytest.mark.minio
 def test_a_name_with_a_control_character_in_a_bucket(minio_bucket: S3Bucket) -> None:
-    """File managers leave such a name right below `topics/`. It is named, and nothing stops."""
+    """File managers leave an object with this name right below `topics/`. It is named, and nothing stops."""
     keys = {"access_key": minio_bucket.access_key, "secret_key": minio_bucket.secret_key}
     with connect(minio_bucket.url, endpoint=minio_bucket.endpoint, configs=FEW_INTERNAL, **keys) as engine:
         engine.admin.create_topic("payments", partitions=1)
@@ -329,7 +332,8 @@ def test_a_name_with_a_control_character_in_a_bucket(minio_bucket: S3Bucket) -> 
 
 @pytest.mark.parametrize("levels", in_shard("damage", [1_200, 2_100], keep=1))
 def test_folders_of_any_depth_stop_nothing(sound: Path, tmp_path: Path, levels: int) -> None:
-    """Deeper than calls may be nested, in the shard deeper than the system can open: foreign to all, named once."""
+    """A foreign folder is named once and stops nothing, however deep its folders are nested. The shard nests
+    them deeper than the system can open."""
     root = tmp_path / "ledger"
     shutil.copytree(sound, root)
     with damage.nested(root / "topics", "a", levels), connect(f"file://{root}") as engine:
@@ -358,7 +362,8 @@ def test_folders_of_any_depth_stop_nothing(sound: Path, tmp_path: Path, levels: 
 def test_a_folder_in_the_place_of_an_object_is_an_error(
     sound: Path, tmp_path: Path, key: str, within: str | None
 ) -> None:
-    """Empty or not: nothing can be written there, and `verify` says what to do, once."""
+    """If a folder, empty or not, has the name of an object, `verify` reports it once and as an error, because
+    nothing can be written there."""
     root = tmp_path / "ledger"
     shutil.copytree(sound, root)
     (root / key).mkdir(parents=True)
@@ -388,7 +393,8 @@ def test_a_folder_in_the_place_of_the_next_entry(sound: Path, tmp_path: Path) ->
 
 
 def test_what_the_store_does_not_give_is_named(sound: Path, tmp_path: Path) -> None:
-    """An entry, a topic object and a snapshot for which the store refuses: each stops its own place alone."""
+    """If the store refuses an entry, a topic object or a snapshot, only that partition, topic or snapshot is
+    named, and everything else works."""
     root = tmp_path / "ledger"
     shutil.copytree(sound, root)
     newest = max((root / "topics/payments/0/0/snapshots").iterdir())
@@ -411,7 +417,7 @@ def test_what_the_store_does_not_give_is_named(sound: Path, tmp_path: Path) -> N
 
 
 def test_a_store_that_refuses_everything_is_one_error(sound: Path) -> None:
-    """No object is to blame then."""
+    """A store that refuses everything is one access error, because no single object is to blame."""
     with Engine(refusing(sound, "topics/")) as engine:
         for call in (
             engine.admin.list_transactions,
@@ -435,7 +441,7 @@ def refusing(root: Path, prefix: str) -> FaultyStore:
 
 
 def test_a_damaged_store_object_stops_everything_in_one_line(sound: Path, tmp_path: Path) -> None:
-    """store.json holds what nobody can do without."""
+    """A damaged store.json stops every call with an error of one line, because no call can do without it."""
     for content in (damage.GARBAGE, b""):
         root = tmp_path / f"ledger-{len(content)}"
         shutil.copytree(sound, root)
@@ -493,7 +499,8 @@ def test_columns_that_no_file_can_have_are_damage_of_their_topic(
 def test_a_decision_is_not_carried_out_where_no_partition_is(
     sound: Path, tmp_path: Path, at: TopicPartition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A row may name any partition; a marker there would be what the topic finds when it grows."""
+    """A sweep writes no marker into a partition that does not exist, because the topic would find it there
+    once it grows. The decision is a failure that names the partition."""
     root = tmp_path / "ledger"
     shutil.copytree(sound, root)
     with connect(f"file://{root}") as engine:
@@ -512,7 +519,8 @@ def test_a_decision_is_not_carried_out_where_no_partition_is(
 
 
 def test_a_decision_for_a_partition_that_the_topic_has_grown_since(sound: Path, tmp_path: Path) -> None:
-    """A sweep that knows the topic from before looks again."""
+    """A sweep that has an older view of a topic looks again if a decision names a partition that the topic
+    has got since."""
     root = tmp_path / "ledger"
     shutil.copytree(sound, root)
     with connect(f"file://{root}") as sweeper, connect(f"file://{root}") as engine:
@@ -556,7 +564,8 @@ def test_an_undecided_one_whose_partition_is_damaged_stays_pending(sound: Path, 
 def test_what_stands_where_a_block_of_producer_ids_would(
     sound: Path, tmp_path: Path, what: str, block: str
 ) -> None:
-    """New producers take the ids after that block, which nobody else has, and `doctor` names the object."""
+    """If garbage, another claim or a folder is in the way of a block of producer ids, new producers get
+    unused ids after it, and `doctor` names the object."""
     root = tmp_path / "ledger"
     shutil.copytree(sound, root)
     claims = root / "producer_ids"
@@ -584,7 +593,8 @@ def test_what_stands_where_a_block_of_producer_ids_would(
 @pytest.mark.shard("damage")
 @pytest.mark.minio
 def test_the_markers_of_folders_stand_for_no_object(minio_bucket: S3Bucket) -> None:
-    """A file manager's empty object, whose name is an object's with a slash: maintenance and the audit pass it over."""
+    """Maintenance and the audit skip the empty object that a file manager writes for a folder: its name is an
+    object's name with a slash at the end."""
     url = f"s3://{minio_bucket.name}/markers"
     access = {
         "endpoint": minio_bucket.endpoint,

@@ -1,6 +1,5 @@
-"""Parquet field ids: each data file has those of its topic, whoever wrote it. Older files do not have
-any and are read.
-"""
+"""Parquet field ids: each data file has the field ids of its topic, whoever wrote it. Older files without
+field ids are read too."""
 
 from __future__ import annotations
 
@@ -48,16 +47,17 @@ def _without_any(layout: Layout) -> pa.Schema:
 
 
 def produce_as_before(engine: Engine, records: pa.Table) -> None:
-    """Into `payments-0`, in a file without ids."""
+    """Write records into `payments-0` in a file without field ids, as older versions did."""
     with mock.patch.object(Layout, "physical", property(_without_any)):
         engine.producer().produce("payments", records, partition=0).result()
 
 
 @pytest.mark.parametrize("rows", [3, 40_000])
 def test_every_producers_file_has_them(engine: Engine, rows: int) -> None:
-    """Small files and large ones: columns in their order, what is inside them behind, depth first.
+    """Small and large files have the topic's field ids: first the columns in their order, then what is nested
+    in them, depth first.
 
-    What the caller's own columns say of ids, or of anything else, is not taken over.
+    Field ids and other metadata of the caller's own columns are not stored.
     """
     engine.admin.create_topic("nested", partitions=1, schema=NESTED)
     row = {
@@ -81,7 +81,8 @@ def test_every_producers_file_has_them(engine: Engine, rows: int) -> None:
 
 
 def test_what_is_inside_an_extension_type_has_none_and_is_counted(engine: Engine) -> None:
-    """Arrow takes none for it: columns behind it keep the ids that they would have."""
+    """Fields inside an extension type have no field id, because Arrow takes none for them. They are counted
+    all the same, so the columns after them keep their ids."""
     schema = pa.schema([("tensor", pa.fixed_shape_tensor(pa.int8(), (2,))), ("list", pa.list_(pa.int8()))])
     engine.admin.create_topic("tensors", partitions=1, schema=schema)
     tensors = pa.ExtensionArray.from_storage(schema.field(0).type, pa.array([[1, 2]], pa.list_(pa.int8(), 2)))
@@ -93,7 +94,8 @@ def test_what_is_inside_an_extension_type_has_none_and_is_counted(engine: Engine
 
 
 def test_files_of_before_have_none_and_are_read_beside_new_ones(engine: Engine) -> None:
-    """Scans and polls see both, `verify` finds nothing; merged, all records are in a file that has them."""
+    """Scans and polls read files with and without field ids together, and `verify` finds nothing wrong.
+    Compaction merges both into a file with field ids."""
     produce_as_before(engine, payments(1, 2))
     engine.producer().produce("payments", payments(3, 4), partition=0).result()
     expected = {"account_id": 1, "amount": 2}

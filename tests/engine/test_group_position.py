@@ -1,4 +1,5 @@
-"""The state machine of a consumer's commits (`consumer/group_position.py`): its table of moves, and what they name."""
+"""The state machine of a consumer's commits (`consumer/group_position.py`): its table of moves, and the rows
+that commits name."""
 
 from __future__ import annotations
 
@@ -60,7 +61,7 @@ NAMING = (Assigned, Rewound, Fetched, Asked)
 
 
 def every_state() -> Iterator[GroupPosition]:
-    """All that these events lead to, in any order."""
+    """Every state that these events lead to, in any order."""
     seen, waiting = [START], deque([START])
     while waiting:
         state = waiting.popleft()
@@ -81,9 +82,8 @@ def after(*events: Event, start: GroupPosition = START) -> GroupPosition:
 
 
 def test_the_table_is_what_happens() -> None:
-    """From every state that can be reached each event leads where the table says, and everywhere it says; what the
-    table does not list is refused; what only names rows leaves the phase.
-    """
+    """From every reachable state, each event leads exactly where the table says. An event that the table does
+    not list is refused, and an event that only names rows does not change the phase."""
     led: dict[CommitPhase, dict[type[Event], set[CommitPhase]]] = {
         phase: defaultdict(set) for phase in CommitPhase
     }
@@ -103,9 +103,8 @@ def test_the_table_is_what_happens() -> None:
 
 
 def test_a_phase_is_what_is_under_way() -> None:
-    """Every move asks for one thing at most, and for the one that the phase it leads to waits for. A refusal is told
-    where it ends. At rest nothing of a commit is left but one that had no answer.
-    """
+    """Every move asks for at most one thing: the one that the new phase waits for. A refusal is raised when
+    its commit ends. At rest, only an unanswered commit is left over."""
     awaited = {
         CommitPhase.SETTLING: Send,
         CommitPhase.COMMITTING: Send,
@@ -125,7 +124,8 @@ def test_a_phase_is_what_is_under_way() -> None:
 
 
 def test_a_commit_without_an_answer_is_settled_before_the_next() -> None:
-    """It is sent again as it was, naming what it named; the next one names the row that it got."""
+    """A commit without an answer is sent again unchanged before the next one. The next commit names the row
+    that it got."""
     known = after(Assigned({P0: 0}), Fetched({P0: OLD}, (AT_0,)))
     lost = after(CommitWanted(ONE), OutcomeUnknown(), start=known)
     further = {AT_0: OffsetAndMetadata(20)}
@@ -149,9 +149,9 @@ def test_an_answer_that_is_missing_again_is_waited_for_again() -> None:
 
 
 def test_a_refused_commit_goes_on_from_the_members_own_row() -> None:
-    """A producer has committed for this very member: once, from there. Where that row is the one that was named,
-    somebody else has moved the group: refused.
-    """
+    """If a producer has committed for this very member, a refused commit is sent once more from the member's
+    own row. If the member has no newer row of its own, another member has moved the group, and the commit
+    fails."""
     refused = after(Assigned({P0: 0}), Fetched({P0: OLD}, (AT_0,)), CommitWanted(ONE), Refused(ERROR))
     again, (effect,) = move(refused, OwnRows({P0: NEW}))
     assert isinstance(effect, Send)
@@ -163,7 +163,7 @@ def test_a_refused_commit_goes_on_from_the_members_own_row() -> None:
 
 
 def test_what_ctrl_c_ends_is_begun_anew() -> None:
-    """A commit in the middle of another takes its place."""
+    """A commit that begins while another one is interrupted takes its place."""
     for phase in CommitPhase:
         for state in every_state():
             if state.phase is phase and state.unsettled is None:
@@ -191,6 +191,7 @@ def test_what_ctrl_c_ends_is_begun_anew() -> None:
     ],
 )
 def test_which_row_a_commit_names(events: list[Event], named: tuple[FetchedRow, int] | None) -> None:
-    """The one that was fetched to read from, of the topic that is read. To ask for an offset renews nothing."""
+    """A commit names the row that was fetched to read from, of the topic that is read. Asking for an offset
+    does not renew the row."""
     found = after(*events).named.get(P0)
     assert (None if found is None else (found.row, found.incarnation)) == named

@@ -38,7 +38,8 @@ def load(engine: Engine, *accounts: int, partition: int | None = None) -> None:
 
 
 def test_polling_reads_each_record_once(engine: Engine) -> None:
-    """Whatever the poll size, each record comes once and in order, and None says that there is no more yet."""
+    """Whatever the poll size, each record is returned once and in order, and None means that there are no
+    more yet."""
     load(engine, *range(50))
     load(engine, *range(50, 100))
     for size in (1, 7, 1000):
@@ -55,7 +56,8 @@ def test_polling_reads_each_record_once(engine: Engine) -> None:
 
 
 def test_positions_step_over_gaps(engine: Engine) -> None:
-    """Behind an aborted transaction and its marker the position is the LSO, and the lag 0 (FET-01, FET-08)."""
+    """After an aborted transaction and its marker the consumer's position is the LSO, and its lag is 0
+    (FET-01, FET-08)."""
     producer = engine.producer(transactional_id="load")
     producer.init_transactions()
     producer.begin_transaction()
@@ -99,7 +101,8 @@ def test_a_group_goes_on_where_it_was(engine: Engine) -> None:
 
 
 def test_of_two_plain_readers_one_commits(engine: Engine) -> None:
-    """Two members fetched the same position. The second commit is OFFSETS_MOVED, even to the same offset."""
+    """If two members have fetched the same position, the second commit is OFFSETS_MOVED, even to the same
+    offset."""
     load(engine, *range(10), partition=0)
     first, second = engine.consumer(group_id="g"), engine.consumer(group_id="g")
     for consumer in (first, second):
@@ -114,9 +117,8 @@ def test_of_two_plain_readers_one_commits(engine: Engine) -> None:
 
 
 def test_a_reset_is_not_mistaken_for_no_change(engine: Engine) -> None:
-    """A commit names the row, not the value: after a reset back to the same value a reader that was under way
-    is refused.
-    """
+    """A commit names the row and not the value: after a reset to the same value, a reader that fetched before
+    is refused."""
     load(engine, *range(10), partition=0)
     reader = engine.consumer(group_id="g")
     reader.assign([P0])
@@ -165,7 +167,8 @@ def test_pending_offsets(engine: Engine) -> None:
 
 
 def test_none_while_pending_is_not_none_afterwards(engine: Engine) -> None:
-    """Who fetched "no offset" while one was pending is refused once that one is committed."""
+    """A member that fetched "no offset" while an offset was pending is refused once that offset is
+    committed."""
     load(engine, *range(10), partition=0)
     first = engine.consumer(group_id="g")
     first.assign([P0])
@@ -202,9 +205,8 @@ def test_aborted_offsets_are_dropped(engine: Engine) -> None:
 
 
 def test_a_loop_of_transactions_keeps_its_place(engine: Engine) -> None:
-    """One consumer and one producer run transaction after transaction. Each names the row that the previous one has
-    left.
-    """
+    """One consumer and one producer run transaction after transaction, and each commit names the row that the
+    previous one left."""
     engine.admin.create_topic("out", partitions=1, schema=SCHEMA)
     load(engine, *range(10), partition=0)
     consumer = engine.consumer(group_id="g")
@@ -223,9 +225,8 @@ def test_a_loop_of_transactions_keeps_its_place(engine: Engine) -> None:
 
 
 def test_two_members_of_one_producer_are_still_two(engine: Engine) -> None:
-    """A producer that commits for two overlapping members of a group: the second is refused, though it knows
-    the row itself.
-    """
+    """If one producer commits for two overlapping members of a group, the second member is refused, although
+    the producer knows the newest row itself."""
     load(engine, *range(10), partition=0)
     members = [engine.consumer(group_id="g") for _ in range(2)]
     for member in members:
@@ -261,9 +262,8 @@ def test_offsets_of_a_topic_made_again(engine: Engine, clock: ManualClock) -> No
 
 @pytest.mark.parametrize("way", ["plain", "explicit", "sought", "transaction"])
 def test_a_position_is_not_committed_in_a_later_topic_of_the_name(engine: Engine, way: str) -> None:
-    """Read, then the topic is deleted and made again, and this process learns of it before it commits: the position of
-    the old topic would skip records of the new one.
-    """
+    """If a topic is deleted and created again before a consumer commits, its commit is refused, because the
+    position in the old topic would skip records of the new one."""
     load(engine, 1, 2, 3, partition=0)
     consumer = engine.consumer(group_id="g")
     consumer.assign([P0])
@@ -294,7 +294,8 @@ def test_a_position_is_not_committed_in_a_later_topic_of_the_name(engine: Engine
 
 
 def test_a_topic_made_again_is_read_from_its_start(engine: Engine) -> None:
-    """All of it is later than the subscription, in its old partitions and in others, whatever the reset."""
+    """A subscriber reads a topic that was created again from its start in all partitions, whatever
+    auto_offset_reset says, because its records are later than the subscription."""
     engine.admin.create_topic("again", partitions=1, schema=SCHEMA, key="account_id")
     consumer = engine.consumer(auto_offset_reset="latest")
     consumer.subscribe(["again"])
@@ -310,7 +311,8 @@ def test_a_topic_made_again_is_read_from_its_start(engine: Engine) -> None:
 
 
 def test_what_was_committed_is_asked_anew_of_a_topic_made_again(engine: Engine) -> None:
-    """A consumer without partitions asks and commits; what it asked of the old topic does not bind it."""
+    """A consumer without partitions can ask for and commit offsets of a topic that was created again. What it
+    learned of the old topic does not matter."""
     consumer = engine.consumer(group_id="g")
     for _ in range(2):
         load(engine, 1, 2, partition=0)
@@ -322,9 +324,8 @@ def test_what_was_committed_is_asked_anew_of_a_topic_made_again(engine: Engine) 
 
 
 def test_a_refused_commit_does_not_come_back(engine: Engine, clock: ManualClock) -> None:
-    """A commit whose reply was lost is settled once. That it did not land is reported, and does not block the next
-    commit.
-    """
+    """A commit whose reply was lost is settled once. The consumer reports that it did not land, and the next
+    commit is not blocked."""
     load(engine, 1, 2, 3, partition=0)
     put: list[str] = []
 
@@ -356,7 +357,7 @@ def test_a_refused_commit_does_not_come_back(engine: Engine, clock: ManualClock)
 
 
 def test_an_unanswered_commit_does_not_bind_a_topic_made_again(engine: Engine, clock: ManualClock) -> None:
-    """It is settled under the topic that it was about; the new one's rows are its own."""
+    """A commit whose answer was lost does not hinder commits in a topic that is created again."""
     load(engine, 1, partition=0)
     faulty = FaultyStore(engine.store, error=raising(StoreUnreachableError))
     with Engine(faulty, clock=clock, pause=no_pause) as mine:
@@ -385,7 +386,7 @@ def test_an_unanswered_commit_does_not_bind_a_topic_made_again(engine: Engine, c
 
 
 def test_where_a_consumer_begins(engine: Engine) -> None:
-    """earliest, latest and none do as in Kafka where the group has no offset."""
+    """Without a committed offset, a consumer begins where earliest, latest or none says, as in Kafka."""
     load(engine, 1, 2, partition=0)
     for reset, expected in (("earliest", 0), ("latest", 2)):
         consumer = engine.consumer(auto_offset_reset=reset)  # type: ignore[arg-type]
@@ -402,7 +403,8 @@ def test_where_a_consumer_begins(engine: Engine) -> None:
 
 
 def test_offsets_for_times(engine: Engine, clock: ManualClock) -> None:
-    """The first offset at or after a time, or None after the last offset that may be read (INT-01)."""
+    """offsets_for_times returns the first offset at or after a time, and None for a time after the last
+    record that may be read (INT-01)."""
     start = clock()
     load(engine, 1, 2, partition=0)
     clock.advance(1_000)
@@ -473,7 +475,7 @@ def pending_in_a_transaction(engine: Engine, group_id: str, partition: TopicPart
 
 
 def test_offsets_are_kept_unless_told(engine: Engine, clock: ManualClock) -> None:
-    """A group that reads once a year has its place: no sweep forgets an offset by itself."""
+    """By default no sweep forgets an offset, so a group that reads once a year keeps its place."""
     load(engine, *range(10), partition=0)
     committed(engine, "yearly", 4)
     clock.advance(366 * DAY_MS)
@@ -488,7 +490,8 @@ def test_offsets_are_kept_unless_told(engine: Engine, clock: ManualClock) -> Non
 def test_off_04_expiry_is_by_the_logs_time_and_leaves_what_is_pending(
     engine: Engine, clock: ManualClock
 ) -> None:
-    """OFF-04: exactly as old as the retention is old enough; what has a pending commit stays, and so does its group."""
+    """OFF-04: an offset exactly as old as the retention is forgotten. An offset with a pending commit is
+    kept, and so is its group."""
     load(engine, *range(10), partition=0)
     load(engine, *range(10), partition=1)
     committed(engine, "old", 4)
@@ -520,7 +523,8 @@ def test_off_04_expiry_is_by_the_logs_time_and_leaves_what_is_pending(
 
 
 def test_offsets_are_forgotten_only_in_the_topic_and_partition_that_are_named(engine: Engine) -> None:
-    """Elsewhere a group keeps its place, however old; a partition needs its topic."""
+    """Offsets are forgotten only in the named topic and partition, however old other ones are. A partition
+    without a topic is refused."""
     committed(engine, "g", 4)
     committed(engine, "g", 5, P1)
     assert engine.admin.expire_group_offsets(retention_ms=0, topic="other") == []
@@ -536,9 +540,8 @@ def test_offsets_are_forgotten_only_in_the_topic_and_partition_that_are_named(en
 
 
 def test_off_02_a_marker_applies_or_drops_what_is_pending(engine: Engine) -> None:
-    """OFF-02: a commit marker makes the pending offsets the group's, an abort marker drops them, and one of a producer
-    with nothing pending changes nothing.
-    """
+    """OFF-02: a commit marker applies the producer's pending offsets, an abort marker drops them, and the
+    marker of a producer without pending offsets changes nothing."""
     load(engine, *range(10), partition=0)
     committed(engine, "g", 1)
     home = TopicPartition("__consumer_offsets", engine.logs.group_partition("g").partition)
@@ -579,7 +582,8 @@ def test_a_reader_under_way_is_refused_by_what_was_forgotten(engine: Engine, how
 
 
 def test_a_group_with_something_pending_is_not_deleted(engine: Engine) -> None:
-    """A transaction's offsets are the transaction's to decide: the deletion waits, and writes nothing."""
+    """A group with pending offsets in a transaction is not deleted: the transaction decides about them, and
+    the deletion writes nothing."""
     load(engine, *range(10), partition=0)
     load(engine, *range(10), partition=1)
     committed(engine, "g", 4, P1)
@@ -621,7 +625,8 @@ def test_a_plain_commit_follows_the_consumers_own_transactions(engine: Engine) -
 
 
 def test_a_plain_commit_does_not_follow_anothers_transaction(engine: Engine) -> None:
-    """What another member committed is another's, also where it went through the same producer."""
+    """A plain commit does not follow offsets that another member committed, even through the same
+    producer."""
     load(engine, *range(10), partition=0)
     mine, others = (engine.consumer(group_id="g") for _ in range(2))
     producer = engine.producer(transactional_id="job")
@@ -636,7 +641,8 @@ def test_a_plain_commit_does_not_follow_anothers_transaction(engine: Engine) -> 
 
 
 def test_two_tries_of_one_range_are_not_both_taken(engine: Engine, url: str) -> None:
-    """The same metadata with two producers: a transaction names what was fetched, so the second is refused."""
+    """If two producers commit the same offsets with the same metadata, the second is refused, because a
+    transaction names the rows that its member fetched."""
     load(engine, *range(10), partition=0)
     consumer = engine.consumer(group_id="g")
     consumer.assign([P0])
@@ -661,7 +667,8 @@ def test_two_tries_of_one_range_are_not_both_taken(engine: Engine, url: str) -> 
 
 @pytest.mark.parametrize("first", ["committed", "assign", "seek"])
 def test_of_two_runs_that_seek_one_commits(engine: Engine, first: str) -> None:
-    """In whatever order a run asks, assigns and seeks, and also where it only seeks: its commit names a row."""
+    """If two runs seek to the same offset, only one commits, in whatever order they ask, assign and seek:
+    each commit names the row that its run knew."""
     load(engine, *range(10), partition=0)
 
     def begun() -> Consumer:
@@ -692,7 +699,8 @@ def test_of_two_runs_that_seek_one_commits(engine: Engine, first: str) -> None:
 
 
 def test_after_a_fence_a_consumer_begins_again_where_its_group_is(engine: Engine) -> None:
-    """With a new producer, and the same consumer: as a new consumer would."""
+    """A consumer that goes on with a new producer after a fence is refused until it seeks to the committed
+    offsets, as a new consumer would begin there."""
     load(engine, *range(10), partition=0)
     consumer = engine.consumer(group_id="g")
     consumer.assign([P0])
@@ -718,9 +726,8 @@ def test_after_a_fence_a_consumer_begins_again_where_its_group_is(engine: Engine
 
 
 def test_a_seek_to_a_groups_offset_is_no_look_at_it(engine: Engine) -> None:
-    """Two runs; the second commits. The first asks how far the group is, rewinds to its own position, which is the
-    same, and goes on: what it has read before is the other's by now.
-    """
+    """If another run commits, a consumer that asks for the committed offset and rewinds to it is still
+    refused, because a seek does not fetch the group's row."""
     load(engine, *range(20), partition=0)
     first, second = (engine.consumer(group_id="g") for _ in range(2))
     for consumer in (first, second):
@@ -739,7 +746,8 @@ def test_a_seek_to_a_groups_offset_is_no_look_at_it(engine: Engine) -> None:
 def test_a_partition_that_is_read_no_more_is_committed_from_where_it_was_fetched(
     engine: Engine, then: list[TopicPartition]
 ) -> None:
-    """A run that goes from partition to partition is refused like one that has them all."""
+    """A consumer that has given up a partition commits from the row that it fetched there, and is refused if
+    another run has committed since."""
     load(engine, *range(10), partition=0)
     runs = [engine.consumer(group_id="g") for _ in range(2)]
     for consumer in runs:
@@ -756,7 +764,8 @@ def test_a_partition_that_is_read_no_more_is_committed_from_where_it_was_fetched
 
 
 def test_where_retention_has_overtaken_a_group(engine: Engine, clock: ManualClock) -> None:
-    """To begin again there is to begin where auto_offset_reset says, and to commit from there."""
+    """If retention has removed a group's position, seek_to_committed goes where auto_offset_reset says, and
+    the next commit goes from there."""
     engine.admin.create_topic("short", partitions=1, schema=SCHEMA, key="account_id", retention_ms=DAY_MS)
     at = TopicPartition("short", 0)
     consumer = engine.consumer(group_id="g")
@@ -781,7 +790,8 @@ def test_where_retention_has_overtaken_a_group(engine: Engine, clock: ManualCloc
 def test_offsets_that_name_no_topic_are_about_the_present_one(
     engine: Engine, url: str, clock: ManualClock
 ) -> None:
-    """An engine that has known the topic for a moment does not commit for the one that was deleted since."""
+    """Offsets without a topic's identity are committed for the topic that exists now, even if the engine has
+    only just used a deleted one of the same name."""
     with txn_engine.connect(url, clock=clock) as other:
         plain = other.consumer(group_id="plain")
         other.admin.describe_topic("payments")
@@ -799,7 +809,8 @@ def test_offsets_that_name_no_topic_are_about_the_present_one(
 
 
 def test_what_is_no_utf8_is_refused_before_anything_is_written(engine: Engine) -> None:
-    """Bytes of a command line that are no UTF-8 come as lone surrogates: no id, run or commit may hold them."""
+    """Text that is not valid UTF-8 is refused as an id, run, group or metadata of a commit, and nothing is
+    written. The command line passes such bytes on as lone surrogates."""
     bad = b"\xff".decode(errors="surrogateescape")
     load(engine, 1, partition=0)
     with refused(InvalidGroupIdError, Reason.NOT_UTF8):

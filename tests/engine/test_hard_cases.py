@@ -1,4 +1,4 @@
-"""Cases that broke an earlier version: each a way to lose, tear, double or hang, found by attack."""
+"""Cases that broke an earlier version, found by attack: each lost, tore, doubled or hung something."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ def started(engine: Engine, transactional_id: str = "job") -> Producer:
 
 
 def within(seconds: float, work: threading.Thread) -> bool:
-    """Whether a thread comes to its end in time."""
+    """Whether a thread ends within this time."""
     work.start()
     work.join(seconds)
     return not work.is_alive()
 
 
 def foreign_file(engine: Engine) -> tuple[int, object]:
-    """A data file that another epoch uploaded: a batch that names it is refused."""
+    """A data file that another epoch uploaded. A batch that names it is refused."""
     from txn_engine.log.data_files import EncodedFile
 
     name = f"data/{0:020d}-p999-e7-{'ab' * 16}.parquet"
@@ -69,7 +69,8 @@ def foreign_file(engine: Engine) -> tuple[int, object]:
 
 
 def test_a_refused_batch_cannot_slip_past_the_commit(engine: Engine) -> None:
-    """The producer knows of a refusal before anybody who waits for the batch: the commit fails, nothing is torn."""
+    """A producer learns of a refusal before anybody who waits for the batch, so the commit fails and nothing
+    is torn."""
     producer = started(engine)
     producer.produce("payments", payments(1), partition=1)
     topic = engine.logs.topics.look_up("payments")
@@ -82,7 +83,7 @@ def test_a_refused_batch_cannot_slip_past_the_commit(engine: Engine) -> None:
 
 
 def test_a_file_belongs_to_one_batch(engine: Engine) -> None:
-    """A data file that the log names already is refused, however it comes."""
+    """A batch that names a data file that the log already has is refused, in whatever way it is sent."""
     producer = started(engine)
     producer.produce("payments", payments(1, 2), partition=0).result()
     (log_file,) = engine.partition("payments", 0).state.undecided.values()
@@ -96,7 +97,8 @@ def test_a_file_belongs_to_one_batch(engine: Engine) -> None:
 
 
 class GatedStore(MemoryStore):
-    """Partition 1 takes no data file, and says so when it is let; partition 2 is slow until it is let."""
+    """A store that fails partition 1's data file once the test says so, and delays partition 2's until the
+    test says so."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -113,7 +115,8 @@ class GatedStore(MemoryStore):
 
 @pytest.mark.parametrize("call", ["produce", "begin_transaction", "commit_transaction", "close", "flush"])
 def test_a_second_thread_does_not_move_what_a_commit_goes_by(clock: ManualClock, call: str) -> None:
-    """While a commit waits for its writes, and one of them has failed, another thread calls: the commit still fails."""
+    """A commit that waits for its writes fails if one of them fails, even if another thread calls the
+    producer meanwhile."""
     store = GatedStore()
     with Engine(store, clock=clock, pause=no_pause) as engine:
         engine.admin.create_topic("payments", partitions=3, schema=SCHEMA, key="account_id")
@@ -153,7 +156,8 @@ def test_a_second_thread_does_not_move_what_a_commit_goes_by(clock: ManualClock,
 
 
 def test_files_are_not_named_in_a_later_topic_of_the_name(engine: Engine) -> None:
-    """Uploaded, then the topic is deleted and made again: the files lie in the old topic's folders."""
+    """Files that were uploaded before their topic was deleted and created again are refused, because they lie
+    in the old topic's folders."""
     producer = started(engine)
     topic = engine.logs.topics.look_up("payments")
     tools, log = engine.logs.tools, engine.logs.get("payments", topic.incarnation, 0)
@@ -205,7 +209,8 @@ def test_a_failed_read_moves_no_position(clock: ManualClock) -> None:
 
 
 def test_a_commit_stays_open_until_the_log_has_answered(clock: ManualClock) -> None:
-    """Fenced after a lost reply, with the log not to be read: the same call again still learns that it committed."""
+    """If a producer is fenced after a lost reply while the log cannot be read, the same call learns later
+    that it committed."""
     inner = MemoryStore(f"hard-{next(_NAMES)}")
     mode = {"now": "well"}
 
@@ -246,7 +251,7 @@ def test_a_commit_stays_open_until_the_log_has_answered(clock: ManualClock) -> N
 def test_a_reader_that_breaks_takes_the_transaction_with_it(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A stream of records that fails after its first part leaves no half that could be committed."""
+    """If a stream of records fails after its first part, no half of it can be committed."""
     monkeypatch.setattr(sender_module, "READER_PART_BYTES", 1)
 
     def batches():  # type: ignore[no-untyped-def]
@@ -263,7 +268,7 @@ def test_a_reader_that_breaks_takes_the_transaction_with_it(
 
 
 def test_more_than_the_buffer_holds(engine: Engine) -> None:
-    """A transaction's first call may be larger than the buffer: what frees it is not what it waits for."""
+    """A transaction's first call may be larger than the buffer, and does not wait for itself to free it."""
     producer = engine.producer(transactional_id="job", buffer_memory=200)
     producer.init_transactions()
     producer.begin_transaction()
@@ -273,7 +278,8 @@ def test_more_than_the_buffer_holds(engine: Engine) -> None:
 
 
 def test_interrupted_between_queue_and_join(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C when a batch is queued, and before its partition is asked for: close aborts and returns."""
+    """If Ctrl-C comes after a batch is queued and before its partition joins the transaction, close aborts
+    and returns."""
     producer = started(engine)
 
     def interrupted(*_: object, **__: object) -> None:
@@ -288,7 +294,7 @@ def test_interrupted_between_queue_and_join(engine: Engine, monkeypatch: pytest.
 
 
 def test_an_engine_that_was_closed(url: str, clock: ManualClock) -> None:
-    """Producing over a closed engine fails at once, and closing the producer does not hang."""
+    """Producing with a closed engine fails at once, and closing the producer does not hang."""
     engine = txn_engine_on(url, clock)
     producer = engine.producer()
     producer.produce("payments", payments(1)).result()
@@ -314,7 +320,7 @@ def txn_engine_on(url: str, clock: ManualClock) -> Engine:
 
 
 def test_producing_from_a_callback(engine: Engine) -> None:
-    """A future's callback may send the next batch while another thread flushes."""
+    """A future's callback can send the next batch while another thread flushes."""
     with engine.producer() as producer:
         chained: Future[object] = Future()
 
@@ -377,7 +383,7 @@ def test_a_forked_child_is_refused_by_an_engine_whose_locks_were_held(engine: En
 
 
 def refused_in_a_child(call: Callable[[], object], *, then: Callable[[], None]) -> int:
-    """What a forked child ends with: 0 where the call is refused there and `then` returns."""
+    """The exit status of a forked child: 0 if the call is refused there and `then` returns."""
     child = os.fork()
     if child == 0:
         status = 1
@@ -400,7 +406,8 @@ def refused_in_a_child(call: Callable[[], object], *, then: Callable[[], None]) 
 
 
 def test_an_idempotent_producer_tells_of_what_it_lost(engine: Engine) -> None:
-    """A batch that failed is raised by flush, by later calls, and by the end of the with block."""
+    """An idempotent producer raises the error of a failed batch at flush, at later calls, and at the end of
+    the with block."""
     producer = engine.producer()
     producer.produce("payments", payments(1), partition=0).result()
     log = engine.partition("payments", 0)
@@ -417,9 +424,8 @@ def test_an_idempotent_producer_tells_of_what_it_lost(engine: Engine) -> None:
 def test_who_was_fenced_at_the_last_epoch_goes_on_under_another_id(
     engine: Engine, clock: ManualClock
 ) -> None:
-    """A time-out at 32766 leaves 32767, which nothing could fence: the producer's abort rotates the id instead, however
-    often it is sent, and the next time-out ends the next transaction too.
-    """
+    """A producer that was fenced at epoch 32766 would get 32767, which nothing could fence. Its abort rotates
+    the producer id instead, however often it is sent, and the next time-out ends the next transaction too."""
     write_transaction_state(engine, "job", state="CompleteCommit", producer_id=777, producer_epoch=32765)
     producer = engine.producer(transactional_id="job")
     producer.init_transactions()
@@ -448,7 +454,8 @@ def test_who_was_fenced_at_the_last_epoch_goes_on_under_another_id(
 
 
 def test_an_initialisation_asked_again_does_not_give_out_the_last_epoch(engine: Engine) -> None:
-    """Who was fenced at 32766 comes back by InitProducerId: under another id, the same one when asked again."""
+    """A producer that was fenced at epoch 32766 gets another producer id from InitProducerId, and the same
+    one if it asks again."""
     write_transaction_state(
         engine, "job", state="CompleteAbort", producer_id=777, producer_epoch=32767, last_producer_epoch=32766
     )
@@ -465,9 +472,8 @@ def time_out(engine: Engine, clock: ManualClock) -> None:
 
 @pytest.mark.parametrize("succeeded", [False, True], ids=["by nobody", "by another, who let the id expire"])
 def test_a_producer_id_is_never_given_out_twice(engine: Engine, clock: ManualClock, succeeded: bool) -> None:
-    """The put of an id's first row took effect, its reply was lost, and the slot was sealed before anybody looked: what
-    the row took stays taken, for another transactional id and for this one.
-    """
+    """A producer id is not given out twice, even if the reply to an id's first row was lost and its slot was
+    sealed before the coordinator looked again."""
     other, used = "job-of-another", set()
 
     def days_pass() -> None:
@@ -506,7 +512,8 @@ def test_a_producer_id_is_never_given_out_twice(engine: Engine, clock: ManualClo
 
 
 def test_a_partition_without_the_marker_is_not_done(engine: Engine) -> None:
-    """A decision whose marker is refused while its epoch is open stays pending, and says so."""
+    """A decision stays pending, and the sweep reports it, if a partition refuses its marker because the
+    transaction is open at that very epoch."""
     log = engine.partition("payments", 0)
     log.append(payments(1), producer_id=9, producer_epoch=1, base_sequence=0, is_transactional=True)
     write_transaction_state(
@@ -517,7 +524,7 @@ def test_a_partition_without_the_marker_is_not_done(engine: Engine) -> None:
 
 
 def test_asking_for_the_offset_pins_nothing(engine: Engine) -> None:
-    """committed() before the first poll does not make the poll's commit name what was there then."""
+    """A poll's commit names the row that the poll found, not the one that committed() found before it."""
     engine.partition("payments", 0).append(payments(1, 2, 3))
     first, second = engine.consumer(group_id="g"), engine.consumer(group_id="g")
     for consumer in (first, second):
@@ -532,7 +539,7 @@ def test_asking_for_the_offset_pins_nothing(engine: Engine) -> None:
 
 
 def test_a_commit_without_an_answer_is_the_members_own(clock: ManualClock) -> None:
-    """A plain commit that landed without an answer is recognised when the member commits again."""
+    """A plain commit that was stored without an answer is recognised when the member commits again."""
     inner = MemoryStore(f"hard-{next(_NAMES)}")
     deaf = {"on": False, "armed": False}
 
@@ -604,7 +611,7 @@ def test_a_topic_made_again_during_a_transaction(url: str, clock: ManualClock) -
 
 
 def test_a_run_that_had_nothing_to_write(engine: Engine) -> None:
-    """An empty transaction with a run id is remembered: the run need not be made again."""
+    """An empty transaction with a run id is remembered, so the run need not be repeated."""
     with engine.producer(transactional_id="job") as producer:
         producer.init_transactions()
         with producer.transaction(run_id="sunday"):

@@ -1,4 +1,5 @@
-"""Entries that are read without Arrow, for others like them were read by it: what is found is what Arrow finds."""
+"""Entries that are read without Arrow, because Arrow has read others with the same footer: the result is the
+one of Arrow."""
 
 from __future__ import annotations
 
@@ -66,7 +67,7 @@ ENTRIES = {
 
 
 def knowing(*entries: list[BatchDescriptor]) -> LogKind:
-    """A kind of log of which these entries were read, twice each."""
+    """A kind of log that has read each of these entries twice."""
     kind = replace(USER_LOG, known=KnownParquet())
     for number, entry in enumerate((*entries, *entries)):
         decode_entry(kind, encode_entry(kind, entry, f"{number:032x}"), key=KEY, base_offset=BASE)
@@ -79,7 +80,7 @@ def is_read_without_arrow(kind: LogKind, data: bytes) -> bool:
 
 
 def found(kind: LogKind, data: bytes) -> Entry | tuple[str, str]:
-    """The entry, or how it was refused."""
+    """The entry, or the type and text of the error that refuses it."""
     try:
         return decode_entry(kind, data, key=KEY, base_offset=BASE)
     except TxnEngineError as error:
@@ -120,7 +121,7 @@ def test_a_changed_byte_is_judged_as_arrow_judges_it(name: str, step: int) -> No
 
 
 def test_a_wrong_checksum_is_damage() -> None:
-    """The checksum is checked before anything else of the entry."""
+    """A wrong checksum is damage, and is found before anything else of the entry is read."""
     kind = knowing(ENTRIES["a batch"])
     data = bytearray(encode_entry(kind, ENTRIES["a batch"], "a" * 32))
     data[100] ^= 1
@@ -130,19 +131,20 @@ def test_a_wrong_checksum_is_damage() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"PAR1", b"PAR1" + bytes(8) + b"PAR1", b"{}"], ids=len)
 def test_what_is_no_entry(data: bytes) -> None:
-    """Is refused as it is where nothing is known."""
+    """Data that is not an entry is refused just as if no footers were known."""
     assert found(knowing(ENTRIES["a batch"]), data) == found(replace(USER_LOG, known=None), data)
 
 
 def test_seals_are_seals() -> None:
-    """Beside entries that are known."""
+    """A seal is read as a seal, even if footers of entries are known."""
     kind = knowing(ENTRIES["a batch"])
     for _ in range(3):
         assert decode_entry(kind, encode_seal(kind, "b" * 32), key=KEY, base_offset=BASE).is_seal
 
 
 def test_an_entry_that_was_refused_teaches_nothing() -> None:
-    """An entry that belongs in another slot has the same footer, but is not remembered."""
+    """An entry that is refused because it belongs in another slot is not remembered, although it has the same
+    footer."""
     kind = replace(USER_LOG, known=KnownParquet())
     data = encode_entry(kind, ENTRIES["a batch"], "a" * 32)
     for _ in range(3):
@@ -152,7 +154,7 @@ def test_an_entry_that_was_refused_teaches_nothing() -> None:
 
 
 def test_no_more_than_some_footers_are_kept() -> None:
-    """The oldest go together."""
+    """At most 64 footers are remembered; the oldest are forgotten together."""
     kind = replace(USER_LOG, known=KnownParquet())
     for rows in range(1, 80):
         entry = [batch(BASE + at, 1) for at in range(rows)]

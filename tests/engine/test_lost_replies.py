@@ -1,4 +1,4 @@
-"""A lost reply, for every request of the protocol: it is sent again safely, whether or not it was done."""
+"""Each request of the protocol can be sent again safely after a lost reply, whether or not it was done."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ _NAMES = count()
 
 
 class Cable:
-    """The line between one client and the store: it breaks right after, or right before, a put that it waits for."""
+    """The line between one client and the store. It breaks right before or right after a put that the test
+    names."""
 
     def __init__(self, inner: MemoryStore) -> None:
         self.store = FaultyStore(inner, decide=self._decide)
@@ -39,7 +40,8 @@ class Cable:
         self._breaks_at: tuple[str, Fault] | None = None
 
     def break_at(self, key: str, *, done: bool) -> None:
-        """Break at the next put-if-absent to such a key, which is done or not."""
+        """Break the line at the next put-if-absent to a key that contains this text. `done` says whether the
+        put takes effect."""
         self._breaks_at = (key, "after" if done else "before")
 
     def mend(self) -> None:
@@ -65,7 +67,7 @@ def inner(clock: ManualClock) -> MemoryStore:
 
 @pytest.fixture
 def other(inner: MemoryStore, clock: ManualClock) -> Iterator[Engine]:
-    """A client whose line is sound."""
+    """A client whose line does not break."""
     with Engine(inner, clock=clock) as engine:
         yield engine
 
@@ -94,7 +96,8 @@ def ready(engine: Engine) -> Producer:
 
 
 def checked(other: Engine, *accounts: int) -> None:
-    """What the store says in the end: these accounts, committed, once each, and nothing open or undecided."""
+    """Check the final store: exactly these accounts are committed, once each, and nothing is open or
+    undecided."""
     assert other.coordinator.write_pending_markers().failures == ()
     assert accounts_in(other) == sorted(accounts)
     for offsets in other.admin.list_offsets("payments").values():
@@ -104,7 +107,8 @@ def checked(other: Engine, *accounts: int) -> None:
 
 
 def test_init_producer_id(cable: Cable, engine: Engine, other: Engine, done: bool) -> None:
-    """InitProducerId is sent again. The id then has an owner at an epoch that no other caller got."""
+    """A repeated InitProducerId succeeds, and the id then has an owner at an epoch that no other caller
+    got."""
     producer = engine.producer(transactional_id="job")
     cable.break_at(COORDINATOR, done=done)
     with pytest.raises(OutcomeUnknownError):
@@ -153,7 +157,8 @@ def test_init_with_the_epoch_it_holds(cable: Cable, engine: Engine, other: Engin
 
 
 def test_add_partitions(cable: Cable, engine: Engine, other: Engine, done: bool) -> None:
-    """AddPartitions with an unknown outcome: the transaction can only abort, and the next one goes well."""
+    """After an AddPartitions with an unknown outcome the transaction can only abort, and the next one
+    succeeds."""
     producer = ready(engine)
     producer.begin_transaction()
     cable.break_at(COORDINATOR, done=done)
@@ -171,7 +176,7 @@ def test_add_partitions(cable: Cable, engine: Engine, other: Engine, done: bool)
 def test_add_partitions_asked_of_the_coordinator(
     cable: Cable, engine: Engine, other: Engine, done: bool
 ) -> None:
-    """Asked again it is answered, and there is one row of it."""
+    """A repeated AddPartitions succeeds, and there is one row of it."""
     held = engine.coordinator.init_producer_id("job")
     cable.break_at(COORDINATOR, done=done)
     with pytest.raises(OutcomeUnknownError):
@@ -185,7 +190,8 @@ def test_add_partitions_asked_of_the_coordinator(
 
 @pytest.mark.parametrize("part", [DATA_LOG, "topics/payments/0/0/data"])
 def test_produce(cable: Cable, engine: Engine, other: Engine, done: bool, part: str) -> None:
-    """A batch with an unknown outcome, of its entry or its file: not acknowledged, and only an abort is left."""
+    """A batch whose entry or file has an unknown outcome is not acknowledged, and its transaction can only
+    abort."""
     producer = ready(engine)
     with producer.transaction():
         producer.produce("payments", payments(1), partition=0)
@@ -204,7 +210,8 @@ def test_produce(cable: Cable, engine: Engine, other: Engine, done: bool, part: 
 
 
 def test_produce_by_an_idempotent_producer(cable: Cable, engine: Engine, other: Engine, done: bool) -> None:
-    """Without a transaction nothing can be taken back: the producer is finished, and the batch is there once or not."""
+    """Without a transaction an unknown outcome cannot be undone: the producer is finished, and its batch is
+    in the log once or not at all."""
     producer = engine.producer()
     producer.produce("payments", payments(1), partition=0).result()
     cable.break_at(DATA_LOG, done=done)
@@ -219,7 +226,7 @@ def test_produce_by_an_idempotent_producer(cable: Cable, engine: Engine, other: 
 
 
 def test_a_plain_append_with_a_sequence(cable: Cable, engine: Engine, other: Engine, done: bool) -> None:
-    """A batch that is sent again, with its sequence, is written once and answered with its offsets."""
+    """A batch that is sent again with its sequence is written once and answered with its offsets."""
     log = engine.partition("payments", 0)
     batch = {"producer_id": 5, "producer_epoch": 0, "base_sequence": 0}
     cable.break_at(DATA_LOG, done=done)
@@ -232,7 +239,8 @@ def test_a_plain_append_with_a_sequence(cable: Cable, engine: Engine, other: Eng
 
 
 def test_offsets_in_a_transaction(cable: Cable, engine: Engine, other: Engine, done: bool) -> None:
-    """TxnOffsetCommit with an unknown outcome: only an abort is left, and the same range is then taken once."""
+    """After a TxnOffsetCommit with an unknown outcome the transaction can only abort, and the same offsets
+    are committed once by the next one."""
     other.partition("payments", 0).append(payments(1, 2, 3))
     consumer = engine.consumer(group_id="g")
     consumer.assign([P0])
@@ -257,9 +265,8 @@ def test_offsets_in_a_transaction(cable: Cable, engine: Engine, other: Engine, d
 def test_end_txn(
     cable: Cable, engine: Engine, other: Engine, done: bool, committed: bool, slot_taken: bool
 ) -> None:
-    """EndTxn with an unknown outcome: only the same call again is allowed, and it learns what happened; also where
-    another id's row has taken the slot meanwhile.
-    """
+    """After an EndTxn with an unknown outcome, the producer accepts only the same call again, which finds out
+    what happened even if another id's row has taken the slot."""
     producer = ready(engine)
     producer.begin_transaction()
     producer.produce("payments", payments(1), partition=0).result()
@@ -287,7 +294,8 @@ def test_end_txn(
 def test_end_txn_whose_transaction_was_swept_meanwhile(
     cable: Cable, engine: Engine, other: Engine, clock: ManualClock, done: bool
 ) -> None:
-    """A commit that was not carried out in time is refused, one that was is answered: never the one for the other."""
+    """If a transaction is swept before its commit is sent again, the commit succeeds if the first one was
+    carried out, and is refused if it was not."""
     producer = ready(engine)
     producer.begin_transaction()
     producer.produce("payments", payments(1), partition=0).result()
@@ -311,9 +319,8 @@ def test_end_txn_whose_transaction_was_swept_meanwhile(
 def test_markers_and_completion(
     cable: Cable, engine: Engine, other: Engine, done: bool, part: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """After the decision nothing fails the commit. What is missing is logged, and the next writer or
-    sweep finishes it.
-    """
+    """After the decision nothing fails the commit. The producer logs which markers are missing, and the next
+    writer or sweep finishes them."""
     producer = ready(engine)
     producer.begin_transaction()
     producer.produce("payments", payments(1), partition=0).result()
@@ -342,7 +349,8 @@ def test_markers_and_completion(
 
 
 def test_a_sweeps_fence(cable: Cable, engine: Engine, other: Engine, clock: ManualClock, done: bool) -> None:
-    """A sweep that loses a reply says so; the next one ends the transaction, with one bump."""
+    """A sweep reports the id whose fence had no reply. The next sweep ends the transaction, and the epoch is
+    bumped once."""
     left = ready(other)
     left.begin_transaction()
     left.produce("payments", payments(1), partition=0).result()
@@ -360,7 +368,8 @@ def test_a_sweeps_fence(cable: Cable, engine: Engine, other: Engine, clock: Manu
 def test_expiry_and_renewal(
     cable: Cable, engine: Engine, other: Engine, clock: ManualClock, done: bool
 ) -> None:
-    """A renewal that gets no reply does not stop the producer, which has days to try again; nor does an expiry's."""
+    """A renewal without a reply does not stop its producer, which has days to try again. The next sweep
+    finishes an expiry without a reply."""
     producer = ready(engine)
     clock.advance(86_400_000)
     cable.break_at(COORDINATOR, done=done)
@@ -382,7 +391,8 @@ def test_expiry_and_renewal(
 
 
 def test_a_block_of_producer_ids(cable: Cable, engine: Engine, other: Engine, done: bool) -> None:
-    """A block whose claim had no reply is not used by two: ids are never given out twice."""
+    """If a claim for a block of producer ids had no reply, no two clients use the block: ids are never given
+    out twice."""
     cable.break_at("producer_ids/", done=done)
     with pytest.raises(OutcomeUnknownError):
         engine.coordinator.init_producer_id(None)
@@ -418,9 +428,8 @@ def test_concurrent_is_answered_until_the_end_is_complete(engine: Engine, other:
 def test_a_sealed_decision_is_unknown_unless_the_run_is_known(
     cable: Cable, engine: Engine, other: Engine, run_id: str | None, expected: str
 ) -> None:
-    """Fenced, and the log sealed where a decision might have stood: unknown, and never "not committed", unless the
-    id's row knows of no commit of this run. Either way the producer is finished.
-    """
+    """If a producer is fenced and the slot of its decision is sealed, the outcome is unknown, unless the id's
+    row shows that its run was not committed. The producer is finished either way."""
     producer = engine.producer(transactional_id="job")
     producer.init_transactions()
     producer.begin_transaction(run_id)

@@ -1,4 +1,4 @@
-"""A store with thousands of cuts: what the keys alone say, what is read, and how a refusal is understood."""
+"""A store with thousands of cuts: what the keys alone say, how much is read, and what a refusal means."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def put(store: MemoryStore, number: int, part: Part, fields: Mapping[str, object
 def put_cut(
     store: MemoryStore, number: int, *, end: int = 7, expires_ms: int = NEVER, topic: str = "t"
 ) -> None:
-    """A claim and a cut that names the snapshot at `end` of one partition."""
+    """Store a claim and a cut that names the snapshot at `end` of one partition."""
     log = LogCut(end, end, end)
     cut = Cut(number, "s", 0, expires_ms, topic == "t", (CutTopic(topic, 0, (log,)),), _GROUPS, (0,))
     put(store, number, Part.CLAIM, {"created_ms": 0})
@@ -58,7 +58,7 @@ def cut_store(store: object, readers: ThreadPoolExecutor, clock: ManualClock) ->
 
 @pytest.fixture(scope="module")
 def many() -> MemoryStore:
-    """Cuts 0 to 1,999, every hundredth of which is of another topic alone; the first 500 hold nothing any more."""
+    """Cuts 0 to 1,999. Every hundredth is of another topic only, and the first 500 are deleted."""
     store = MemoryStore(f"cuts-many-{next(_NAMES)}")
     for number in range(MANY):
         put_cut(store, number, end=number + 1, topic="u" if number % 100 == 99 else "t")
@@ -96,7 +96,8 @@ def test_the_end_is_found_in_a_few_rounds(claimed: int, start: int) -> None:
 def test_a_listing_is_the_same_however_it_is_asked_for(
     many: MemoryStore, readers: ThreadPoolExecutor, *, near: bool
 ) -> None:
-    """In one listing of files, or in several at once over round trips."""
+    """The cuts are listed alike in one listing and in several listings at once, which a distant store
+    needs."""
     numbers = CutKeys(Objects(many if near else FaultyStore(many), no_pause), readers)
     found = numbers.listed(300)
     assert found.keys() == set(range(300, MANY))
@@ -165,7 +166,8 @@ def test_clean_up_reads_each_cut_once(many: MemoryStore, readers: ThreadPoolExec
 
 
 def test_of_the_snapshots_that_are_held_a_few_tell_which_files_are(clock: ManualClock) -> None:
-    """A file is live over one stretch of the log: those that died are looked for by bisection."""
+    """Clean-up reads only a few of the held snapshots to find which files they need, because a file is live
+    over one stretch of the log and bisection finds its end."""
     inner = MemoryStore(f"cuts-files-{next(_NAMES)}")
     store = FaultyStore(inner)
     with Engine(store, clock=clock, pause=no_pause, configs=FEW_INTERNAL) as engine:
@@ -191,7 +193,7 @@ _APPENDS, _FIRST_CUT = 200, 40
 
 
 def append_and_cut(engine: Engine, store: MemoryStore, number: int) -> None:
-    """A record in a file of its own, and from the fortieth on a cut behind it."""
+    """Append a record in a file of its own. From the fortieth record on, store a cut after it."""
     engine.partition("t", 0).append(payments(number))
     if number >= _FIRST_CUT:
         log = engine.logs.get("t", 0, 0)
@@ -221,7 +223,7 @@ def refusing(store: FaultyStore, *refused: str) -> None:
 
 
 def test_a_cut_that_is_refused_once_is_asked_for_again(readers: ThreadPoolExecutor) -> None:
-    """Clean-up stops for as long as the store refuses the cut, and does not call it damaged."""
+    """Clean-up stops for as long as the store refuses to give a cut, and does not call the cut damaged."""
     store = FaultyStore(MemoryStore(f"cuts-refused-{next(_NAMES)}"))
     put_cut(store.inner, 0, end=5)  # type: ignore[arg-type]
     cuts = cut_store(store, readers, ManualClock())
@@ -283,7 +285,7 @@ def test_where_all_claims_are_refused_nobody_looks_for_ever(readers: ThreadPoolE
 
 
 def test_a_claim_whose_time_is_damaged_is_given_up(readers: ThreadPoolExecutor) -> None:
-    """Nobody waits for an age that nobody knows."""
+    """A claim with a damaged time is given up, because nobody can know its age."""
     store = MemoryStore(f"cuts-damaged-{next(_NAMES)}")
     put(store, 0, Part.CLAIM, {"created_ms": "noon"})
     keeper = cut_store(store, readers, ManualClock())

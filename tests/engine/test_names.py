@@ -1,4 +1,4 @@
-"""What ids, groups, run ids and columns may be called: nothing that a terminal acts on, or that nobody sees."""
+"""Ids, groups, run ids and columns may not contain characters that a terminal acts on or that nobody sees."""
 
 from __future__ import annotations
 
@@ -28,14 +28,15 @@ def engine(engine: txn_engine.Engine) -> txn_engine.Engine:
 
 
 def unprintable(kind: type[TxnEngineError] = InvalidRequestError) -> pytest.RaisesExc[TxnEngineError]:
-    """The block raises an error of this class because of a name, and shows the name escaped."""
+    """Expect an error of this class that refuses a name and shows it escaped."""
     return pytest.raises(
         kind, check=lambda error: error.reason is Reason.UNPRINTABLE_NAME and str(error).isprintable()
     )
 
 
 def test_a_new_transactional_id_is_seen_whole(engine: txn_engine.Engine) -> None:
-    """Another id is refused before it has a row, and the refusal shows it escaped."""
+    """A transactional id with invisible characters is refused before it has a row, and the refusal shows it
+    escaped."""
     for text in UNSEEN:
         with unprintable():
             engine.coordinator.init_producer_id(f"load{text}")
@@ -44,7 +45,8 @@ def test_a_new_transactional_id_is_seen_whole(engine: txn_engine.Engine) -> None
 
 @pytest.mark.parametrize("text", SEEN)
 def test_other_letters_are_welcome(engine: txn_engine.Engine, text: str) -> None:
-    """Letters of any script, and what a shell would act on but a terminal would not."""
+    """Letters of any script are allowed, and so are characters that a shell acts on but a terminal does
+    not."""
     assert engine.coordinator.init_producer_id(text).producer_epoch == 0
     with engine.producer(transactional_id=text) as producer:
         producer.init_transactions()
@@ -54,13 +56,14 @@ def test_other_letters_are_welcome(engine: txn_engine.Engine, text: str) -> None
 
 
 def test_an_id_from_before_the_rule_is_ended(engine: txn_engine.Engine) -> None:
-    """An id that the log has can be fenced and used: its transaction must not hold readers back for ever."""
+    """An id that the log already has can be fenced and used despite the rule, because its transaction must
+    not hold readers back for ever."""
     write_transaction_state(engine, "old\x1b[2J", state="Empty", producer_id=7, producer_epoch=0)
     assert engine.coordinator.init_producer_id("old\x1b[2J").producer_epoch == 1
 
 
 def test_a_run_id_is_seen_whole(engine: txn_engine.Engine) -> None:
-    """Another run id is refused, and the producer goes on under a valid one."""
+    """A run id with invisible characters is refused, and the producer goes on with a valid one."""
     with engine.producer(transactional_id="load") as producer:
         producer.init_transactions()
         for text in UNSEEN:
@@ -71,7 +74,8 @@ def test_a_run_id_is_seen_whole(engine: txn_engine.Engine) -> None:
 
 
 def test_a_new_group_is_seen_whole(engine: txn_engine.Engine) -> None:
-    """Another group is refused, outside of a transaction and in one. Nothing is committed."""
+    """A group with invisible characters is refused, outside of a transaction and in one, and nothing is
+    committed."""
     offsets = {TopicPartition("t", 0): OffsetAndMetadata(0)}
     with engine.producer(transactional_id="load") as producer:
         producer.init_transactions()
@@ -89,7 +93,8 @@ def test_a_new_group_is_seen_whole(engine: txn_engine.Engine) -> None:
 def test_a_group_from_before_the_rule_goes_on(
     engine: txn_engine.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it has committed can be moved on: a rule about names must not stop a pipeline that runs."""
+    """A group that already has offsets can move on, because a rule about names must not stop a running
+    pipeline."""
     offsets = {TopicPartition("t", 0): OffsetAndMetadata(0)}
     with monkeypatch.context() as before_the_rule:
         before_the_rule.setattr("txn_engine.coordinator.groups.is_new_name", lambda _text: True)
@@ -98,7 +103,7 @@ def test_a_group_from_before_the_rule_goes_on(
 
 
 def test_a_column_is_seen_whole(engine: txn_engine.Engine) -> None:
-    """A column of another name is refused, and a field inside of a column too."""
+    """A column with invisible characters in its name is refused, and so is a field inside a column."""
     for text in UNSEEN:
         for schema in (
             pa.schema([(f"n{text}", pa.int64())]),
@@ -110,7 +115,8 @@ def test_a_column_is_seen_whole(engine: txn_engine.Engine) -> None:
 
 
 def test_a_column_is_named_in_utf8(engine: txn_engine.Engine) -> None:
-    """A schema that was read from a file may hold names that pyarrow itself cannot say."""
+    """A column whose name is not valid UTF-8 is refused. A schema that was read from a file can have such
+    names."""
     for schema in (pa.schema([("NAME", pa.int64())]), pa.schema([("s", pa.struct([("NAME", pa.int64())]))])):
         damaged = pa.ipc.read_schema(
             pa.py_buffer(schema.serialize().to_pybytes().replace(b"NAME", b"NA\xff\xfe"))

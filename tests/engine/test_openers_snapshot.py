@@ -1,6 +1,5 @@
-"""A writer that had to replay much leaves a snapshot: when it does, what the snapshot holds, and that it
-harms nobody.
-"""
+"""A writer that had to replay much of the log writes a snapshot: when it does, what the snapshot holds, and
+that it harms nobody."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ _NAMES = count()
 
 
 class Shelf(MemoryStore):
-    """Refuses snapshots where it is told to."""
+    """A store that refuses snapshots while `refuses` is set."""
 
     refuses = False
 
@@ -55,7 +54,8 @@ def append(store: MemoryStore, account: int, after: int = ENTRIES - 1) -> None:
 
 
 def test_a_writer_that_had_to_replay_much_leaves_what_it_read(store: Shelf) -> None:
-    """The state in front of what it wrote, as entries read back gave it; and the next one replays little."""
+    """A writer that replayed many entries writes a snapshot of the state before its own entry, and the next
+    writer replays little."""
     append(store, 100)
     (key,) = store.snapshots()
     state = decode_snapshot(store.get(key), key=key)
@@ -68,13 +68,13 @@ def test_a_writer_that_had_to_replay_much_leaves_what_it_read(store: Shelf) -> N
 
 
 def test_a_writer_that_had_little_to_replay_leaves_none(store: Shelf) -> None:
-    """As many entries as it may replay."""
+    """A writer that replays no more entries than `snapshot_after` writes no snapshot."""
     append(store, 100, after=ENTRIES)
     assert store.snapshots() == []
 
 
 def test_who_reads_leaves_none(store: Shelf) -> None:
-    """Scans, looks at the log, lists and audits."""
+    """Scans, lists and descriptions write no snapshot."""
     with Engine(store, snapshot_after=1) as engine:
         assert len(accounts_in(engine)) == ENTRIES
         assert engine.partition("payments", 0).high_watermark == ENTRIES
@@ -84,7 +84,7 @@ def test_who_reads_leaves_none(store: Shelf) -> None:
 
 
 def test_a_writer_that_writes_nothing_leaves_none(store: Shelf) -> None:
-    """A duplicate of what stands there."""
+    """A writer whose batch is a duplicate writes no snapshot."""
     with Engine(store, snapshot_after=1) as engine:
         log = engine.partition("payments", 0)
         log.append(payments(7), producer_id=9, producer_epoch=0, base_sequence=0)
@@ -108,7 +108,7 @@ def test_a_refused_snapshot_is_nobodys_failure(store: Shelf, caplog: pytest.LogC
 
 
 def test_another_opener_was_quicker(store: Shelf) -> None:
-    """One of as much of the log, or of more, is there by then."""
+    """A writer writes no snapshot if another client has written one of as much of the log meanwhile."""
     with Engine(store, snapshot_after=1) as engine:
         log = engine.partition("payments", 0)
         assert log.high_watermark == ENTRIES
@@ -134,7 +134,8 @@ def test_a_damaged_snapshot_at_its_place_stays(store: Shelf) -> None:
 
 
 def test_coordinators_and_groups_leave_theirs(store: Shelf) -> None:
-    """Their logs are opened by every producer and every member of a group."""
+    """Writers to the logs of coordinators and groups write snapshots of them too, because every producer and
+    every member of a group opens these logs."""
     for _ in range(4):
         with (
             Engine(store, snapshot_after=2) as engine,

@@ -1,4 +1,4 @@
-"""Other people's engines read the committed files, and the log itself, and agree with ours."""
+"""Other engines read the committed files, and the log itself, and agree with ours."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def ledger(tmp_path: Path) -> Path:
 
 
 def committed() -> tuple[int, Decimal]:
-    """Rows and sum of what was committed, from what was loaded."""
+    """The number of committed records and the sum of their amounts, computed from what was loaded."""
     turns = [turn for turn in LOAD if turn % 2 == 0]
     return 3 * len(turns), sum((3 * Decimal(f"{turn + 1}.25") for turn in turns), Decimal(0))
 
@@ -50,7 +50,8 @@ def test_duckdb_reads_the_committed_files(ledger: Path) -> None:
 
 
 def test_pyarrow_reads_the_committed_files(ledger: Path) -> None:
-    """Plain PyArrow too, columns under their names and decimals as decimals."""
+    """Plain PyArrow reads the files that the scan lists: it finds the columns under their names, and decimals
+    are decimals."""
     with txn_engine.connect(f"file://{ledger}") as engine:
         files = [file.uri for file in engine.scan("payments").files()]
         ours = engine.scan("payments").to_table(SCHEMA.names)
@@ -60,7 +61,8 @@ def test_pyarrow_reads_the_committed_files(ledger: Path) -> None:
 
 
 def test_polars_reads_the_committed_files(ledger: Path) -> None:
-    """Polars, given those files, gets the same rows, decimals exact; offsets come from each file's name and delta."""
+    """Polars, given the files that the scan lists, gets the same rows with exact decimals. Offsets come from
+    each file's name and delta."""
     with txn_engine.connect(f"file://{ledger}") as engine:
         files = engine.scan("payments").files()
         ours = engine.scan("payments").to_table()
@@ -81,7 +83,8 @@ def test_polars_reads_the_committed_files(ledger: Path) -> None:
 
 
 def test_polars_reads_the_log_as_a_data_set(ledger: Path) -> None:
-    """`log/` as a lazy frame: Polars finds the committed files, and the aborted ranges, as our reader does."""
+    """Polars reads `log/` as a lazy frame, and finds the same committed files and aborted ranges as our
+    reader."""
     with txn_engine.connect(f"file://{ledger}") as engine:
         listed = {(f.partition, f.base_offset): f.record_count for f in engine.scan("payments").files()}
         aborted = {
@@ -117,7 +120,8 @@ def test_polars_reads_the_log_as_a_data_set(ledger: Path) -> None:
 
 
 def test_the_log_is_a_data_set(ledger: Path) -> None:
-    """`log/` read as a data set is the dump-log tool: contiguous offsets, markers by kind, files by name."""
+    """DuckDB reads `log/` as a data set: offsets are contiguous, markers have their kinds, and batches name
+    existing files."""
     for partition in range(4):
         log = f"{ledger}/topics/payments/0/{partition}/log/*.parquet"
         rows = duckdb.sql(

@@ -1,4 +1,5 @@
-"""Objects larger than their kind may be: named, and not read, whatever it is that somebody put there."""
+"""Objects larger than their kind may be: the engine names them and does not read them, whatever they
+contain."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ def root(sound: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many bytes each read of a file gave."""
+    """The number of bytes that each read of a file returned."""
     found: list[int] = []
     read = os.read
 
@@ -45,7 +46,8 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def grow(root: Path, pattern: str, size: int) -> str:
-    """Let the newest of these files be a byte larger than it may be; a sparse file, so no room is taken."""
+    """Make the newest of these files one byte larger than allowed. It is a sparse file, so it takes no
+    space."""
     path = max(root.glob(pattern))
     os.truncate(path, size + 1)
     return path.relative_to(root).as_posix()
@@ -57,7 +59,7 @@ def produce(engine: Engine) -> None:
 
 
 def refused(engine: Engine) -> list[str]:
-    """What cannot be read, of everything that is looked at."""
+    """The errors for everything that cannot be read."""
     survey, looked = engine.look_at_everything()
     return [str(each.error) for each in (*survey.unreadable, *looked.unreadable)]
 
@@ -74,7 +76,8 @@ def refused(engine: Engine) -> list[str]:
 def test_an_oversized_object_is_named_and_not_read(
     root: Path, reads: list[int], pattern: str, size: int
 ) -> None:
-    """As any damage is: its place alone stops. `verify` reads it in parts, for its checksum."""
+    """An oversized object stops only its own place, and is not read. `verify` reads it in parts, for its
+    checksum."""
     key = grow(root, pattern, size)
     with connect(root.as_uri()) as engine:
         (error,) = refused(engine)
@@ -108,7 +111,8 @@ def test_an_oversized_store_object(root: Path, reads: list[int]) -> None:
 
 
 def test_a_lost_race_to_a_giant_is_an_error_about_it(root: Path, reads: list[int]) -> None:
-    """The next slot holds what nobody of ours can have put there: the append says so, and reads nothing of it."""
+    """If the next slot holds an object larger than any writer can put, the append fails with an error about
+    it and does not read it."""
     with connect(root.as_uri()) as engine:
         end = damage.offsets_of(engine, "balances")[0]
         reads.clear()

@@ -1,4 +1,5 @@
-"""Files of many row groups are read a part at a time: what readers see is the same, and memory is a part's."""
+"""A file of many row groups is read one part at a time: readers see the same records, and need memory for
+only one part."""
 
 from __future__ import annotations
 
@@ -81,7 +82,8 @@ def test_back_in_the_same_file(ledger: Engine) -> None:
 def test_a_part_that_cannot_be_read_is_not_passed_over(
     ledger: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Again and again the same error, and what was read before it is seen again once it can be read."""
+    """A part that cannot be read raises the same error at each poll, and no record is lost: once it can be
+    read, polls return everything from the last position on."""
     consumer = ledger.consumer()
     consumer.assign([ONLY])
     consumer.seek(ONLY, 0)
@@ -104,7 +106,7 @@ def test_a_part_that_cannot_be_read_is_not_passed_over(
 
 
 def with_gaps(engine: Engine, clock: ManualClock) -> None:
-    """A compacted topic, whose first file's offsets have gaps."""
+    """A compacted topic whose first file has gaps in its offsets."""
     engine.admin.create_topic(
         "latest", partitions=1, schema=SCHEMA, key="account_id", cleanup_policy="compact"
     )
@@ -131,7 +133,7 @@ def test_offsets_go_on_from_part_to_part(
 
 
 def test_offsets_of_a_file_without_gaps_are_counted(ledger: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The log has said what they are."""
+    """The offsets of a file without gaps are counted from the log's entry, so their column is not read."""
     read, asked = data_files._read, set[str]()
 
     def noting(opened: object, groups: list[int], columns: list[str], key: str) -> pa.Table:

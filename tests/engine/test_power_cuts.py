@@ -1,4 +1,5 @@
-"""Whole transactions on the durable local store, and the power goes after any call that changed the disk."""
+"""Whole transactions run on the durable local store, and the power is cut after any call that changed the
+disk."""
 
 from __future__ import annotations
 
@@ -32,13 +33,14 @@ REFUSED = [8, 9]
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What the application was told."""
+    """A step that the application was told is done."""
 
     what: str
 
 
 def run_jobs(recorder: Recorder, base: Path) -> None:
-    """A load, an aborted one, a copy with its offsets in the transaction, snapshots: told step by step on the tape."""
+    """Run a load, an aborted one, a copy with its offsets in the transaction, and snapshots. Note each step
+    on the tape."""
     clock = ManualClock()
     with Engine(promising(recorder, base), clock=clock, configs=FEW_INTERNAL) as engine:
         for topic in ("payments", "copies"):
@@ -79,9 +81,8 @@ def copy(engine: Engine) -> None:
 
 
 def after_the_cut(store: ObjectStore, said: set[object], *, hours: int = 1) -> None:
-    """The machine comes up again, so late that every transaction has timed out: what was acknowledged is there once,
-    the sweeps end the rest, the jobs run again.
-    """
+    """Start the machine again so late that every transaction has timed out, then check: what was acknowledged
+    is there once, the sweeps end the rest, and the jobs run again."""
     clock = ManualClock()
     clock.advance(hours * 3_600_000)
     with Engine(store, clock=clock) as engine:
@@ -112,7 +113,7 @@ HASTY = MaintenancePolicy(orphan_age_ms=MINUTE_MS, entries_age_ms=MINUTE_MS, tri
 
 
 def run_upkeep(recorder: Recorder, base: Path) -> None:
-    """Small loads with snapshots between them, then everything that maintenance does, a day late."""
+    """Run small loads with snapshots between them, then everything that maintenance does, a day later."""
     clock = ManualClock()
     with Engine(promising(recorder, base), clock=clock, configs=FEW_INTERNAL) as engine:
         engine.admin.create_topic("payments", partitions=1, schema=SCHEMA, key="account_id")
@@ -131,7 +132,7 @@ def run_upkeep(recorder: Recorder, base: Path) -> None:
 
 
 def maintain(engine: Engine) -> set[str]:
-    """All jobs in the order of the DAG; what they did."""
+    """Run all jobs in the order of the DAG. Returns what they did."""
     maintenance = engine.maintenance
     reports = [
         maintenance.compact("payments", policy=HASTY),
@@ -145,7 +146,8 @@ def maintain(engine: Engine) -> set[str]:
 
 
 def upkeep_after_the_cut(root: Path) -> None:
-    """The machine comes up again: the auditor finds nothing, the records are there, and the jobs go on."""
+    """Start the machine again and check: the auditor finds nothing, the records are there, and the jobs go
+    on."""
     clock = ManualClock()
     clock.advance(48 * 60 * MINUTE_MS)
     with Engine(LocalStore(root), clock=clock) as engine:
@@ -162,9 +164,8 @@ def upkeep_after_the_cut(root: Path) -> None:
 def test_the_power_goes_during_maintenance(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], every: int
 ) -> None:
-    """Compaction, trims, seals and clean-up cut off anywhere: no record is lost, shown twice or shown elsewhere, a file
-    that a cut brings back hurts nobody, and the next run of the jobs goes on.
-    """
+    """If compaction, trims, seals and clean-up are cut off anywhere, no record is lost, doubled or moved, a
+    file that a cut brings back does no harm, and the next run of the jobs succeeds."""
     with recording(tmp_path) as recorder:
         run_upkeep(recorder, tmp_path)
     with disks_in_memory() as folder:
@@ -184,9 +185,9 @@ def test_the_power_goes_during_maintenance(
     "every", in_shard("kills", [pytest.param(SOME, id="some"), pytest.param(1, id="all")], keep=1)
 )
 def test_the_power_goes_at_any_moment(tmp_path: Path, capsys: pytest.CaptureFixture[str], every: int) -> None:
-    """Every disk that any cut may leave: an acknowledged commit is there whole, one under way is there whole or not at
-    all, the aborted one never; the jobs, run again, do what was left and nothing twice; the auditor finds nothing.
-    """
+    """Whatever disk a cut leaves, an acknowledged commit is there whole, one under way is there whole or not
+    at all, and the aborted one never is. The jobs, run again, do the rest and nothing twice, and the auditor
+    finds nothing."""
     with recording(tmp_path) as recorder:
         run_jobs(recorder, tmp_path)
     with disks_in_memory() as folder:
@@ -207,9 +208,8 @@ def test_the_power_goes_at_any_moment(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_the_power_goes_again_while_the_machine_comes_up(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], recovered: int, every: int
 ) -> None:
-    """The same holds for a machine that is just coming up from a cut. The next start does the sweeps and jobs that were
-    cut off, wherever that was, and nothing that either life was told is lost.
-    """
+    """The same holds if the power is cut again while the machine starts. The next start does the sweeps and
+    jobs that were cut off, and loses nothing that was acknowledged in either life."""
     with recording(tmp_path) as recorder:
         run_jobs(recorder, tmp_path)
     disks: list[tuple[Tree, set[object]]] = []

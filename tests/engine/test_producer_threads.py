@@ -1,4 +1,5 @@
-"""A producer that several threads use: Ctrl-C at any place, callbacks in the thread that sends, futures."""
+"""A producer that several threads use: Ctrl-C at any place, callbacks in the thread that sends, and
+futures."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ _LOOKS_FOR_SIGNALS = (
 
 @contextmanager
 def interrupted_at(number: int) -> Iterator[None]:
-    """Ctrl-C at the so manieth place in the producer's own code, in this thread, where CPython looks for it."""
+    """Raise Ctrl-C at the n-th place in the producer's own code, in this thread, where CPython looks for
+    signals."""
     left = number
 
     def look(frame: FrameType, event: str, _: object) -> None:
@@ -59,7 +61,7 @@ def interrupted_at(number: int) -> Iterator[None]:
 
 
 def in_time(call: Callable[[], object]) -> None:
-    """Let a call end, in one thread of its own; one that hangs is a failure."""
+    """Run a call in a thread of its own, and fail if it does not end in time."""
     outcome: Future[object] = Future()
 
     def run() -> None:
@@ -73,7 +75,7 @@ def in_time(call: Callable[[], object]) -> None:
 
 
 def ended(producer: Producer, recover: str) -> bool:
-    """Whether the transaction was committed, once whoever was interrupted has gone on by the producer's state."""
+    """Whether the transaction was committed, after the caller has gone on as the producer's state says."""
     if producer.state is ProducerState.READY:
         return True  # the interrupt came behind the last step
     if producer.state is ProducerState.COMMITTING_TRANSACTION:
@@ -157,7 +159,7 @@ def test_ctrl_c_anywhere_in_an_idempotent_produce(engine: Engine, step: int) -> 
 
 
 class HeldStore(MemoryStore):
-    """Takes no data file until it is let."""
+    """A store that takes no data file until the test releases it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -190,7 +192,8 @@ def held(clock: ManualClock) -> Iterator[tuple[HeldStore, Engine]]:
     ],
 )
 def test_a_callback_may_not_wait(held: tuple[HeldStore, Engine], call: str) -> None:
-    """A call that waits is refused in a callback, also where other batches share its entry; nothing hangs."""
+    """A call that waits is refused in a callback, even if other batches share the callback's entry, and
+    nothing hangs."""
     store, engine = held
     producer = engine.producer(transactional_id="job")
     producer.init_transactions()
@@ -216,7 +219,8 @@ def test_a_callback_may_not_wait(held: tuple[HeldStore, Engine], call: str) -> N
 
 
 def test_whoever_is_called_back_elsewhere_may_wait(engine: Engine) -> None:
-    """A context that a callback hands on to another thread, as asyncio does, is not the thread that sends."""
+    """A call may wait in another thread that a callback hands its context to, as asyncio does, because that
+    is not the thread that sends."""
 
     async def send_and_flush() -> None:
         loop, flushed = asyncio.get_running_loop(), asyncio.Event()
@@ -234,7 +238,7 @@ def test_whoever_is_called_back_elsewhere_may_wait(engine: Engine) -> None:
 
 
 def test_a_callback_sends_while_another_thread_waits_for_room(held: tuple[HeldStore, Engine]) -> None:
-    """Who waits for room in the buffer holds nothing that a callback's produce needs."""
+    """A callback's produce goes through while another thread waits for room in the buffer."""
     store, engine = held
     store.let.set()
 
@@ -253,7 +257,8 @@ def test_a_callback_sends_while_another_thread_waits_for_room(held: tuple[HeldSt
 
 @pytest.mark.parametrize("transactional", [False, True])
 def test_what_a_callback_raises_is_its_own(held: tuple[HeldStore, Engine], transactional: bool) -> None:
-    """Also where it is no Exception (`sys.exit`): all batches go out, and the next transaction knows nothing of it."""
+    """An exception in a callback, even `sys.exit`, does not stop the producer: all batches are sent, and the
+    next transaction is not affected."""
     store, engine = held
     producer = engine.producer(transactional_id="job" if transactional else None)
     if transactional:
@@ -275,7 +280,7 @@ def test_what_a_callback_raises_is_its_own(held: tuple[HeldStore, Engine], trans
 
 
 def test_flush_returns_when_the_callbacks_have_run(engine: Engine) -> None:
-    """Kafka's contract: then every future is done, and what it called back has returned."""
+    """When flush returns, every future is done and its callbacks have returned, as in Kafka."""
     returned: list[int] = []
     with engine.producer() as producer:
         for number in range(50):
@@ -287,7 +292,8 @@ def test_flush_returns_when_the_callbacks_have_run(engine: Engine) -> None:
 
 
 def test_no_callback_waits_for_another_producer(held: tuple[HeldStore, Engine]) -> None:
-    """All threads that send might wait for one another then: refused; to send is not."""
+    """A callback may send with another producer but not wait for it, because then all threads that send could
+    wait for one another."""
     store, engine = held
     other = engine.producer()
     refusals: list[IllegalStateError] = []
@@ -308,7 +314,7 @@ def test_no_callback_waits_for_another_producer(held: tuple[HeldStore, Engine]) 
 
 
 def test_close_tells_of_a_loss_that_nobody_has_heard_of(url: str, clock: ManualClock) -> None:
-    """Also where the batch had failed before."""
+    """Close raises the error of a batch that was lost, even if the batch had failed before."""
     store = FaultyStore(MemoryStore(url.removeprefix("memory://")))
     with Engine(store, clock=clock, pause=no_pause) as engine:
         engine.admin.create_topic("payments", partitions=1, schema=SCHEMA, key="account_id")
@@ -322,7 +328,8 @@ def test_close_tells_of_a_loss_that_nobody_has_heard_of(url: str, clock: ManualC
 
 
 def test_a_batch_on_its_way_cannot_be_cancelled(held: tuple[HeldStore, Engine]) -> None:
-    """`cancel()` says False, for the record is written all the same."""
+    """`cancel()` returns False for a batch that is being sent, because its records are written all the
+    same."""
     store, engine = held
     with engine.producer() as producer:
         sent = [producer.produce("payments", payments(*accounts)) for accounts in ((1,), (2, 3, 4))]
@@ -336,9 +343,8 @@ def test_a_batch_on_its_way_cannot_be_cancelled(held: tuple[HeldStore, Engine]) 
 def test_a_reader_may_not_end_the_transaction_that_it_is_read_for(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    """Its records would go out half in one transaction and half in none: the call is refused, and with it the
-    produce.
-    """
+    """If a reader of records ends the transaction that it is read for, the call is refused, and the produce
+    fails with it. Otherwise its records would be half inside and half outside of the transaction."""
     monkeypatch.setattr(sender_module, "READER_PART_BYTES", 1)
     producer = engine.producer(transactional_id="job")
     producer.init_transactions()
@@ -376,7 +382,7 @@ def test_a_reader_may_send_other_records(engine: Engine, monkeypatch: pytest.Mon
 
 
 def test_the_end_waits_for_another_threads_produce(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A commit that another thread calls between two parts of one produce takes all of them with it."""
+    """A commit that another thread calls between two parts of one produce commits all of its parts."""
     monkeypatch.setattr(sender_module, "READER_PART_BYTES", 1)
     producer = engine.producer(transactional_id="job")
     producer.init_transactions()
@@ -400,7 +406,8 @@ def test_the_end_waits_for_another_threads_produce(engine: Engine, monkeypatch: 
 def test_ctrl_c_behind_the_decision(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, step: str, state: str
 ) -> None:
-    """The commit is decided, and Ctrl-C before its markers: the same call again succeeds. Behind them it is done."""
+    """If Ctrl-C comes after the decision and before the markers, the same call again succeeds. If it comes
+    after the markers, the transaction is done."""
     producer = engine.producer(transactional_id="job")
     producer.init_transactions()
     producer.begin_transaction("r1")
@@ -427,7 +434,7 @@ def test_ctrl_c_behind_the_decision(
 def _in_a_callback(
     producer: Producer, monkeypatch: pytest.MonkeyPatch, *, breaks_off: bool
 ) -> threading.Thread:
-    """A callback produces two parts, and between them another thread commits; that thread."""
+    """Let a callback produce two parts, and another thread commit between them. Returns that thread."""
     monkeypatch.setattr(sender_module, "READER_PART_BYTES", 1)
     outcome: list[BaseException] = []
     is_committing, has_sent = threading.Event(), threading.Event()
@@ -467,7 +474,8 @@ def _in_a_callback(
 def test_an_end_waits_for_all_parts_of_a_callbacks_produce(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A commit that begins between two parts does not refuse the second one: it takes both with it."""
+    """A commit that begins between two parts of a callback's produce does not refuse the second part, and
+    commits both."""
     committing = _in_a_callback(engine.producer(transactional_id="job"), monkeypatch, breaks_off=False)
     in_time(committing.join)
     assert accounts_in(engine) == [1, 2, 3]
@@ -476,7 +484,8 @@ def test_an_end_waits_for_all_parts_of_a_callbacks_produce(
 def test_a_callback_that_breaks_off_has_failed_before_the_end(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A commit that waits for it never takes the first part alone."""
+    """If a callback's produce fails between two parts, a commit that waits for it does not commit the first
+    part alone."""
     producer = engine.producer(transactional_id="job")
     committing = _in_a_callback(producer, monkeypatch, breaks_off=True)
     in_time(committing.join)
@@ -487,7 +496,8 @@ def test_a_callback_that_breaks_off_has_failed_before_the_end(
 
 
 def test_ctrl_c_before_a_thread_joins(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A commit is interrupted before any thread was asked to write the run's row. The next produce asks again."""
+    """If Ctrl-C interrupts a commit before any thread was asked to write the run's row, the next produce asks
+    again."""
     producer = engine.producer(transactional_id="job")
     producer.init_transactions()
     producer.begin_transaction("r1")

@@ -1,4 +1,4 @@
-"""Reasons: the stable codes under the words of an error."""
+"""Reasons are the stable codes of errors, whatever their words are."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def test_a_reason_survives_pickling(kind: type[errors.TxnEngineError]) -> None:
 
 
 def test_a_reason_is_written_like_its_name() -> None:
-    """One spelling in code, in `--json` and in stored columns; the store's reasons and the engine's do not clash."""
+    """A reason is spelled alike in code, in `--json` and in stored columns, and the store's reasons and the
+    engine's have no value in common."""
     for reason in (*Reason, *StoreReason):
         assert reason.value == reason.name.lower()
         assert re.fullmatch(r"[a-z][a-z0-9_]*", reason.value)
@@ -38,13 +39,13 @@ def test_a_reason_is_written_like_its_name() -> None:
 
 
 def test_every_reason_is_explained_and_raised() -> None:
-    """Each member is followed by a sentence, and code outside of its module uses it."""
+    """Each member is followed by a sentence, and code outside its module uses it."""
     assert explained(reasons) == [reason.name for reason in Reason]
     assert used("Reason", "txn_engine", "plugins") == {reason.name for reason in Reason}
 
 
 def test_every_reason_of_a_store_is_explained_and_raised() -> None:
-    """The same holds for the reasons of the package below."""
+    """Each reason of the store package is followed by a sentence and used, too."""
     assert explained(store_reasons) == [reason.name for reason in StoreReason]
     assert used("StoreReason", "storage") == {reason.name for reason in StoreReason}
 

@@ -1,6 +1,5 @@
-"""The store refuses something in one place, or an unforeseen error comes up there: that place fails, and all others are
-done.
-"""
+"""If the store refuses something in one place, or an unforeseen error occurs there, that place fails and all
+others are done."""
 
 from __future__ import annotations
 
@@ -41,12 +40,13 @@ _NAMES = count()
 
 
 class Unforeseen(pa.ArrowNotImplementedError):
-    """What no code expects."""
+    """An error that no code expects."""
 
 
 @cache
 def made() -> tuple[MemoryStore, int]:
-    """Two topics with something to do for every job, a deleted one before and behind them, two groups."""
+    """A store with two topics in which every job has something to do, deleted topics whose names sort before
+    and after them, and two groups."""
     store, clock = MemoryStore(f"refusals-{next(_NAMES)}"), ManualClock(1_700_000_000_000)
     with Engine(store, clock=clock, pause=no_pause) as engine:
         for topic in ("aaa", "bad", "good", "zzz"):
@@ -94,7 +94,7 @@ def open_with(
     *places: str,
     error: Callable[..., Exception] = REFUSED,
 ) -> Engine:
-    """An engine on a store that fails these operations on keys that begin so."""
+    """An engine on a store that fails these operations on keys that begin with these places."""
     faulty = FaultyStore(
         store,
         decide=lambda operation, key, _: (
@@ -184,7 +184,8 @@ def test_a_topic_that_is_not_listed_keeps_no_deleted_one(
 
 
 def test_topics_of_which_none_is_given(store: MemoryStore, clock: ManualClock) -> None:
-    """The internal ones are kept up all the same: the store does not refuse everything."""
+    """If the store refuses all topics, the internal ones are maintained all the same, because the store does
+    not refuse everything."""
     topics = ("topics/bad/0.json", "topics/good/0.json")
     with open_with(store, clock, ("get",), *topics) as engine:
         report = JOBS["retain"](engine)
@@ -309,7 +310,8 @@ def surprising(operation: str, key: str) -> Exception:
 def test_what_nobody_foresaw_is_its_partition_s_failure(
     store: MemoryStore, clock: ManualClock, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With its type and its place in a line, and the way there in the log."""
+    """An unforeseen error is a failure of its partition, with its type and place in one line. The log has the
+    traceback."""
     operation, place, code = {
         "remove": ("list_folders", "topics/bad/", ("bad", -1, "UNKNOWN_SERVER_ERROR")),
         "compact": ("get", "topics/bad/0/0/data/", ("bad", 0, "UNKNOWN_SERVER_ERROR")),
@@ -340,7 +342,8 @@ def test_ctrl_c_is_no_failure_of_a_partition(store: MemoryStore, clock: ManualCl
 
 @pytest.fixture
 def surprised(store: MemoryStore, clock: ManualClock) -> Iterator[Engine]:
-    """An engine that nobody foresaw the log of `bad`, and one coordinator partition, on."""
+    """An engine for which reading the log of `bad` and one coordinator partition raises an unforeseen
+    error."""
     with Engine(store, clock=clock, pause=no_pause) as engine:
         number = engine.admin.coordinator_partition("to bad")
         assert number != engine.admin.coordinator_partition("to good")
@@ -382,7 +385,7 @@ def test_sweeps_and_lists_go_on_over_what_nobody_foresaw(surprised: Engine, cloc
 
 
 def test_a_sweep_s_entry_that_nobody_foresaw(store: MemoryStore, clock: ManualClock) -> None:
-    """The other coordinator partitions are swept."""
+    """An unforeseen error in one coordinator partition does not stop the sweep of the others."""
     with Engine(store, clock=clock, pause=no_pause) as engine:
         number = engine.admin.coordinator_partition("to bad")
     clock.advance(8 * DAY_MS)
@@ -406,7 +409,7 @@ def test_a_topic_that_nobody_foresaw(store: MemoryStore, clock: ManualClock) -> 
 
 @pytest.mark.parametrize("folder", ["data", "log"])
 def test_a_file_where_a_folder_should_be_is_damage(tmp_path: Path, folder: str) -> None:
-    """It is damage of this one partition, for writers too."""
+    """A file in the place of a folder is damage of this one partition, for writers too."""
     with connect(tmp_path.as_uri()) as engine:
         engine.admin.create_topic("bad", schema=SCHEMA)
         place = tmp_path / "topics/bad/0/0"

@@ -1,4 +1,4 @@
-"""An identity that one process initialised and another goes on with: `engine.producer(resume=...)`."""
+"""One process initialises an identity and another one goes on with it: `engine.producer(resume=...)`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def resumed(engine: Engine, identity: ProducerIdAndEpoch) -> Producer:
 
 
 def test_what_one_initialised_another_commits(engine: Engine) -> None:
-    """The identity is taken over as it is, with what is known of earlier runs, and goes on as any producer's."""
+    """A resumed producer takes over the identity and the known run ids as they are, and goes on like any
+    other producer."""
     with engine.producer(transactional_id="load") as first:
         first.init_transactions()
         with first.transaction("run-1"):
@@ -52,7 +53,7 @@ def test_what_one_initialised_another_commits(engine: Engine) -> None:
 
 
 def test_an_identity_that_was_fenced(engine: Engine) -> None:
-    """Who initialised later has the id."""
+    """An identity cannot be resumed after the id was initialised again. The later identity can."""
     identity = initialised(engine)
     later = initialised(engine)
     with pytest.raises(ProducerFencedError):
@@ -61,7 +62,8 @@ def test_an_identity_that_was_fenced(engine: Engine) -> None:
 
 
 def test_an_epoch_under_which_something_was_added(engine: Engine) -> None:
-    """Its first batches may be anybody's: it is refused, and the open transaction is left as it is."""
+    """An identity whose transaction is open cannot be resumed, because its first batches may be another
+    producer's. The open transaction is left as it is."""
     identity = initialised(engine)
     first = resumed(engine, identity)
     first.begin_transaction()
@@ -75,7 +77,8 @@ def test_an_epoch_under_which_something_was_added(engine: Engine) -> None:
 
 
 def test_of_two_that_resumed_one_identity_one_writes(engine: Engine) -> None:
-    """Both looked before either wrote. The second's batches would pass for the first's, tried again."""
+    """If two producers resume one identity before either writes, only the first to write succeeds. Otherwise
+    the second one's batches would pass for retries of the first one's."""
     identity = initialised(engine)
     first, second = resumed(engine, identity), resumed(engine, identity)
     first.begin_transaction("run-1")
@@ -90,7 +93,8 @@ def test_of_two_that_resumed_one_identity_one_writes(engine: Engine) -> None:
 @pytest.mark.parametrize("end", ["close", "abort_transaction"])
 @pytest.mark.parametrize("is_awaited", [True, False])
 def test_who_comes_second_ends_nothing_of_the_firsts(engine: Engine, end: str, is_awaited: bool) -> None:
-    """Neither where its row was refused, nor where it gives up before that went out."""
+    """The second producer of a resumed identity does not end the first one's transaction, whether its own row
+    was refused or it gives up before that."""
     identity = initialised(engine)
     first, second = resumed(engine, identity), resumed(engine, identity)
     first.begin_transaction()
@@ -108,7 +112,7 @@ def test_who_comes_second_ends_nothing_of_the_firsts(engine: Engine, end: str, i
 
 
 def test_offsets_alone_are_something_added(engine: Engine) -> None:
-    """A transaction that only moves a group is one too."""
+    """A transaction that only commits offsets counts as begun too, so the second producer is refused."""
     identity = initialised(engine)
     first, second = resumed(engine, identity), resumed(engine, identity)
     with engine.consumer(group_id="readers") as consumer:
@@ -124,7 +128,7 @@ def test_offsets_alone_are_something_added(engine: Engine) -> None:
 
 
 def test_what_cannot_be_resumed(engine: Engine) -> None:
-    """An id that nobody initialised, and no id at all."""
+    """An id that nobody initialised cannot be resumed, and neither can a producer without an id."""
     with pytest.raises(InvalidProducerIdMappingError):
         resumed(engine, ProducerIdAndEpoch(0, 0))
     with pytest.raises(InvalidRequestError):
@@ -132,9 +136,8 @@ def test_what_cannot_be_resumed(engine: Engine) -> None:
 
 
 def test_an_abort_that_finds_itself_finished_asks_for_nothing() -> None:
-    """A rival under the same identity began first, and this producer's row is refused while its abort waits for it:
-    what is open is the rival's, and no end of it is asked for.
-    """
+    """If a rival under the same identity has begun first, this producer's row is refused while its abort
+    waits. The abort then fails and does not end the rival's transaction."""
     identity = ProducerIdAndEpoch(7, 0)
     row = TransactionRow("load", TransactionState.EMPTY, *identity)
     machine, _ = events.init_called(events.new_machine("load"))

@@ -1,6 +1,8 @@
-"""How many store calls wait for each other: engines under virtual time, on a store where every call takes a round.
+"""How many store calls wait for each other: engines run under virtual time, on a store where every call takes
+one round.
 
-Exact, on any machine: calls that overlap take one round together, each that waits for another one more.
+The counts are exact on any machine: calls that overlap take one round together, and each call that waits for
+another one adds a round.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ T = TypeVar("T")
 
 
 class RoundStore(ClientStore):
-    """Every call takes a round; those on keys with `slow` in them a hundred."""
+    """A store where every call takes one round, and calls on keys that contain `slow` take a hundred."""
 
     slow: str | None = None
 
@@ -39,13 +41,13 @@ class RoundStore(ClientStore):
 
 
 class RoundWorld(World):
-    """Processes that are asked from outside what to do next."""
+    """A world of processes that the test tells from outside what to do next."""
 
     def store_of(self, process: Process) -> ClientStore:
         return RoundStore(self.shelf, process)
 
     def rounds(self, work: Callable[[], T], process: Process | None = None) -> tuple[T, int]:
-        """What it returns, and the rounds that it took; in this process, or in a fresh one."""
+        """What `work` returns, and the rounds that it took in this process, or in a fresh one."""
         process = process or self.new_process("fresh")
         began, found, failed = self.kernel.now, list[T](), len(self.kernel.failures)
         process.start("main", lambda: found.append(work()))
@@ -59,7 +61,8 @@ class RoundWorld(World):
         return process, self.rounds(process.engine, process)[0]
 
     def fresh(self, work: Callable[[Engine], T]) -> tuple[T, int]:
-        """What it returns in a fresh process, and the rounds, the engine's opening among them."""
+        """What `work` returns in a fresh process, and the rounds that it took, including those to open the
+        engine."""
         process = self.new_process("fresh")
         return self.rounds(lambda: work(process.engine()), process)
 
@@ -105,7 +108,8 @@ def log_end(engine: Engine) -> int:
 
 
 def test_a_plain_append(world: RoundWorld) -> None:
-    """The upload, and beside it the question whether the topic is there still; then the entry."""
+    """A plain append takes two rounds: the upload, together with the question whether the topic still exists,
+    and then the entry."""
     process, engine = world.opened()
     log, _ = world.rounds(lambda: engine.partition("t", 0), process)
     records = pa.table({"id": [1]}, schema=SCHEMA)
@@ -115,8 +119,10 @@ def test_a_plain_append(world: RoundWorld) -> None:
 
 @pytest.mark.parametrize("known", [True, False])
 def test_a_fresh_process_initialises_an_id(world: RoundWorld, known: bool) -> None:
-    """store.json; listings of the coordinator's log, and of the blocks of producer ids; the log's rows, or the claim of
-    a block; the row. An id of a log that others have written to reads their rows, and then claims.
+    """A fresh process initialises an id in four rounds: store.json, then listings of the coordinator's log
+    and of the producer id blocks, then the log's rows or the claim of a block, then the new row.
+
+    If other ids have rows in the same log, the process reads them before it claims a block.
     """
 
     def init(engine: Engine) -> int:
@@ -132,18 +138,17 @@ def test_a_fresh_process_initialises_an_id(world: RoundWorld, known: bool) -> No
 
 @pytest.mark.parametrize(("entries", "rounds"), [(0, 3), (1, 5), (3, 5), (50, 6)])
 def test_a_scan_is_planned_without_snapshots(world: RoundWorld, entries: int, rounds: int) -> None:
-    """store.json; the topic; listings and first slots; the entries, and the slot that is likely to be the log's end;
-    where there are files, whether the topic's columns were changed meanwhile.
-    """
+    """Without snapshots, a fresh process reads store.json, the topic, the listings with the first slots, and
+    the entries with the slot that is likely to be the log's end. If there are files, it also reads whether
+    the topic's columns have changed meanwhile."""
     world.do(lambda engine: fill(engine, entries))
     assert world.fresh(plan) == (entries * PARTITIONS, rounds)
 
 
 @pytest.mark.parametrize("later", [0, 3])
 def test_a_scan_is_planned_from_snapshots(world: RoundWorld, later: int) -> None:
-    """store.json; the topic; listings; snapshots, what stands behind them and the slot that is likely to be the end;
-    whether the columns were changed.
-    """
+    """With snapshots, a fresh process reads store.json, the topic, the listings, the snapshots with the
+    entries after them and the likely end, and whether the columns have changed."""
     world.do(lambda engine: fill(engine, 50))
     world.do(snapshot)
     world.do(lambda engine: fill(engine, later))
@@ -153,7 +158,8 @@ def test_a_scan_is_planned_from_snapshots(world: RoundWorld, later: int) -> None
 def test_a_snapshot_that_no_page_of_the_listing_reaches(
     world: RoundWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The entries after it are listed while it is read, which takes one round more."""
+    """If the listing's first page does not reach the snapshot, the entries after it are listed while it is
+    read, which takes one more round."""
     monkeypatch.setattr(read_ahead, "_PAGE", 10)
     world.do(lambda engine: fill(engine, 50))
     world.do(snapshot)
@@ -162,7 +168,8 @@ def test_a_snapshot_that_no_page_of_the_listing_reaches(
 
 
 def test_a_damaged_snapshot_is_passed_over(world: RoundWorld) -> None:
-    """The older one is read in its place, and what follows that is listed meanwhile; the end is looked at twice."""
+    """If the newest snapshot is damaged, the older one is read instead, while the entries after it are
+    listed. The end is looked at twice."""
     world.do(lambda engine: fill(engine, 3))
     world.do(snapshot)
     world.do(lambda engine: fill(engine, 20))
@@ -173,14 +180,16 @@ def test_a_damaged_snapshot_is_passed_over(world: RoundWorld) -> None:
 
 
 def test_a_log_longer_than_what_is_read_ahead(world: RoundWorld) -> None:
-    """Gets go on while the first entries are replayed: four rounds for two hundred, 64 at a time."""
+    """Gets continue while the first entries are replayed, so two hundred entries take four rounds, 64 at a
+    time."""
     world.do(lambda engine: fill(engine, 200, partitions=1))
     assert world.fresh(log_end) == (600, 1 + 1 + 4)
 
 
 @pytest.mark.parametrize(("entries", "rounds"), [(0, 1), (1, 2), (4, 5), (20, 6)])
 def test_a_view_moves_forward(world: RoundWorld, entries: int, rounds: int) -> None:
-    """Slot by slot at first, since mostly there is little new; then by a listing."""
+    """A view moves forward slot by slot at first, because there is usually little new, and then by a
+    listing."""
     process, engine = world.opened()
     assert world.rounds(lambda: log_end(engine), process)[0] == 0
     world.do(lambda other: fill(other, entries, partitions=1))
@@ -198,7 +207,8 @@ def read_and_commit(engine: Engine) -> None:
 
 
 def test_a_fresh_process_polls_for_the_first_time(world: RoundWorld) -> None:
-    """The topic; listings of the partitions' logs and the group's; all of these logs; all data files."""
+    """A fresh process polls for the first time in four rounds: the topic, the listings of its logs and the
+    group's, all of these logs, and all data files."""
     world.do(lambda engine: fill(engine, 3))
     world.do(read_and_commit)
     process, engine = world.opened()
@@ -214,7 +224,8 @@ def test_a_fresh_process_polls_for_the_first_time(world: RoundWorld) -> None:
 
 @pytest.mark.parametrize(("entries", "rounds"), [(0, 1), (1, 3)])
 def test_a_consumer_polls_again(world: RoundWorld, entries: int, rounds: int) -> None:
-    """A look at each log's end; where there is something, one behind it, and all data files."""
+    """A second poll takes one round to look at each log's end. If there is a new entry, it takes one more for
+    the slot after it and one for all data files."""
     process, engine = world.opened()
     consumer = engine.consumer()
 
@@ -229,9 +240,8 @@ def test_a_consumer_polls_again(world: RoundWorld, entries: int, rounds: int) ->
 
 
 def test_a_group_that_is_ahead_of_its_log_as_it_was_seen(world: RoundWorld) -> None:
-    """The group's offsets and the logs are looked at side by side. Where the group is behind the end that was seen of
-    a log, that is looked at again, before anything is called out of range.
-    """
+    """A poll reads the group's offsets and the logs at the same time. If an offset lies past the end that it
+    saw, it looks at the log again before it calls the offset out of range."""
     process, engine = world.opened()
     consumer = engine.consumer(group_id=GROUP, auto_offset_reset="none")
     world.rounds(lambda: consumer.subscribe(["t"]), process)

@@ -1,6 +1,5 @@
-"""Seals: a slot that was filled stays filled, and readers and writers that meet a seal load the log again (PROTOCOL.md,
-sections 2 and 6).
-"""
+"""A filled slot stays filled when it is sealed, and readers and writers that meet a seal load the log again
+(PROTOCOL.md, sections 2 and 6)."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ ENTRIES = 12
 
 
 class World:
-    """A store with two engines on it: `engine` sleeps or fails as the test wants, `other` goes on meanwhile."""
+    """A store with two engines on it: `engine` sleeps or fails as the test says, while `other` goes on."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
@@ -73,7 +72,7 @@ class World:
         return Engine(self.inner, clock=self.clock)
 
     def lose_the_next_reply(self, folder: str = "/log/") -> None:
-        """The next put below the folder takes effect, and from then on nothing is answered there."""
+        """Let the next put below the folder take effect. From then on, no call below it is answered."""
         deaf = {"on": False}
 
         def decide(operation: Operation, key: str, number: int) -> Fault | None:
@@ -114,7 +113,8 @@ def test_a_new_reader_starts_from_the_snapshot(world: World) -> None:
 
 @pytest.mark.parametrize("more", [2, 4, 7, 70])
 def test_a_reader_in_the_middle_drops_its_view(world: World, more: int) -> None:
-    """A view that ends at a seal is void, however many seals lie ahead of it: another one, from the snapshot."""
+    """A reader whose view ends at a seal drops the view and loads the log from the snapshot, however many
+    seals lie ahead of it."""
     assert world.mine.high_watermark == ENTRIES
     world.fill(more)
     world.seal()
@@ -123,7 +123,8 @@ def test_a_reader_in_the_middle_drops_its_view(world: World, more: int) -> None:
 
 
 def test_a_view_moves_on_over_a_seal(world: World) -> None:
-    """The state is the log's, and the view has another token: it did not advance entry by entry."""
+    """A view that moves on over a seal has the log's state and a new token, because it did not advance entry
+    by entry."""
     world.mine.append(payments(77))
     token = world.log.token
     world.fill()
@@ -133,7 +134,8 @@ def test_a_view_moves_on_over_a_seal(world: World) -> None:
 
 
 def test_seals_among_the_entries_read_ahead(world: World) -> None:
-    """The reader is behind, the first entries ahead of it are still there, and those read ahead are sealed."""
+    """A reader whose next entries are still there loads the log again if later entries that it reads ahead
+    are sealed."""
     assert world.mine.high_watermark == ENTRIES
     world.fill(70)
     kept = {
@@ -149,9 +151,8 @@ def test_seals_among_the_entries_read_ahead(world: World) -> None:
 
 
 def test_a_cleaner_that_seals_while_a_reader_loads(world: World) -> None:
-    """Entries are sealed between the reader's snapshot and the entries after it. The reader takes the
-    newer snapshot.
-    """
+    """If entries are sealed while a reader loads the log, between its snapshot and the entries after it, the
+    reader takes the newer snapshot."""
     world.their_log.write_snapshot()
     world.fill()
     done = {"sealed": False}
@@ -168,7 +169,8 @@ def test_a_cleaner_that_seals_while_a_reader_loads(world: World) -> None:
 
 
 def test_batches_begin_where_the_entries_start(world: World) -> None:
-    """What is sealed is not read; what is sealed meanwhile is an error, never an end."""
+    """`batches` begins at the first entry that is not sealed. An entry that is sealed during the reading is
+    an error, never the end of the log."""
     start = world.seal()
     assert next(iter(world.log.batches())).base_offset == start
     found = world.log.batches()
@@ -188,7 +190,7 @@ def damage_snapshots(world: World, *, newest: int) -> None:
 
 
 def test_a_damaged_snapshot_is_passed_over(world: World) -> None:
-    """The older of the two that are kept carries the log as well."""
+    """If the newest snapshot is damaged, the older one that clean-up keeps is enough to load the log."""
     world.seal()
     world.fill(3)
     damage_snapshots(world, newest=1)
@@ -197,7 +199,8 @@ def test_a_damaged_snapshot_is_passed_over(world: World) -> None:
 
 @pytest.mark.parametrize("seals", ["kept", "removed"])
 def test_a_sealed_log_without_a_sound_snapshot(world: World, seals: str) -> None:
-    """One clear error for readers and for writers: never an empty log, never an entry in a slot that was filled."""
+    """Readers and writers of a sealed log without a sound snapshot get one clear error. They never see an
+    empty log, and never write into a slot that was filled."""
     start = world.seal()
     damage_snapshots(world, newest=2)
     slots = entry_bases(world.other, world.their_log)
@@ -217,7 +220,7 @@ def test_a_sealed_log_without_a_sound_snapshot(world: World, seals: str) -> None
 
 
 def sleep_over_a_clean_up(world: World) -> int:
-    """`engine` has its view, and wakes up after `other` went on and sealed; the log's end by then."""
+    """Let `engine` load its view and sleep while `other` writes and seals. Returns the log's end by then."""
     world.log.refresh()
     world.fill(3)
     world.seal()
@@ -226,7 +229,8 @@ def sleep_over_a_clean_up(world: World) -> int:
 
 
 def test_a_sleeping_plain_append_is_unknown(world: World) -> None:
-    """The slot it aimed at holds a seal, and nothing says whether the batch was there: an error, and no second put."""
+    """A plain append whose slot holds a seal has an unknown outcome, because nothing says whether its batch
+    was there. It puts nothing else."""
     end = sleep_over_a_clean_up(world)
     with refused(OutcomeUnknownError, Reason.SLOT_SEALED):
         world.mine.append(payments(1))
@@ -236,7 +240,8 @@ def test_a_sleeping_plain_append_is_unknown(world: World) -> None:
 
 
 def test_a_sleeping_idempotent_append_goes_on(world: World) -> None:
-    """The partition knows the producer with the batch before: it was not there, and is appended at the end."""
+    """If the slot holds a seal, an idempotent append goes on at the log's end, because the partition's state
+    shows that its batch is not in the log yet."""
     world.mine.append(payments(1), producer_id=5, producer_epoch=0, base_sequence=0)
     end = sleep_over_a_clean_up(world)
     appended = world.mine.append(payments(2), producer_id=5, producer_epoch=0, base_sequence=1)
@@ -245,7 +250,8 @@ def test_a_sleeping_idempotent_append_goes_on(world: World) -> None:
 
 
 def test_an_append_whose_reply_was_lost_and_whose_entry_was_sealed(world: World) -> None:
-    """Sent again, the batch is found in the state: the offsets that it got, and no second one."""
+    """A batch whose reply was lost and whose entry was sealed is found in the state when it is sent again: it
+    gets its offsets, and is not written twice."""
     world.mine.append(payments(1), producer_id=5, producer_epoch=0, base_sequence=0)
     world.lose_the_next_reply()
     batch = {"producer_id": 5, "producer_epoch": 0, "base_sequence": 1}
@@ -261,7 +267,8 @@ def test_an_append_whose_reply_was_lost_and_whose_entry_was_sealed(world: World)
 
 
 def test_a_put_that_meets_its_own_sealed_entry(world: World) -> None:
-    """The reply is slow, the entry is there, then sealed, and the store says "already there": won, at its offsets."""
+    """A put that the store calls "already there" after its entry was stored and sealed has succeeded, at its
+    own offsets."""
     world.mine.append(payments(1), producer_id=5, producer_epoch=0, base_sequence=0)
     acted = {"done": False}
 
@@ -281,7 +288,8 @@ def test_a_put_that_meets_its_own_sealed_entry(world: World) -> None:
 
 
 def test_a_pending_put_over_a_sealed_slot(world: World) -> None:
-    """What nobody answered for is settled by no seal, but waits no longer: later appends go to the log's end."""
+    """A seal does not settle a put that was never answered, but later appends no longer wait for it and go to
+    the log's end."""
     world.lose_the_next_reply()
     with pytest.raises(OutcomeUnknownError):
         world.mine.append(payments(70))
@@ -296,7 +304,7 @@ def test_a_pending_put_over_a_sealed_slot(world: World) -> None:
 
 
 def test_an_expired_producer_behind_a_seal_is_unknown(world: World) -> None:
-    """The state has forgotten the producer, and with it whether the batch was in the slot."""
+    """If the state has forgotten the producer, an append that finds a seal has an unknown outcome."""
     world.mine.append(payments(1), producer_id=5, producer_epoch=0, base_sequence=0)
     world.their_log.append_one(ExpireProposal((5,), world.clock()))
     assert 5 not in world.log.refresh().producers
@@ -311,7 +319,8 @@ def test_an_expired_producer_behind_a_seal_is_unknown(world: World) -> None:
 
 
 def test_a_seal_and_a_store_that_does_not_answer(world: World) -> None:
-    """While the log cannot be loaded again nobody knows what the slot held: unknown, not "try again"."""
+    """While the log cannot be loaded again, an append that finds a seal has an unknown outcome, because
+    nobody knows what the slot held."""
     sleep_over_a_clean_up(world)
     world.store.decide = lambda operation, key, number: "before" if "snapshots" in key else None
     with refused(OutcomeUnknownError, Reason.LOG_NOT_LOADED):
@@ -328,7 +337,8 @@ def group_log(engine: Engine) -> EntryLog:
 
 
 def test_a_sleeping_plain_commit_is_unknown(world: World) -> None:
-    """A group's plain commit that finds a seal is not sent again: the group may have moved on since."""
+    """A group's plain commit that finds a seal is not sent again, because the group may have moved on
+    since."""
     mine, theirs = (engine.consumer(group_id="g") for engine in (world.engine, world.other))
     for consumer in (mine, theirs):
         consumer.assign([TopicPartition("payments", 0)])
@@ -351,7 +361,8 @@ def test_a_sleeping_plain_commit_is_unknown(world: World) -> None:
 
 
 def test_end_transaction_over_a_sealed_log_is_answered_by_its_table(world: World) -> None:
-    """The decision's reply is lost, the coordinator's entries are sealed; the same call again says committed."""
+    """If a decision's reply is lost and the coordinator's entries are sealed, the same call again says that
+    it committed."""
     producer = world.engine.producer(transactional_id="t", markers="deferred")
     producer.init_transactions()
     producer.begin_transaction()
@@ -369,7 +380,8 @@ def test_end_transaction_over_a_sealed_log_is_answered_by_its_table(world: World
 
 
 def test_a_decision_searched_for_where_there_are_seals_is_unknown(world: World) -> None:
-    """Fenced after a lost reply: where the entries of the decision are sealed the answer is unknown, never "no"."""
+    """If a producer is fenced after a lost reply and the entries of the decision are sealed, the outcome is
+    unknown, never "not committed"."""
     producer = world.engine.producer(transactional_id="t")
     producer.init_transactions()
     producer.begin_transaction()
@@ -390,7 +402,8 @@ def test_a_decision_searched_for_where_there_are_seals_is_unknown(world: World) 
 
 
 def test_a_stalled_first_write_after_an_expiry_asks_the_coordinator(world: World) -> None:
-    """The view is the one from before AddPartitions, but the partition has forgotten the producer since."""
+    """If a producer's view is older than its AddPartitions and the partition has forgotten the producer
+    since, its first write asks the coordinator."""
     producer = world.engine.producer(transactional_id="t")
     producer.init_transactions()
     with producer.transaction():
@@ -416,7 +429,8 @@ def test_a_stalled_first_write_after_an_expiry_asks_the_coordinator(world: World
 
 
 def test_a_snapshot_of_a_sealed_log(world: World) -> None:
-    """It is built from the older snapshot and the entries after it, and equals a replay from 0 byte for byte."""
+    """A snapshot of a sealed log is built from the older snapshot and the entries after it, and equals a
+    replay from 0 byte for byte."""
     twin = MemoryStore(f"seals-{next(_NAMES)}")
     world.fill(3)
     for info in world.inner.list(""):
@@ -432,7 +446,7 @@ def test_a_snapshot_of_a_sealed_log(world: World) -> None:
 
 
 def test_a_snapshot_writer_on_a_sealed_log_without_snapshots(world: World) -> None:
-    """Nothing is written where nothing can be read."""
+    """A snapshot writer writes nothing if the log cannot be read."""
     world.seal()
     world.fill(1)
     damage_snapshots(world, newest=2)

@@ -1,4 +1,5 @@
-"""The engine on SeaweedFS, a second real S3 server: transactions, groups, snapshots, and an audit without findings."""
+"""The engine runs on SeaweedFS, a second real S3 server: transactions, groups, snapshots, and an audit
+without findings."""
 
 from __future__ import annotations
 
@@ -18,9 +19,10 @@ COMMITTED = [0, 2, 4, 10, 12, 14]
 
 
 class FlatListings(FaultyStore):
-    """A store that refuses to list a folder with folders in it: their order is not every server's.
+    """A store that fails if a folder with folders in it is listed, because servers differ in the order of its
+    keys.
 
-    Only the auditor lists the whole store, for the keys alone: it is told them backwards.
+    Only the auditor lists the whole store, for the keys alone, and gets them backwards.
     """
 
     listings = 0
@@ -41,7 +43,8 @@ def ledger_in(bucket: S3Bucket) -> FlatListings:
 
 
 def copy(engine: Engine) -> None:
-    """What is committed goes to another topic, output and offsets in one transaction, its markers left to the sweep."""
+    """Copy what is committed to another topic, output and offsets in one transaction. The sweep writes its
+    markers."""
     consumer = engine.consumer(group_id="copy")
     consumer.subscribe(["payments"])
     batch = consumer.poll()
@@ -57,9 +60,8 @@ def copy(engine: Engine) -> None:
 
 @pytest.mark.shard("engines")
 def test_transactions_on_seaweedfs(seaweed_bucket: S3Bucket) -> None:
-    """What was committed is there once, what was aborted or fenced is not, for a second engine too, which starts from
-    snapshots; the auditor finds nothing; and nothing that needs an order lists across folders.
-    """
+    """What was committed is there once, and what was aborted or fenced is not, also for a second engine that
+    starts from snapshots. The auditor finds nothing, and nothing that needs an order lists across folders."""
     with Engine(ledger_in(seaweed_bucket), configs=FEW_INTERNAL) as engine:
         for topic in ("payments", "copies"):
             engine.admin.create_topic(topic, partitions=3, schema=SCHEMA, key="account_id")

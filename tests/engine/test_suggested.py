@@ -1,4 +1,5 @@
-"""Commands that texts suggest, pasted into a shell: an id is one word of them, whatever is in it."""
+"""Commands that error messages suggest are safe to paste into a shell: an id is one word of them, whatever
+characters it has."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ ATTACKS = [
 
 
 def words_of(text: str, folder: object) -> list[str]:
-    """What a shell makes of the command, behind its name."""
+    """The arguments that a shell makes of the command."""
     script = f"txn-engine() {{ printf '%s\\0' \"$@\"; }}; {text}"
     done = subprocess.run(["bash", "-c", script], cwd=str(folder), capture_output=True, check=True)
     return done.stdout.decode("utf-8", "surrogateescape").split("\0")[:-1]
@@ -36,7 +37,8 @@ def words_of(text: str, folder: object) -> list[str]:
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_a_pasted_command_has_the_id_as_one_word_and_does_nothing_else(name: str, tmp_path: object) -> None:
-    """As an argument and as an option's value; also behind an error's text, which has single spaces alone."""
+    """A pasted command has the id as one word, as an argument and as an option's value, and does nothing
+    else. This also holds for a command inside an error's text, where runs of spaces become one."""
     text = str(InvalidRequestError("seen", action=f"`{command('transactions describe', name)}` tells"))
     pasted = text.partition("`")[2].rpartition("` tells")[0]
     behind_options = ["--"] if name.startswith("-") else []

@@ -1,4 +1,4 @@
-"""Time: the log's own, which never falls, judges how old a row is; the clocks of those who wrote it may be anything."""
+"""The log's own time, which never falls, decides how old a row is, whatever the clocks of its writers say."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ P0, P1 = TopicPartition("payments", 0), TopicPartition("payments", 1)
 
 @contextmanager
 def engine_with_skew(url: str, clock: ManualClock, skew_ms: int) -> Iterator[Engine]:
-    """Another client of the same store, whose clock is off by so much."""
+    """Another client of the same store, whose clock is off by this much."""
     with txn_engine.connect(url, clock=lambda: clock() + skew_ms) as skewed:
         yield skewed
 
@@ -46,7 +46,8 @@ def swept(engine: Engine) -> tuple[str, ...]:
 
 
 def test_a_clock_behind_does_not_shorten_a_transaction(engine: Engine, url: str, clock: ManualClock) -> None:
-    """A client an hour behind writes after others: the log's time is theirs, and a transaction lasts as long as any."""
+    """A transaction of a client whose clock is an hour behind lasts as long as any other, because the log's
+    time counts."""
     engine.coordinator.init_producer_id("job")  # the log that keeps the id has a right time by now
     with engine_with_skew(url, clock, -HOUR_MS) as slow:
         producer = opened(slow)
@@ -59,7 +60,8 @@ def test_a_clock_behind_does_not_shorten_a_transaction(engine: Engine, url: str,
 
 
 def test_a_clock_ahead_does_not_let_it_live_for_ever(engine: Engine, url: str, clock: ManualClock) -> None:
-    """A client an hour ahead has its time-out and that hour, no more."""
+    """A transaction of a client whose clock is an hour ahead lasts for its time-out and that hour, and no
+    longer."""
     with engine_with_skew(url, clock, HOUR_MS) as fast:
         opened(fast)
     assert swept(engine) == ()
@@ -72,9 +74,8 @@ def test_a_clock_ahead_does_not_let_it_live_for_ever(engine: Engine, url: str, c
 def test_a_clock_that_ran_ahead_once_spoils_nothing_later(
     engine: Engine, url: str, clock: ManualClock
 ) -> None:
-    """Where the log's time lies a year ahead, its rows are judged by their own times: time-outs go on, and so does
-    expiry.
-    """
+    """If one client's clock ran a year ahead, later rows are judged by their own times, so time-outs and
+    expiry go on."""
     with engine_with_skew(url, clock, 365 * DAY_MS) as mad:
         mad.coordinator.init_producer_id("job")
     opened(engine)
@@ -87,7 +88,7 @@ def test_a_clock_that_ran_ahead_once_spoils_nothing_later(
 
 
 def test_the_start_is_the_first_rows(engine: Engine, clock: ManualClock) -> None:
-    """A transaction that adds partitions all the time is as old as its first one."""
+    """A transaction that keeps adding partitions is as old as its first row."""
     producer = opened(engine)
     clock.advance(60_000)
     producer.produce("payments", payments(2), partition=1).result()
@@ -101,7 +102,8 @@ def test_the_start_is_the_first_rows(engine: Engine, clock: ManualClock) -> None
 
 
 def test_tm_14_the_rows_own_times_follow_the_writers_clock(engine: Engine, clock: ManualClock) -> None:
-    """TM-14: a clock that goes back is what the row says of itself; the log's time stays."""
+    """TM-14: a row's own times follow its writer's clock when the clock goes back. The log's time does
+    not."""
     producer_id, epoch = engine.coordinator.init_producer_id("job")
     began = clock.advance(-1)
     engine.coordinator.add_partitions("job", producer_id, epoch, [P0])
@@ -119,7 +121,8 @@ def test_tm_14_the_rows_own_times_follow_the_writers_clock(engine: Engine, clock
 
 
 def test_times_survive_a_snapshot(engine: Engine, url: str, clock: ManualClock) -> None:
-    """Who begins at a snapshot judges ages as one who replays everything, of open transactions and of group offsets."""
+    """A reader that starts from a snapshot judges the age of open transactions and group offsets like one
+    that replays everything."""
     producer = opened(engine)
     clock.advance(50_000)
     producer.produce("payments", payments(2), partition=1).result()
@@ -138,7 +141,8 @@ def test_times_survive_a_snapshot(engine: Engine, url: str, clock: ManualClock) 
 
 
 def test_a_seeded_row_counts_from_its_own_time(engine: Engine, clock: ManualClock) -> None:
-    """TSM-06: of rows that were left behind a while ago only the open one that is past its time-out is aborted."""
+    """TSM-06: of the rows that were left two seconds ago, only the open transaction past its time-out is
+    aborted."""
     left = clock() - 2_000
     for number, (state, timeout_ms) in enumerate(
         [("Ongoing", 1_000), ("Ongoing", 10_000), ("CompleteCommit", 1_000), ("CompleteAbort", 1_000)]
@@ -167,9 +171,8 @@ def test_durations_are_by_the_logs_time(engine: Engine, url: str, clock: ManualC
 
 
 def test_a_job_of_days_keeps_its_id(engine: Engine, clock: ManualClock) -> None:
-    """A producer that is called now and then for weeks does not expire: each day's first call writes its row again,
-    and no other call does.
-    """
+    """A producer that is used now and then for weeks does not expire: the first call of each day writes its
+    row again, and other calls do not."""
     producer = engine.producer(transactional_id="job")
     producer.init_transactions()
     log = engine.logs.coordinator("job")
@@ -187,7 +190,8 @@ def test_a_job_of_days_keeps_its_id(engine: Engine, clock: ManualClock) -> None:
 
 
 def test_who_comes_back_too_late_may_begin_afresh(engine: Engine, clock: ManualClock) -> None:
-    """init_transactions asks for a new start, and gives it, while no call has failed yet; runs stay known."""
+    """init_transactions gives a producer whose id has expired a new identity, if no call has failed yet. Its
+    run ids stay known."""
     producer = engine.producer(transactional_id="job")
     producer.init_transactions()
     with producer.transaction(run_id="r1"):
@@ -205,9 +209,8 @@ def test_who_comes_back_too_late_may_begin_afresh(engine: Engine, clock: ManualC
 
 
 def test_a_renewal_changes_no_state(engine: Engine, clock: ManualClock) -> None:
-    """A renewed row is the old one at another time: state, epoch, decision and run ids are kept, and a retry of the
-    commit that it follows is answered as before.
-    """
+    """A renewed row differs from the old one only in its time. State, epoch, decision and run ids are kept,
+    and a retried commit before it is answered as before."""
     with engine.producer(transactional_id="job") as producer:
         producer.init_transactions()
         identity = (producer.producer_id, producer.producer_epoch)
@@ -233,7 +236,8 @@ def test_a_renewal_changes_no_state(engine: Engine, clock: ManualClock) -> None:
 
 @pytest.mark.parametrize("lost", ["expired", "fenced"])
 def test_a_renewal_finds_that_the_id_is_lost(engine: Engine, url: str, clock: ManualClock, lost: str) -> None:
-    """Who comes back to an id that expired, or that another has, hears of it from the first call, before any work."""
+    """If a producer's id has expired or was fenced, its first call after that fails, before any work is
+    done."""
     producer = engine.producer(transactional_id="job")
     producer.init_transactions()
     clock.advance(7 * DAY_MS)
@@ -254,7 +258,8 @@ def test_a_renewal_finds_that_the_id_is_lost(engine: Engine, url: str, clock: Ma
 
 
 def test_an_open_transaction_is_not_renewed(engine: Engine, clock: ManualClock) -> None:
-    """What is open does not expire, and its row says when it began: calls inside a transaction write none."""
+    """Calls inside a transaction do not renew its row, because an open transaction does not expire and its
+    row says when it began."""
     producer = opened(engine)
     log = engine.logs.coordinator("job")
     end = log.refresh().log_end_offset
@@ -266,7 +271,7 @@ def test_an_open_transaction_is_not_renewed(engine: Engine, clock: ManualClock) 
 
 
 def test_seconds_beyond_what_milliseconds_hold_are_refused() -> None:
-    """Parquet keeps them as milliseconds."""
+    """Seconds too large for milliseconds are refused, because Parquet stores them as milliseconds."""
     schema = pa.schema([("at", pa.timestamp("s"))])
     with txn_engine.connect("memory://seconds-beyond") as engine:
         engine.admin.create_topic("times", schema=schema)

@@ -1,4 +1,5 @@
-"""What the engine writes it reads: records, snapshots, entries and topics at the edge of the format's limits."""
+"""The engine can read whatever it writes: records, snapshots, entries and topics at the edge of the format's
+limits."""
 
 from __future__ import annotations
 
@@ -50,7 +51,8 @@ def records(*texts: str, lists: object = None) -> pa.Table:
 def test_a_table_that_compresses_to_nothing(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, text_bytes: int
 ) -> None:
-    """600 MiB that take some kilobytes: more than readers take of one row group."""
+    """600 MiB of records that take some kilobytes can be written and read, although readers accept less than
+    that in one row group."""
     if text_bytes < 100 << 20:
         monkeypatch.setattr(row_groups, "ROW_GROUP_BYTES", row_groups.ROW_GROUP_BYTES >> 10)
     text = "x" * text_bytes
@@ -61,7 +63,8 @@ def test_a_table_that_compresses_to_nothing(
 
 
 def test_a_record_that_no_reader_takes(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is refused before anything is sent, and the transaction goes on without it."""
+    """A record that no reader accepts is refused before anything is sent, and its transaction goes on without
+    it."""
     monkeypatch.setattr(row_groups, "ROW_BYTES_MAX", 10_000)
     monkeypatch.setattr(row_groups, "ROW_NULLS_MAX", 1_000)
     producer = engine.producer(transactional_id="load")
@@ -78,7 +81,7 @@ def test_a_record_that_no_reader_takes(engine: Engine, monkeypatch: pytest.Monke
 
 
 def test_merged_files_are_cut_too(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small files whose records are large together."""
+    """Compaction cuts its output into row groups, too, if small files have large records together."""
     monkeypatch.setattr(row_groups, "ROW_GROUP_BYTES", 20_000)
     with engine.producer() as producer:
         for _ in range(12):
@@ -93,7 +96,8 @@ def test_merged_files_are_cut_too(engine: Engine, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("columns", in_shard("damage", [300, 5_000], keep=1))
 def test_a_wide_topic(engine: Engine, columns: int) -> None:
-    """Its JSON object, and the footer of a file large enough for statistics, are within the limits."""
+    """A topic with 5,000 columns can be written and read: its JSON object, and the footer of a file with
+    statistics, stay within the limits."""
     schema = pa.schema([(f"column_{number}", pa.string()) for number in range(columns)])
     engine.admin.create_topic("wide", partitions=1, schema=schema)
     with engine.producer() as producer:
@@ -104,7 +108,7 @@ def test_a_wide_topic(engine: Engine, columns: int) -> None:
 
 
 def test_a_topic_too_wide_to_be_written(engine: Engine) -> None:
-    """The topic is not created, because its first transaction would fail."""
+    """A topic with too many columns is not created, because its first transaction would fail."""
     schema = pa.schema([(f"column_{number:060}", pa.string()) for number in range(10_000)])
     with refused(InvalidRecordError, Reason.TOO_WIDE):
         engine.admin.create_topic("wide", partitions=1, schema=schema)
@@ -116,7 +120,7 @@ def file(number: int) -> FileRef:
 
 @pytest.mark.parametrize("rows", in_shard("damage", [65_537, 65_536], keep=1))
 def test_an_entry_of_the_most_rows(rows: int) -> None:
-    """What is written is read, and one row more is not written."""
+    """An entry of 65,536 rows can be written and read, and one with one row more is refused."""
     batches = [
         BatchDescriptor(n, n, 1, producer_id=7, producer_epoch=0, file=file(n), record_count=1)
         for n in range(rows)
@@ -131,7 +135,8 @@ def test_an_entry_of_the_most_rows(rows: int) -> None:
 
 @pytest.mark.parametrize("count", in_shard("damage", [2_000, 20_000], keep=1))
 def test_a_large_snapshot(count: int) -> None:
-    """Of more rows than a row group has bytes for: files and producers by the thousand."""
+    """A snapshot of thousands of files and producers, more than one row group can hold, can be written and
+    read."""
     live = Map({n: LogFile(7, 0, n, n, 1, 0, 0, file(n)) for n in range(count)})
     producers = Map({n: ProducerEntry(n, 0) for n in range(count)})
     state = PartitionState(log_end_offset=count, live=live, producers=producers)

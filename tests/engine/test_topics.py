@@ -1,4 +1,4 @@
-"""Topics that grow, and topics that are deleted and made again while others are using them."""
+"""Topics that grow, and topics that are deleted and created again, while clients are using them."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ _NAMES = count()
 
 @pytest.fixture
 def other(engine: Engine, url: str, clock: ManualClock, later: Later) -> Iterator[Engine]:
-    """Another client, which has used the topic just now and so knows it for the next five seconds."""
+    """Another client, which has just used the topic and so knows it for the next five seconds."""
     with Engine(open_store(url), clock=clock, waiting=later.waiting) as connected:
         assert connected.scan("payments").to_table().num_rows == 0
         yield connected
 
 
 def partitions_of(engine: Engine, account: int) -> list[int]:
-    """Where an account's records stand."""
+    """The partitions that hold an account's records."""
     table = engine.scan("payments").to_table()
     pairs = zip(table["account_id"].to_pylist(), table["_partition"].to_pylist(), strict=True)
     return [partition for found, partition in pairs if found == account]
@@ -82,14 +82,16 @@ def test_a_topic_grows(engine: Engine, url: str) -> None:
 
 @pytest.mark.parametrize("total", [-1, 0, 1, 2, 10_001])
 def test_a_topic_only_grows(engine: Engine, total: int) -> None:
-    """The present number, fewer, or more than the limit: INVALID_PARTITIONS, and nothing is written."""
+    """The present number of partitions, fewer, or more than the limit is INVALID_PARTITIONS, and nothing is
+    written."""
     with pytest.raises(InvalidPartitionsError, match="3 to 10000"):
         engine.admin.add_partitions_to_topic("payments", total)
     assert engine.admin.describe_topic("payments").partitions == 2
 
 
 def test_a_topic_that_is_not_there_does_not_grow(engine: Engine) -> None:
-    """Unknown and deleted topics are refused; one that is made again begins with its own number."""
+    """Unknown and deleted topics cannot grow. A topic that is created again begins with its own number of
+    partitions."""
     with pytest.raises(UnknownTopicOrPartitionError):
         engine.admin.add_partitions_to_topic("nowhere", 3)
     engine.admin.add_partitions_to_topic("payments", 4)
@@ -101,7 +103,8 @@ def test_a_topic_that_is_not_there_does_not_grow(engine: Engine) -> None:
 
 
 def test_two_who_grow_a_topic(clock: ManualClock) -> None:
-    """Growths come one after the other: each that succeeds has made the topic larger, and the last one counts."""
+    """Two engines grow a topic one after the other. Each growth that succeeds makes the topic larger, and the
+    last one counts."""
     store = MemoryStore(f"topics-{next(_NAMES)}")
     grown: list[int] = []
     with Engine(store, clock=clock) as first, Engine(store, clock=clock) as second:
@@ -132,7 +135,8 @@ def store_growths(store: MemoryStore) -> list[str]:
 
 
 def test_a_growth_whose_answer_was_lost(clock: ManualClock) -> None:
-    """Settled by reading back, as any put; asked again it is refused, since the topic has grown."""
+    """A growth whose answer was lost is settled by reading back, as any put. The same growth again is
+    refused, because the topic has grown."""
     inner = MemoryStore(f"topics-{next(_NAMES)}")
 
     def decide(operation: Operation, key: str, number: int) -> Fault | None:
@@ -146,7 +150,8 @@ def test_a_growth_whose_answer_was_lost(clock: ManualClock) -> None:
 
 
 def test_those_who_are_open_notice(engine: Engine, other: Engine, later: Later) -> None:
-    """A partition that is named is looked for at once; keys and subscriptions follow within five seconds."""
+    """Open clients find a new partition at once if it is named. Keys and subscriptions follow within five
+    seconds."""
     producer = other.producer()
     producer.produce("payments", payments(1)).result()
     consumer = other.consumer(auto_offset_reset="latest")
@@ -175,7 +180,8 @@ def remake(engine: Engine) -> None:
 
 
 def test_a_plain_append_never_goes_to_what_is_gone(engine: Engine, other: Engine) -> None:
-    """What is appended after a topic was made again is in the new one, at once; after a deletion it is refused."""
+    """A plain append after a topic was created again goes to the new topic at once. After a deletion it is
+    refused."""
     log = other.partition("payments", 0)
     log.append(payments(1))
     remake(engine)
@@ -204,7 +210,8 @@ def test_an_idempotent_producer_never_acknowledges_what_is_gone(engine: Engine, 
 
 
 def test_a_transaction_never_commits_into_what_is_gone(engine: Engine, other: Engine) -> None:
-    """A topic that is made again between two calls of a transaction: the second call fails it."""
+    """If a topic is created again during a transaction, the next batch to it is refused and the transaction
+    can only abort."""
     producer = other.producer(transactional_id="job")
     producer.init_transactions()
     producer.begin_transaction()
@@ -247,7 +254,8 @@ def test_a_consumer_of_a_partition_that_is_gone(engine: Engine, later: Later) ->
 
 
 def test_who_subscribes_again_misses_nothing_new(engine: Engine) -> None:
-    """`latest` is for what was there at the first subscription: not for a partition or a topic made since."""
+    """`latest` applies to what was there at the first subscription. A consumer that subscribes again gets all
+    records of partitions and topics that are newer."""
     consumer = engine.consumer(auto_offset_reset="latest")
     engine.partition("payments", 0).append(payments(1))
     consumer.subscribe(["payments"])
@@ -269,15 +277,14 @@ def test_who_subscribes_again_misses_nothing_new(engine: Engine) -> None:
 
 
 def test_a_name_twice_is_one_topic(engine: Engine) -> None:
-    """Each record comes once."""
+    """If a caller names a topic twice, each record is returned once."""
     engine.partition("payments", 0).append(payments(1))
     assert engine.scan(["payments", "payments"]).to_table().num_rows == 1
 
 
 def test_a_transaction_keeps_to_the_topic_that_it_lists(engine: Engine, other: Engine) -> None:
-    """What another engine deleted and made again a moment ago is looked up; what is made again in the middle of it is
-    refused. Either way nothing hangs in a topic that no transaction lists.
-    """
+    """A transaction adds a topic that was created again a moment ago, and is refused if that happens in the
+    middle of it. Either way nothing hangs in a topic that no transaction lists."""
     engine.admin.delete_topic("payments")
     engine.admin.create_topic("payments", partitions=1, schema=SCHEMA, key="account_id")
     identity = other.coordinator.init_producer_id("job")
@@ -300,7 +307,7 @@ def test_a_transaction_keeps_to_the_topic_that_it_lists(engine: Engine, other: E
 
 
 def test_a_growth_that_nobody_answers_for(clock: ManualClock) -> None:
-    """A store that fails for good: the outcome is unknown, and said to be."""
+    """If the store never answers, the outcome of a growth is unknown. The growth can be tried again."""
 
     def decide(operation: Operation, key: str, number: int) -> Fault | None:
         return "before" if "/partitions/" in key and operation == "put_if_absent" else None
@@ -327,7 +334,8 @@ def test_a_growth_that_nobody_answers_for(clock: ManualClock) -> None:
     ids=str,
 )
 def test_columns_that_would_not_come_back(engine: Engine, kind: pa.DataType) -> None:
-    """A type that can be written and not read again is refused, because its records would be committed and lost."""
+    """A column type that can be written but not read again is refused, because its records would be committed
+    and lost."""
     reason = Reason.UNSTORABLE_TYPE if pa.types.is_decimal(kind) else Reason.TYPE_NOT_KEPT
     with refused(InvalidRecordError, reason):
         engine.admin.create_topic("odd", partitions=1, schema=pa.schema([("x", pa.int64()), ("c", kind)]))
@@ -335,7 +343,8 @@ def test_columns_that_would_not_come_back(engine: Engine, kind: pa.DataType) -> 
 
 
 def test_columns_of_before_they_were_refused(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store that has such a topic already: its reads say which types, and the others are read."""
+    """If a topic has such a column from before the rule, reading it is an error that names its file. Other
+    topics can be read."""
     monkeypatch.setattr(topics_module, "_refuse_what_does_not_come_back", lambda *_: None)
     schema = pa.schema([("c", pa.dictionary(pa.int32(), pa.int64()))])
     engine.admin.create_topic("odd", partitions=1, schema=schema)
@@ -352,7 +361,8 @@ ODD = (None, 5, 1.5, True, b"x", ["a"], {"a": 1}, object())
 
 @pytest.mark.parametrize("odd", ODD, ids=[type(each).__name__ for each in ODD])
 def test_what_is_of_another_type_is_refused_in_one_line(engine: Engine, odd: Any) -> None:
-    """Topic, columns, partitions, changes, settings: never an error of Python's."""
+    """Arguments of a wrong type are errors of one line, never Python's own, for topics, columns, partitions,
+    changes and settings."""
     admin, schema = engine.admin, pa.schema([("id", pa.int64())])
     admin.create_topic("odd", schema=schema)
     calls: list[Callable[[], object]] = [

@@ -45,7 +45,8 @@ def test_a_transaction_is_seen_whole_or_not_at_all(engine: Engine) -> None:
 
 
 def test_an_aborted_transaction_is_never_seen(engine: Engine) -> None:
-    """What was aborted stays out of read_committed, and is listed in the aborted index of its partitions."""
+    """A read_committed reader never sees aborted records. The aborted index of their partitions lists the
+    transaction."""
     with engine.producer(transactional_id="load") as producer:
         producer.init_transactions()
         producer.begin_transaction()
@@ -63,7 +64,7 @@ def test_an_aborted_transaction_is_never_seen(engine: Engine) -> None:
 
 
 def test_every_end_bumps_the_epoch(engine: Engine) -> None:
-    """Transactions V2: the epoch grows with each commit and abort, and sequences begin at 0 again."""
+    """In transactions V2, the epoch grows with each commit and abort, and sequences begin at 0 again."""
     with engine.producer(transactional_id="load") as producer:
         producer.init_transactions()
         first = producer.producer_epoch
@@ -184,9 +185,8 @@ def test_run_ids_answer_whether_the_first_try_committed(engine: Engine) -> None:
 
 
 def test_an_expired_id_never_commits(engine: Engine, clock: ManualClock) -> None:
-    """Seven idle days: the id is forgotten, the old producer's next transaction fails clearly, a new one
-    starts afresh.
-    """
+    """After seven idle days an id is forgotten: the old producer's next transaction fails, and a new producer
+    starts from the beginning."""
     with engine.producer(transactional_id="load") as first:
         first.init_transactions()
         with first.transaction(run_id="r1"):
@@ -249,7 +249,7 @@ def test_a_deleted_topics_transaction_completes(engine: Engine, clock: ManualClo
 
 
 def test_bad_records_leave_nothing(engine: Engine) -> None:
-    """Wrong column, type or null: one line that names it, and nothing of the call is written."""
+    """Records with a wrong column, type or partition are refused, and nothing of the call is written."""
     with engine.producer() as producer:
         for bad in (
             payments(1).rename_columns(["account", "amount"]),
@@ -268,7 +268,7 @@ def test_bad_records_leave_nothing(engine: Engine) -> None:
 
 
 def test_calls_out_of_order(engine: Engine) -> None:
-    """A call that does not fit the producer's state is refused, and the producer lives on."""
+    """A call that does not fit the producer's state is refused, and the producer can still be used."""
     producer = engine.producer(transactional_id="load")
     with pytest.raises(IllegalStateError):
         producer.begin_transaction()
@@ -287,7 +287,8 @@ def test_calls_out_of_order(engine: Engine) -> None:
 
 
 def test_the_block_decides(engine: Engine) -> None:
-    """`with producer.transaction()` aborts on an exception, which goes on to the caller."""
+    """`with producer.transaction()` commits at its end, and aborts on an exception, which reaches the
+    caller."""
     producer = engine.producer(transactional_id="load")
     producer.init_transactions()
 

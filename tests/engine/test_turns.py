@@ -1,4 +1,4 @@
-"""Writers of one log take turns once they are in each other's way: whose turn it is, and what comes of it."""
+"""Writers of one log take turns once they get in each other's way."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RECORDS = pa.table({"id": [1]}, schema=SCHEMA)
 
 
 def among(*writers: str, me: str = "me", lost: bool = True, try_ms: int = 10, at_once: int = 1) -> Turns:
-    """One writer's knowledge after these entries, the newest last."""
+    """One writer's view of the turns after these entries, the newest last."""
     turns = Turns(me, at_once)
     for writer in writers:
         turns.entry(writer)
@@ -35,12 +35,13 @@ def among(*writers: str, me: str = "me", lost: bool = True, try_ms: int = 10, at
 
 
 def test_who_lost_no_race_does_not_wait() -> None:
-    """However many others there are."""
+    """A writer that has lost no race does not wait, however many others there are."""
     assert among("a", "b", "me", lost=False).wait_ms(0) == 0
 
 
 def test_whoever_had_the_end_longest_ago_goes_first() -> None:
-    """The others wait for half of what those before them take, and look again."""
+    """The writer whose last entry is oldest goes first. Each of the others waits for half a try for every
+    writer before it, and looks again."""
     assert among("a", "b", "c", me="a").wait_ms(0) == 0
     assert among("a", "b", "c", me="b").wait_ms(0) == 5
     assert among("a", "b", "c", me="c").wait_ms(0) == 10
@@ -48,14 +49,14 @@ def test_whoever_had_the_end_longest_ago_goes_first() -> None:
 
 
 def test_some_try_at_once() -> None:
-    """So that the log need not stand still while the one whose turn it is learns that."""
+    """Several writers may try at once, so that the log does not stand still until the one whose turn it is
+    learns that."""
     assert [among(*"abcde", me=me, at_once=3).wait_ms(0) for me in "abcde"] == [0, 0, 0, 5, 10]
 
 
 def test_who_writes_no_more_is_not_waited_for() -> None:
-    """Two that go on in turn know nothing of the third after three turns each; and silence for twice its time says it
-    sooner.
-    """
+    """A writer that no longer writes is not waited for, once two others have taken three turns each without
+    it or have seen twice its time of silence."""
     assert among("gone", "a", "me", "a", "me").ahead() == 2
     assert among("gone", *("a", "me") * 4).ahead() == 1
     turns = among(*"abcdefg", "me")
@@ -63,7 +64,7 @@ def test_who_writes_no_more_is_not_waited_for() -> None:
 
 
 def test_turns_end_where_nothing_is_lost_any_more() -> None:
-    """After sixteen tries that were the first."""
+    """Turns end after sixteen tries in a row that have won."""
     turns = among("a", "me")
     for _ in range(15):
         turns.tried(10, won=True)
@@ -74,7 +75,7 @@ def test_turns_end_where_nothing_is_lost_any_more() -> None:
 
 @pytest.mark.parametrize("name", ["", "x" * 1_000])
 def test_what_an_entry_says_of_its_writer_is_not_believed(name: str) -> None:
-    """Any text may stand there, and any number of writers: no wait is longer than eight seconds."""
+    """Whatever names and however many writers the entries have, no wait is longer than eight seconds."""
     turns = among(*(f"{number:08d}{name}" for number in range(500)), "me", try_ms=10**9)
     assert 0 < turns.wait_ms(0) <= 8_000
 
@@ -83,7 +84,7 @@ def test_what_an_entry_says_of_its_writer_is_not_believed(name: str) -> None:
 
 
 class DistantStore(ClientStore):
-    """Every call takes 20 to 40 ms; puts to a log are counted."""
+    """A store where every call takes 20 to 40 ms. It counts puts to a log."""
 
     log_puts: ClassVar[int] = 0
 
@@ -104,13 +105,13 @@ class Appended:
 
 
 class CrowdedWorld(World):
-    """Processes that append to one partition as fast as they can."""
+    """A world of processes that append to one partition as fast as they can."""
 
     def store_of(self, process: Process) -> ClientStore:
         return DistantStore(self.shelf, process)
 
     def append(self, writers: int, seconds: int) -> Appended:
-        """Each begins when the others do."""
+        """Let all writers begin together."""
         processes = [self.new_process(f"writer{number}") for number in range(writers)]
         made, until = [0] * writers, self.kernel.now + seconds * SECOND
         DistantStore.log_puts = 0
@@ -128,7 +129,7 @@ class CrowdedWorld(World):
 
 
 def crowd(seed: int, writers: int, seconds: int) -> Appended:
-    """So many on a partition of their own."""
+    """Let this many writers append to a partition of their own."""
     with simulated():
         world = CrowdedWorld(seed, Knobs(intensity=0.0, skewed_clocks=False))
         world.set_up_store()
@@ -146,7 +147,8 @@ CROWDS = [(1, 8, 10), *((seed, writers, 30) for seed in (1, 2, 3) for writers in
 
 @pytest.mark.parametrize(("seed", "writers", "seconds"), in_shard("kills", CROWDS, keep=1))
 def test_many_are_as_quick_as_one_and_each_gets_its_share(seed: int, writers: int, seconds: int) -> None:
-    """On a store where every call takes its time. Without turns eight lose three puts in four."""
+    """On a slow store, many writers append as much in total as one alone, and each gets its share. Without
+    turns, eight writers lose three of four puts."""
     alone, many = crowd(seed, 1, seconds), crowd(seed, writers, seconds)
     assert alone.lost == 0
     assert sum(many.made) >= sum(alone.made)

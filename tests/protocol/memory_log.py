@@ -66,7 +66,8 @@ class Log:
         return self.data(-1, -1, -1, count=count, transactional=False, **more)
 
     def merged(self, *bases: int, log_end: int = 0, **changes: Any) -> RewriteProposal:
-        """A rewrite of the live files at these offsets into one; `changes` to the output that would be right."""
+        """A rewrite that merges the live files at these offsets into one. `changes` are made to the correct
+        output."""
         inputs = tuple(self.state.live[base] for base in bases)
         path = f"data/{log_end:020d}-p-1-e-1-{next(self.write_ids):032x}.parquet"
         output = LogFile(
@@ -93,7 +94,8 @@ def at(verdict: Verdict) -> tuple[int, int]:
 
 
 def busy() -> Log:
-    """Files at 0-2, 3-3, 4-5, an aborted one at 6-7 with its marker at 8, a file at 9-11, and one open from 12."""
+    """A log with files at 0-2, 3-3 and 4-5, an aborted file at 6-7 with its marker at 8, a file at 9-11, and
+    an open one from 12."""
     log = Log()
     log.plain(3)
     log.plain(1)

@@ -1,4 +1,5 @@
-"""Compaction by key on the pure core: which rewrites and clean rows are legal, and what replay makes of them."""
+"""Compaction by key on the pure core: which rewrites and clean rows are legal, and what state they lead to on
+replay."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ NOTHING = Duplicate(-1, -1)
 
 
 def by_key(log: Log, *bases: int, **changes: object) -> RewriteProposal:
-    """A rewrite of these files by key; `changes` to the output that would keep everything."""
+    """A rewrite of these files by key. `changes` are made to the output that would keep everything."""
     return replace(log.merged(*bases, **changes), tombstones_to=0)
 
 
@@ -43,7 +44,8 @@ def nothing_kept(log: Log, *bases: int) -> RewriteProposal:
     ],
 )
 def test_an_output_may_hold_fewer_records(changes: dict[str, int]) -> None:
-    """Any that the inputs had, each at its own offset; the inputs are dead, and what is between is gone."""
+    """A rewrite by key may keep any of its inputs' records, each at its own offset. Its inputs are dead
+    afterwards."""
     log = busy()
     at(log.append(by_key(log, 0, 3, 4, **changes))[0])
     first = changes.get("base_offset", 0)
@@ -53,7 +55,7 @@ def test_an_output_may_hold_fewer_records(changes: dict[str, int]) -> None:
 
 
 def test_nothing_may_be_left_of_a_range() -> None:
-    """No output at all; the offsets stay a gap, the log's end and the LSO where they are but for the row itself."""
+    """A rewrite by key may have no output. The offsets become a gap, and the LSO stays where it is."""
     log = busy()
     end, stable = log.state.log_end_offset, log.state.last_stable_offset
     rewrite = nothing_kept(log, 0, 3)
@@ -106,7 +108,7 @@ ILLEGAL: dict[str, Callable[[Log], RewriteProposal]] = {
 
 @pytest.mark.parametrize("illegal", ILLEGAL.values(), ids=ILLEGAL.keys())
 def test_illegal_rewrites_by_key(illegal: Callable[[Log], RewriteProposal]) -> None:
-    """All that holds for a merge, but that records may be missing."""
+    """A rewrite by key has to obey all the rules of a merge, except that records may be missing."""
     log = busy()
     rewrite = illegal(log)
     before = log.state
@@ -115,7 +117,8 @@ def test_illegal_rewrites_by_key(illegal: Callable[[Log], RewriteProposal]) -> N
 
 
 def test_the_same_output_again_writes_nothing() -> None:
-    """A rewrite whose outcome was unknown is answered by what stands there."""
+    """A rewrite whose outcome was unknown writes nothing when it is sent again, because its output is in the
+    log."""
     log = busy()
     rewrite = by_key(log, 0, 3, record_count=2)
     assert isinstance(log.append(rewrite)[0], Appended)
@@ -126,7 +129,7 @@ def test_the_same_output_again_writes_nothing() -> None:
 
 
 def test_how_far_it_is_clean_only_grows() -> None:
-    """What another run has cleaned further stays; the same again writes nothing."""
+    """A clean row that says less than an earlier one writes nothing, and neither does the same row again."""
     log = busy()
     at(log.append(CleanProposal(6, 0))[0])
     assert log.state.cleaning == Cleaning(6, 0, 6, 1_000)
@@ -138,14 +141,16 @@ def test_how_far_it_is_clean_only_grows() -> None:
 
 @pytest.mark.parametrize(("clean", "legal"), [((12, 0), True), ((13, 0), False), ((6, 6), False)])
 def test_illegal_clean_rows(clean: tuple[int, int], legal: bool) -> None:
-    """At most up to the LSO; and tombstones only below where an earlier row has found them to stand alone."""
+    """A clean row reaches at most to the LSO, and drops tombstones only below a horizon that an earlier row
+    has set."""
     log = busy()
     verdict = log.append(CleanProposal(*clean))[0]
     assert isinstance(verdict, Appended) if legal else error(verdict) is InvalidRequestError
 
 
 def test_a_tombstone_waits_from_the_row_that_found_it_alone() -> None:
-    """One horizon at a time: what is cleaned meanwhile waits for the next one, which begins when this one was used."""
+    """Tombstones wait for one horizon at a time. Whatever is cleaned meanwhile waits for the next horizon,
+    which begins when this one was used."""
     log = busy()
     log.append(CleanProposal(6, 0))
     log.now += 1_000
@@ -173,7 +178,7 @@ def test_the_logs_own_time_says_whether_a_tombstone_has_waited() -> None:
 
 
 def test_a_used_horizon_is_due_no_more() -> None:
-    """Nothing is looked for again until something was cleaned."""
+    """A horizon that was used is not due again until more of the log is clean."""
     log = busy()
     log.append(CleanProposal(6, 0))
     log.now += DAY_MS
@@ -182,7 +187,7 @@ def test_a_used_horizon_is_due_no_more() -> None:
 
 
 def test_replay_takes_the_highest() -> None:
-    """Replay refuses nothing, and a row that says less takes nothing back."""
+    """Replay refuses nothing, and a row that says less does not take anything back."""
     log = busy()
     log.append(CleanProposal(9, 0))
     end = log.state.log_end_offset
@@ -191,7 +196,7 @@ def test_replay_takes_the_highest() -> None:
 
 
 def test_rows_are_the_formats() -> None:
-    """JSON with sorted keys and no spaces."""
+    """Clean rows are JSON with sorted keys and no spaces, as the format says."""
     assert encode_control(Clean(5, 3)) == '{"cleaned_to":5,"tombstones_to":3}'
     assert (
         encode_control(Rewrite(("data/a",), (), 7)) == '{"inputs":["data/a"],"outputs":[],"tombstones_to":7}'
@@ -203,7 +208,7 @@ def test_rows_are_the_formats() -> None:
 
 @pytest.mark.parametrize("text", ["", "{}", '{"cleaned_to":1}', '{"cleaned_to":"x","tombstones_to":1}'])
 def test_a_clean_row_that_says_nothing(text: str) -> None:
-    """A value that is not the format's stops the replay."""
+    """A clean row whose value does not have the format's form stops the replay."""
     with pytest.raises(CorruptObjectError) as damaged:
         apply(PartitionState(), BatchDescriptor(0, 0, 0, control=Control.CLEAN, control_value=text))
     assert damaged.value.reason is Reason.BAD_CONTROL_VALUE

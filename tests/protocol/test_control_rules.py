@@ -1,4 +1,4 @@
-"""Trim, expire, floor and rewrite on the pure core: what is legal, and what replay makes of it."""
+"""Trim, expire, floor and rewrite on the pure core: what is legal, and what state they lead to on replay."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def verdict(log: Log, proposal: Proposal) -> Appended | Duplicate | Refused:
 
 
 def read_back(log: Log, control: Control, value: Trim | Expire | Floor | Rewrite) -> PartitionState:
-    """The state after a row that nobody judged."""
+    """The state after a row that no planner has judged."""
     end = log.state.log_end_offset
     row = BatchDescriptor(end, end, log.now, control=control, control_value=encode_control(value))
     return apply(log.state, row)
@@ -57,7 +57,8 @@ def read_back(log: Log, control: Control, value: Trim | Expire | Floor | Rewrite
 
 
 def test_a_trim_moves_the_logs_start() -> None:
-    """Live files wholly below the start are dead from the row's append time on; what is above stays."""
+    """After a trim, live files wholly below the start are dead from the row's append time on. Files above it
+    stay."""
     log = busy()
     log.now = 5_000
     assert at(log.append(TrimProposal(4, 0))[0]) == (13, 13)
@@ -67,7 +68,8 @@ def test_a_trim_moves_the_logs_start() -> None:
 
 
 def test_a_trim_passes_aborted_ranges() -> None:
-    """The aborted index keeps what reaches to the start or beyond, and drops what lies wholly below."""
+    """After a trim, the aborted index keeps transactions that reach to the start or beyond, and drops those
+    wholly below it."""
     log = busy()
     log.append(TrimProposal(6, 0))
     assert set(log.state.aborted) == {8}
@@ -79,7 +81,8 @@ SNAPSHOTS = (VerifiedSnapshot(6, 4), VerifiedSnapshot(9, 8))
 
 
 def test_the_entries_start_moves_to_the_last_entry_of_a_verified_snapshot() -> None:
-    """Legal with that snapshot and a newer one verified; the records' start stays where it is."""
+    """A trim may move the entries' start to the last entry of a verified snapshot if a newer one is verified
+    too. The records' start stays where it is."""
     log = busy()
     at(log.append(TrimProposal(0, 4, SNAPSHOTS))[0])
     assert (log.state.log_start_offset, log.state.entries_start) == (0, 4)
@@ -112,9 +115,8 @@ def test_the_entries_start_moves_to_the_last_entry_of_a_verified_snapshot() -> N
     ],
 )
 def test_illegal_trims(illegal: TrimProposal) -> None:
-    """Nothing moves back, nothing undecided and no half of a file is trimmed, nothing is sealed that no two snapshots
-    hold.
-    """
+    """A trim may not move anything back, trim anything undecided or half of a file, or seal what no two
+    snapshots hold."""
     log = busy()
     at(log.append(TrimProposal(4, 4, SNAPSHOTS))[0])
     before = log.state
@@ -123,7 +125,7 @@ def test_illegal_trims(illegal: TrimProposal) -> None:
 
 
 def test_a_trim_to_where_the_log_starts_writes_nothing() -> None:
-    """The same values again are a duplicate."""
+    """A trim to the log's present start is a duplicate and writes nothing."""
     log = busy()
     log.append(TrimProposal(4, 0))
     end = log.state.log_end_offset
@@ -141,7 +143,7 @@ def test_two_trims(first: int, second: int) -> None:
 
 
 def test_replay_takes_the_maximum() -> None:
-    """A trim or a floor that names a lower value, however it got there, moves nothing back."""
+    """On replay, a trim or a floor with a lower value does not move anything back."""
     log = busy()
     log.append(TrimProposal(4, 4, SNAPSHOTS), FloorProposal(5))
     after = read_back(log, Control.TRIM, Trim(0, 0))
@@ -150,7 +152,8 @@ def test_replay_takes_the_maximum() -> None:
 
 
 def test_log_09_first_unstable_is_never_below_the_logs_start() -> None:
-    """LOG-09: with a transaction open from before it, the last stable offset is the log's start."""
+    """LOG-09: if a transaction is open from before the log's start, the last stable offset is the log's
+    start."""
     log = Log()
     log.data(1, 0, 0, count=5)
     log.plain(3)
@@ -163,7 +166,8 @@ def test_log_09_first_unstable_is_never_below_the_logs_start() -> None:
 
 
 def test_psm_16_producers_with_an_open_transaction_do_not_expire() -> None:
-    """PSM-16: an expiry leaves them out, and the first undecided offset stays."""
+    """PSM-16: an expiry leaves out producers with an open transaction, and the first undecided offset
+    stays."""
     log = Log()
     log.data(1, 5, 0)
     log.now += GRACE_MS
@@ -172,7 +176,8 @@ def test_psm_16_producers_with_an_open_transaction_do_not_expire() -> None:
 
 
 def test_psm_17_an_expired_producer_is_unknown() -> None:
-    """PSM-17: after an expiry any first sequence is taken outside a transaction, and only 0 inside one."""
+    """PSM-17: after an expiry a producer may begin with any sequence outside a transaction, and only with 0
+    inside one."""
     log = Log()
     log.data(1, 5, 0, transactional=False)
     log.data(2, 5, 0)
@@ -185,7 +190,8 @@ def test_psm_17_an_expired_producer_is_unknown() -> None:
 
 
 def test_a_producer_that_wrote_since_is_left_out() -> None:
-    """Idleness is judged at the append, by the log's time and not by the records': the others expire all the same."""
+    """An expiry leaves out a producer that has written since, by the log's time and not by the records'. The
+    others expire all the same."""
     log = Log()
     for producer_id in (1, 2, 3):
         log.data(producer_id, 0, 0, transactional=False)
@@ -197,7 +203,8 @@ def test_a_producer_that_wrote_since_is_left_out() -> None:
 
 
 def test_replay_of_an_expiry_forgets_an_open_transaction_too() -> None:
-    """Replay takes the row as it is, so that no reader is held up by a producer that nobody knows."""
+    """On replay an expiry also forgets a producer with an open transaction, so that an unknown producer does
+    not hold up readers."""
     log = Log()
     log.data(1, 0, 0)
     after = read_back(log, Control.EXPIRE, Expire((1, 7)))
@@ -218,14 +225,15 @@ def test_illegal_floors(floor: int) -> None:
 
 
 def test_the_floor_may_be_its_own_offset_and_is_written_once() -> None:
-    """The highest floor is the row's own offset; the same one again writes nothing."""
+    """The highest legal floor is the row's own offset, and the same floor again writes nothing."""
     log = busy()
     assert at(log.append(FloorProposal(13))[0]) == (13, 13)
     assert verdict(log, FloorProposal(13)) == NOTHING
 
 
 def test_a_file_from_below_the_floor_cannot_be_named() -> None:
-    """Strictly below is refused, at the floor is taken; a batch that is there already is recognised before."""
+    """A file whose upload began strictly below the floor is refused, and one at the floor is accepted. A
+    batch that is in the log already is a duplicate before that."""
     log = Log()
     sent = log.propose(1, 0, 0, count=3, transactional=False)
     log.append(sent)
@@ -237,7 +245,8 @@ def test_a_file_from_below_the_floor_cannot_be_named() -> None:
 
 
 def test_a_dead_file_is_forgotten_by_a_floor_that_refuses_its_name() -> None:
-    """Only once its grace is over, and only where the name is below the floor: else it could be named again."""
+    """A floor forgets a dead file once its grace period is over, and only if its name is below the floor.
+    Otherwise the file could be named again."""
     log = Log()
     log.data(1, 0, 0, log_end=0)
     log.marker(1, 1, committed=False)
@@ -258,7 +267,8 @@ def test_a_dead_file_is_forgotten_by_a_floor_that_refuses_its_name() -> None:
 
 
 def test_a_rewrite_takes_the_place_of_its_inputs() -> None:
-    """The inputs are dead from the row's append time on, the output is live with all their records, gaps and all."""
+    """After a rewrite, its inputs are dead from the row's append time on, and its output is live with all
+    their records and gaps."""
     log = busy()
     log.now = 7_000
     rewrite = log.merged(3, 4, 9)
@@ -273,7 +283,8 @@ def test_a_rewrite_takes_the_place_of_its_inputs() -> None:
 
 
 def test_a_rewritten_file_may_be_rewritten_and_trimmed() -> None:
-    """Files of several generations that began at one offset are all kept apart."""
+    """Files of several generations that begin at one offset are kept apart when they are rewritten and
+    trimmed."""
     log = busy()
     log.append(log.merged(0, 3))
     log.append(log.merged(0, 4))
@@ -365,7 +376,8 @@ ILLEGAL: dict[str, Callable[[Log], RewriteProposal]] = {
 
 @pytest.mark.parametrize("illegal", ILLEGAL.values(), ids=ILLEGAL.keys())
 def test_illegal_rewrites(illegal: Callable[[Log], RewriteProposal]) -> None:
-    """Inputs are live as they were read, decided and below the LSO; outputs are new files with just their records."""
+    """The inputs of a rewrite have to be live as they were read, decided and below the LSO. Its outputs have
+    to be new files with exactly their records."""
     log = busy()
     rewrite = illegal(log)
     before = log.state
@@ -386,7 +398,8 @@ def test_two_rewrites_cannot_both_win() -> None:
 
 
 def test_rewrite_versus_trim() -> None:
-    """Whichever is first, the other is judged on what it left: a trim may not cut the merged file."""
+    """If a rewrite and a trim are planned together, the second one is refused: a trim may not cut a merged
+    file."""
     log = busy()
     rewrite, trim = log.merged(0, 3), TrimProposal(3, 0)
     won, lost = log.plan(rewrite, trim).verdicts
@@ -398,7 +411,7 @@ def test_rewrite_versus_trim() -> None:
 
 
 def test_several_outputs_at_once() -> None:
-    """Outputs each cover inputs that follow one another, in any order of naming."""
+    """A rewrite may have several outputs, in any order, if each covers inputs that follow one another."""
     log = busy()
     one, other = log.merged(0, 3), log.merged(4, 9)
     at(log.append(RewriteProposal((*other.inputs, *one.inputs), (*other.outputs, *one.outputs)))[0])
@@ -406,7 +419,7 @@ def test_several_outputs_at_once() -> None:
 
 
 def test_replay_of_a_rewrite_that_lost_its_inputs() -> None:
-    """Replay does not refuse: an input that is not live is passed over, the outputs are live."""
+    """Replay skips an input of a rewrite that is not live, and the outputs are live."""
     log = busy()
     output = log.merged(0, 3).outputs[0]
     after = read_back(
@@ -419,7 +432,7 @@ def test_replay_of_a_rewrite_that_lost_its_inputs() -> None:
 
 
 def test_replay_gives_what_was_planned() -> None:
-    """The rows of all controls, applied one after the other, lead to the planner's state."""
+    """Replaying the rows of all controls leads to the planner's state."""
     log = busy()
     plan = log.plan(
         log.merged(0, 3), TrimProposal(4, 4, SNAPSHOTS), FloorProposal(3), ExpireProposal((1,), log.now)
@@ -432,7 +445,8 @@ def test_replay_gives_what_was_planned() -> None:
 
 
 def test_control_values_are_the_formats() -> None:
-    """JSON with sorted keys and no spaces; a rewrite's output has a snapshot's file columns without status and time."""
+    """Control values are JSON with sorted keys and no spaces. A rewrite's output has the file columns of a
+    snapshot without status and time."""
     rewrite = Log()
     rewrite.plain(2)
     value = Rewrite(("data/a",), rewrite.merged(0).outputs)
@@ -455,7 +469,8 @@ def test_control_values_are_the_formats() -> None:
     "text", ["", "{", "{}", "[]", "null", '{"floor":"x","producer_ids":[null],"inputs":1}']
 )
 def test_a_control_row_that_says_nothing(control: Control, text: str) -> None:
-    """A value that is not the format's stops the replay: guessing would be worse."""
+    """A control row whose value does not have the format's form stops the replay, because guessing would be
+    worse."""
     with pytest.raises(CorruptObjectError) as damaged:
         apply(PartitionState(), BatchDescriptor(0, 0, 0, control=control, control_value=text))
     assert damaged.value.reason is Reason.BAD_CONTROL_VALUE
@@ -463,7 +478,7 @@ def test_a_control_row_that_says_nothing(control: Control, text: str) -> None:
 
 
 def test_a_marker_is_no_control_value() -> None:
-    """What is no rewrite, trim, expire or floor is not decoded as one."""
+    """The value of a marker is not decoded as a rewrite, trim, expire or floor."""
     with pytest.raises(UnsupportedFormatError):
         decode_control(BatchDescriptor(0, 0, 0, control=Control.COMMIT, control_value="{}"))
 
@@ -472,7 +487,8 @@ def test_a_marker_is_no_control_value() -> None:
 
 
 def test_psm_18_a_late_transaction() -> None:
-    """PSM-18: late once the oldest open one has been left for the longest time-out and five minutes, until it ended."""
+    """PSM-18: a partition has a late transaction once its oldest open one is older than the longest time-out
+    and five minutes, until that one has ended."""
     log = Log()
     limit, buffer = 300_000, 300_000
     assert not log.state.has_late_transaction(log.now, limit)

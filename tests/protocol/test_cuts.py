@@ -1,4 +1,4 @@
-"""The rule of a cut, compared with one that tries every vector."""
+"""The cut rule gives the same vector as a naive search through all vectors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ positions = st.dictionaries(
 
 
 def is_ahead(vector: Mapping[str, int], read: Mapping[str, list[tuple[int, str, int]]]) -> bool:
-    """Whether a row inside says that somebody has read what is outside."""
+    """Whether a row inside the vector says that its group has read records outside of it."""
     return any(
         row < vector[place] and position > vector[at]
         for at, rows in read.items()

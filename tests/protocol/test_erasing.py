@@ -1,4 +1,4 @@
-"""Erase rows on the pure core: what is legal, and what replay makes of them."""
+"""Erase rows on the pure core: what is legal, and what state they lead to on replay."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _IDS = count(1 << 64)
 
 
 def left_of(file: LogFile, *, log_end: int = 0, **changes: object) -> LogFile:
-    """What stands for the file once its first record is gone."""
+    """The file that takes this file's place once its first record is erased."""
     path = f"data/{log_end:020d}-p-1-e-1-{next(_IDS):032x}.parquet"
     left = replace(
         file,
@@ -42,7 +42,8 @@ def erase(log: Log, *bases: int) -> EraseProposal:
 
 
 def test_what_is_left_takes_the_place_of_what_was_there() -> None:
-    """Offsets, producers and the last stable offset stay; the files are dead as erased ones, from the row's time on."""
+    """After an erasure, the replacements are live and the files are dead as erased from the row's time on.
+    Producers, transactions and the last stable offset do not change."""
     log = busy()
     before, log.now = log.state, 7_000
     proposal = erase(log, 0, 3, 9)
@@ -74,7 +75,8 @@ def test_sent_again_it_is_a_duplicate() -> None:
 
 
 def test_a_dead_file_may_have_one_that_stands_for_it() -> None:
-    """It is read as of a cut alone, and is dead itself; a second erasure leads on from it, and so does the first."""
+    """A dead file may get a replacement too, which only cuts read and which is dead itself. After a second
+    erasure, both the file and the first replacement lead to the second one."""
     log = busy()
     first = log.state.live[0]
     log.append(log.merged(0, 3))
@@ -91,7 +93,7 @@ def test_a_dead_file_may_have_one_that_stands_for_it() -> None:
 
 
 def test_an_aborted_file_has_nothing_in_its_place() -> None:
-    """Its records were never there."""
+    """An aborted file is erased without a replacement, because its records never counted."""
     log = busy()
     (dead,) = log.state.dead.values()
     assert (
@@ -104,7 +106,8 @@ def test_an_aborted_file_has_nothing_in_its_place() -> None:
 
 
 def test_a_file_that_the_log_has_forgotten() -> None:
-    """Only where a floor may have made it forget; an unknown name above that is somebody's upload."""
+    """A file that the log does not know may only be erased if its name is below the floor, because the log
+    may have forgotten it. An unknown file above the floor may be a writer's upload."""
     log = busy()
     forgotten = replace(
         log.state.live[0], file=FileRef(f"data/{0:020d}-p-1-e-1-{7:032x}.parquet", 1, "e" * 32)
@@ -188,7 +191,8 @@ ILLEGAL: dict[str, Callable[[Log], EraseProposal]] = {
 
 @pytest.mark.parametrize("illegal", ILLEGAL.values(), ids=ILLEGAL)
 def test_illegal(illegal: Callable[[Log], EraseProposal]) -> None:
-    """Nothing undecided, nothing twice, nothing in a file's place that it did not hold."""
+    """An erasure may not name undecided files, name a file twice, or replace a file with records that it did
+    not hold."""
     log = busy()
     proposal = illegal(log)
     before = log.state
@@ -197,7 +201,8 @@ def test_illegal(illegal: Callable[[Log], EraseProposal]) -> None:
 
 
 def test_a_rewrite_that_was_planned_before_is_refused() -> None:
-    """Its input is not live any more: nothing comes back."""
+    """A rewrite that was planned before an erasure is refused, because its input is no longer live. No erased
+    record comes back."""
     log = busy()
     rewrite = log.merged(0, 3)
     log.append(erase(log, 0))
@@ -205,7 +210,7 @@ def test_a_rewrite_that_was_planned_before_is_refused() -> None:
 
 
 def test_a_trim_over_it() -> None:
-    """What stands there is a file like any other."""
+    """A trim applies to a replacement like to any other file."""
     log = busy()
     log.append(erase(log, 0))
     at(log.append(TrimProposal(3, 0))[0])
@@ -213,7 +218,8 @@ def test_a_trim_over_it() -> None:
 
 
 def test_a_snapshot_of_it() -> None:
-    """It says what stands for each file; before the first erasure it has the columns that it always had."""
+    """A snapshot says which file replaces each erased one. Before the first erasure it has the same columns
+    as before."""
     log = busy()
     assert decode_snapshot(encode_snapshot(log.state), key="k") == log.state
     log.append(erase(log, 0, 3))
@@ -222,7 +228,7 @@ def test_a_snapshot_of_it() -> None:
 
 
 def test_as_the_format_says() -> None:
-    """The row's JSON, and back."""
+    """An erase row's JSON is as the format says, and is decoded to the same row."""
     log = busy()
     file = left_of(log.state.live[0])
     value = Erase(3, (Exchange("data/a", None, False), Exchange("data/b", file, True)))
@@ -247,7 +253,7 @@ def test_as_the_format_says() -> None:
     ],
 )
 def test_what_is_no_erase_row(text: str) -> None:
-    """A value that is not the format's is damage."""
+    """An erase row whose value does not have the format's form is damage."""
     with pytest.raises(CorruptObjectError) as damaged:
         decode_control(BatchDescriptor(0, 0, 0, control=Control.ERASE, control_value=text))
     assert damaged.value.reason is Reason.BAD_CONTROL_VALUE

@@ -38,7 +38,7 @@ def test_partition_of_the_smallest_int_is_zero() -> None:
     ],
 )
 def test_murmur2(key: bytes, expected: int) -> None:
-    """murmur2 gives what Kafka's own UtilsTest pins."""
+    """murmur2 gives the values that Kafka's own UtilsTest has."""
     assert murmur2(key) == expected
 
 

@@ -1,4 +1,4 @@
-"""The numbers that people see: never negative, and never 0 if the number is unknown."""
+"""The numbers that people see are never negative, and never 0 if they are unknown."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_an_age_is_never_negative_and_never_made_up(at_ms: int, age_ms: int) -> 
 
 @pytest.mark.parametrize("state", list(TransactionState))
 def test_only_what_is_unfinished_has_an_age(state: TransactionState) -> None:
-    """A completed transaction does not grow older on the screen."""
+    """Only a transaction that has not ended has an age."""
     unfinished = state is TransactionState.ONGOING or state.is_prepared
     assert transaction_age_ms(row(state, NOW - 5), NOW) == (5 if unfinished else -1)
 
@@ -80,7 +80,8 @@ def test_the_oldest_of_none_is_not_known() -> None:
 
 
 def test_a_row_owns_only_what_it_names() -> None:
-    """A producer whose transaction was left here may have another one elsewhere: that one's start says nothing."""
+    """A row owns only the partitions that it names. If a producer's row names another partition, the age of
+    what it left here is counted from this partition."""
     state = held(NOW - 900)
     own = holder_of(AT, state, owners_of([row(TransactionState.ONGOING, NOW - 1_000)]), NOW)
     assert own is not None

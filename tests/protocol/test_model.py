@@ -57,7 +57,7 @@ def seen(verdict: Verdict) -> Any:
 
 
 class NaivePartition:
-    """A log as a list of dicts, and Kafka's rules as they are written down."""
+    """A log as a list of dicts, and Kafka's rules as Kafka documents them."""
 
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = []
@@ -121,7 +121,8 @@ class NaivePartition:
         return {row["base"] for row in self.rows if row["kind"] == "data" and self.fate(row) == fate}
 
     def offsets(self) -> tuple[dict[OffsetKey, int], dict[int, dict[OffsetKey, int]]]:
-        """The row that stands for each key, and the pending ones by producer, by going through the log."""
+        """The latest committed row of each key, and the pending rows by producer, found by going through the
+        log."""
         done: dict[OffsetKey, int] = {}
         pending: dict[int, dict[OffsetKey, int]] = {}
         for row in self.rows:
@@ -169,7 +170,7 @@ class NaivePartition:
         return STATE if not txn or epoch != self.epoch(pid) else None
 
     def offset(self, key: OffsetKey, fetched: int, fetched_end: int, pid: int, epoch: int) -> Any:
-        """A commit of a group's offset; every one has another value, so that none is a duplicate."""
+        """Commit a group's offset. Each commit has another value, so that none is a duplicate."""
         refusal = None if pid < 0 else self._stale(pid, epoch) or self._misfit(pid, epoch, txn=True)
         if refusal:
             return refusal
@@ -214,7 +215,8 @@ class NaivePartition:
 
 
 class PartitionMachine(RuleBasedStateMachine):
-    """Producers, zombies, markers, groups and expiry on one partition, several proposals to an entry at times."""
+    """Producers, zombies, markers, groups and expiry on one partition. Some entries hold several
+    proposals."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -228,13 +230,13 @@ class PartitionMachine(RuleBasedStateMachine):
     # --- the proposals --------------------------------------------------------------------------------------
 
     def submit(self, proposal: Proposal, expected: Any, together: bool) -> None:
-        """Append it, now or in one entry with the next ones; the model has judged it already."""
+        """Append the proposal now, or in one entry with the next ones. The model has judged it already."""
         self.waiting.append((proposal, expected))
         if not together or len(self.waiting) == 4:
             self.append()
 
     def append(self) -> None:
-        """Plan one entry of all that waits: the answers are the model's."""
+        """Plan one entry of all proposals that wait. The core's answers have to be the model's."""
         proposals, answers = zip(*self.waiting, strict=True)
         self.waiting = []
         plan = plan_entry(self.state, proposals, 1_000)
@@ -306,7 +308,7 @@ class PartitionMachine(RuleBasedStateMachine):
 
     @rule(pid=st.sampled_from([1, 2, 3]), right=st.booleans(), coord=st.integers(0, 4))
     def operator_abort(self, pid: int, right: bool, coord: int) -> None:
-        """The operator's abort of what he has looked at, or of something else."""
+        """An operator's abort of the transaction that is open, or of one at another offset."""
         epoch, start = self.near(pid, 0), self.model.open_since(pid)
         start = start if right and start is not None else self.model.end
         self.end(
@@ -347,7 +349,7 @@ class PartitionMachine(RuleBasedStateMachine):
 
     @rule(pids=st.lists(st.sampled_from([1, 2, 3, 4]), min_size=1, max_size=3, unique=True))
     def expire(self, pids: list[int]) -> None:
-        """Forget idle producers; who has something open stays."""
+        """Forget idle producers, except those with an open transaction."""
         self.submit(ExpireProposal(tuple(pids), 1_000), self.model.expire(pids), together=False)
 
     # --- what must hold -------------------------------------------------------------------------------------
@@ -355,7 +357,7 @@ class PartitionMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.waiting)
     @invariant()
     def the_same_state(self) -> None:
-        """All that the state says is what going through the log says."""
+        """The state says the same as the model, which goes through the log."""
         model, state = self.model, self.state
         assert (state.log_end_offset, state.last_stable_offset) == (model.end, model.stable())
         assert set(state.producers) == model.pids()
@@ -388,7 +390,7 @@ class PartitionMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.waiting)
     @rule()
     def replayed(self) -> None:
-        """Replay of the log, and a snapshot written and read, give this very state."""
+        """A replay of the log, and a snapshot that is written and read, give this very state."""
         state = PartitionState()
         for batch in self.batches:
             state = apply(state, batch)
@@ -404,7 +406,7 @@ class TestPartition(PartitionMachine.TestCase):  # type: ignore[name-defined,mis
 
 @pytest.mark.shard("simulator")
 class TestPartitionAtLength(PartitionMachine.TestCase):  # type: ignore[name-defined,misc]
-    """The same by more histories."""
+    """The same with more histories."""
 
     settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
@@ -561,7 +563,8 @@ class NaiveId:
 
 
 class CoordinatorMachine(RuleBasedStateMachine):
-    """Producers, zombies, sweepers and a clock on one transactional id, near the end of the epochs at times."""
+    """Producers, zombies, sweepers and a clock on one transactional id. Some ids are near the end of their
+    epochs."""
 
     TIMEOUT = 60_000
 
@@ -573,7 +576,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         self.fresh = count(100)
 
     def ask(self, decide: Any) -> Any:
-        """Put the decision to the log's end: the answer, or the code of the refusal."""
+        """Apply the decision at the log's end. Returns the answer, or the code of the refusal."""
         made: list[Any] = []
 
         def next_row(current: Any) -> TransactionRow | None:
@@ -617,7 +620,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
 
     @rule(who=st.one_of(st.none(), WHO))
     def init(self, who: str | None) -> None:
-        """InitProducerId, of a newcomer or of one who holds something."""
+        """InitProducerId of a newcomer, or of a producer that already holds an identity."""
         held, fresh = None if who is None else self.identity(who), next(self.fresh)
         if held is not None and min(held) < 0:
             return
@@ -679,7 +682,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
 
     @rule(age=st.sampled_from([0, TIMEOUT - 1, TIMEOUT, TIMEOUT + 1]))
     def sweep(self, age: int) -> None:
-        """The time-out sweep, with the transaction so old."""
+        """The time-out sweep, when the transaction has this age."""
         self.now = max(self.now, self.model.begun + age)
         stored = self.log.transactions.get("id")
         if stored is not None:
@@ -693,7 +696,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
 
     @rule(age=st.sampled_from([0, WEEK_MS - 1, WEEK_MS]))
     def expire(self, age: int) -> None:
-        """The sweep of idle ids, with the id idle for so long."""
+        """The sweep of idle ids, when the id has been idle for this long."""
         self.now = max(self.now, self.model.touched + age)
         found = self.ask(lambda current: tx.expire(current, now_ms=self.now, expiration_ms=WEEK_MS))
         assert found == self.model.expire(self.now)

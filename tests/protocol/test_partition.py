@@ -1,4 +1,4 @@
-"""The partition leader's rules on the pure core; scenario ids are those of Kafka's tests."""
+"""The partition leader's rules on the pure core. Scenario ids are those of Kafka's tests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX = 2**31 - 1
 
 
 def test_psm_01_sequences_have_no_gap() -> None:
-    """PSM-01: sequence 0 then 1 is taken; one that skips is OUT_OF_ORDER."""
+    """PSM-01: sequence 0 and then 1 is accepted; a gap is OUT_OF_ORDER."""
     log = Log()
     assert at(log.data(1, 0, 0, transactional=False)) == (0, 0)
     assert at(log.data(1, 0, 1, transactional=False)) == (1, 1)
@@ -52,7 +52,7 @@ def test_psm_10_a_plain_batch_during_a_transaction() -> None:
 
 
 def test_psm_25_a_new_epoch_starts_at_zero() -> None:
-    """PSM-25: the first sequence of a new epoch is 0."""
+    """PSM-25: a producer's first sequence in a new epoch has to be 0."""
     log = Log()
     for seq in range(3):
         log.data(1, 0, seq, transactional=False)
@@ -61,7 +61,7 @@ def test_psm_25_a_new_epoch_starts_at_zero() -> None:
 
 
 def test_first_batches() -> None:
-    """An unknown producer may begin anywhere outside a transaction, and only at 0 inside one."""
+    """An unknown producer may begin with any sequence outside a transaction, and only with 0 inside one."""
     assert at(Log().data(1, 0, 7, transactional=False)) == (0, 0)
     assert error(Log().data(1, 0, 7)) is OutOfOrderSequenceNumberError
 
@@ -124,7 +124,8 @@ def test_aborted_index_names_the_next_open_transaction() -> None:
 
 
 def test_markers_of_transactions_v2() -> None:
-    """A marker needs an epoch above the stored one, or that epoch with nothing open, which writes nothing."""
+    """A marker needs a higher epoch than the stored one. With the stored epoch and no open transaction it
+    writes nothing."""
     log = Log()
     log.data(1, 5, 0)
     assert error(log.marker(1, 5, committed=True)) is InvalidProducerEpochError
@@ -137,7 +138,8 @@ def test_markers_of_transactions_v2() -> None:
 
 
 def test_a_fence_at_the_last_epoch_ends_what_is_open() -> None:
-    """At 32767 nothing is left to bump: the fence's marker has that epoch, and ends it once (TM-09)."""
+    """At epoch 32767 there is no higher one, so the fence's marker has that epoch and ends the transaction
+    once (TM-09)."""
     log = Log()
     log.data(1, 32767, 0)
     at(log.marker(1, 32767, committed=False, coordinator_epoch=1))
@@ -146,7 +148,8 @@ def test_a_fence_at_the_last_epoch_ends_what_is_open() -> None:
 
 
 def test_a_zombie_cannot_write_behind_a_marker() -> None:
-    """After the fence's marker the old epoch's batch is INVALID_PRODUCER_EPOCH, also where it never wrote before."""
+    """After the fence's marker a batch of the old epoch is INVALID_PRODUCER_EPOCH, even if that producer
+    never wrote to the partition."""
     log = Log()
     at(log.marker(1, 6, committed=False, coordinator_epoch=3))
     assert error(log.data(1, 5, 0)) is InvalidProducerEpochError
@@ -190,7 +193,8 @@ def test_append_time_never_falls() -> None:
 
 
 def test_operator_abort_is_for_the_transaction_looked_at() -> None:
-    """An operator's abort takes the stored epoch, and only while the same transaction is open from the same offset."""
+    """An operator's abort takes the stored epoch, and is accepted only while the same transaction is open
+    from the same offset."""
     log = Log()
     log.plain()
     log.data(1, 3, 0)
@@ -203,5 +207,5 @@ def test_operator_abort_is_for_the_transaction_looked_at() -> None:
 
 @pytest.mark.parametrize("identity", [(1, -1, 0), (1, 0, -1), (-1, 0, 0)])
 def test_incomplete_identities_are_refused(identity: tuple[int, int, int]) -> None:
-    """Producer id, epoch and sequence come together or not at all."""
+    """A batch has to have producer id, epoch and sequence, or none of them."""
     assert error(Log().data(*identity, transactional=False)) is InvalidRequestError

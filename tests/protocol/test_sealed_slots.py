@@ -28,7 +28,7 @@ COMMIT = OffsetCommit(OffsetKey("g", "t", 0, 0), 7, member_id="m")
 
 
 def settle(log: Log, *sent: Proposal, written: bool, then: Callable[[Log], None] = lambda _: None) -> object:
-    """Send these; they are in the log or they are not; more happens; then the slot is found sealed."""
+    """Plan these proposals, append them or not, let `then` happen, and settle a slot that is found sealed."""
     plan = log.plan(*sent)
     if written:
         log.state = plan.state
@@ -76,7 +76,8 @@ def later_epoch(log: Log) -> None:
 def test_a_batch_of_a_producer(
     before: int, sequence: int, written: bool, then: Callable[[Log], None], expected: str
 ) -> None:
-    """Known by its sequence: the batch itself won, a last sequence below it lost, anything else is unknown."""
+    """A producer's batch is known by its sequence: if it is the last one it won, and if the last one is lower
+    it lost. In all other cases the outcome is unknown."""
     log = Log()
     for number in range(before):
         log.data(1, 0, number, transactional=False)
@@ -90,14 +91,16 @@ def test_a_batch_of_a_producer(
 
 
 def test_sequences_wrap() -> None:
-    """After 2^31-1 comes 0: the batch at 0 is still to come, and was not in the slot."""
+    """After sequence 2^31-1 comes 0, so a batch with sequence 0 that the state does not have was not in the
+    slot."""
     log = Log()
     log.data(1, 0, MAX, transactional=False)
     assert settle(log, log.propose(1, 0, 0, transactional=False), written=False, then=plain) == "judge again"
 
 
 def test_a_new_epoch() -> None:
-    """While the partition knows an older epoch only, or this one without a batch, nothing of this one was written."""
+    """If the partition knows only an older epoch, or this epoch without a batch, no batch of this epoch was
+    in the slot."""
     log = Log()
     log.data(1, 0, 0)
     log.marker(1, 1, committed=True)
@@ -106,7 +109,8 @@ def test_a_new_epoch() -> None:
 
 
 def test_the_same_batch_elsewhere() -> None:
-    """A batch that stands at other offsets was not in this slot: judged again, it is a duplicate."""
+    """A batch that is in the log at other offsets was not in this slot. It is judged again, as a
+    duplicate."""
     log = Log()
     log.data(1, 0, 0, transactional=False)
     sent = log.propose(1, 0, 1, transactional=False)
@@ -119,7 +123,8 @@ def test_the_same_batch_elsewhere() -> None:
 
 
 def test_an_entry_of_many_batches_is_known_by_its_last() -> None:
-    """An entry is written as a whole: ten batches won though the partition remembers five."""
+    """An entry of ten batches is known by its last one, although the partition remembers only five, because
+    an entry is written as a whole."""
     log = Log()
     sent = [log.propose(1, 0, sequence, transactional=False) for sequence in range(10)]
     assert settle(log, *sent, written=True, then=plain) == "won"
@@ -129,7 +134,7 @@ def test_an_entry_of_many_batches_is_known_by_its_last() -> None:
 
 @pytest.mark.parametrize("written", [True, False])
 def test_a_plain_append_is_unknown(written: bool) -> None:
-    """Nothing in the state identifies a batch without a producer."""
+    """The outcome of a plain append is unknown, because nothing in the state identifies its batch."""
     log = Log()
     with pytest.raises(OutcomeUnknownError):
         settle(log, log.propose(-1, -1, -1, transactional=False), written=written, then=plain)
@@ -137,7 +142,8 @@ def test_a_plain_append_is_unknown(written: bool) -> None:
 
 @pytest.mark.parametrize("written", [True, False])
 def test_a_plain_offset_commit_is_unknown(written: bool) -> None:
-    """The group's row may be ours, or another's that says the same."""
+    """The outcome of a plain offset commit is unknown, because the group's row may be another member's with
+    the same value."""
     with pytest.raises(OutcomeUnknownError):
         settle(Log(), OffsetCommitProposal(COMMIT), written=written, then=plain)
 
@@ -162,7 +168,8 @@ def test_an_offset_commit_in_a_transaction() -> None:
     [MarkerProposal(9, 1, True, 3), FloorProposal(1), TransactionProposal("id", lambda _: ROW)],
 )
 def test_what_the_state_answers_is_judged_again(proposal: Proposal) -> None:
-    """A marker, a control and a coordinator's row find in the state what they would change: judging is the answer."""
+    """Markers, controls and coordinator rows are judged again, because the state shows whether they are in
+    effect."""
     log = Log()
     log.plain()
     assert settle(log, proposal, written=False) == "judge again"

@@ -38,7 +38,7 @@ def stored(state: str, *, epoch: int = EPOCH, **fields: object) -> StoredRow:
 
 
 def at(offset: int, row: TransactionRow, append_time: int = 100) -> StoredRow:
-    """A row as the log has it, the id's first."""
+    """The first row of an id, as the log stores it."""
     return stored_row(None, row, offset, append_time)
 
 
@@ -94,9 +94,8 @@ def test_tc_18_every_cell_of_end_txn(state: str, committed: bool, retry: int, ex
 
 @pytest.mark.parametrize("state", list(END_TXN))
 def test_end_txn_of_another_producer(state: str) -> None:
-    """A wrong producer id is INVALID_PRODUCER_ID_MAPPING, after the pending check; far epochs are fenced,
-    either way.
-    """
+    """A wrong producer id is INVALID_PRODUCER_ID_MAPPING, unless an end is pending. Epochs that are too low
+    or too high are fenced."""
     pending = state.startswith("Prepare")
     with pytest.raises(ConcurrentTransactionsError if pending else InvalidProducerIdMappingError):
         end(stored(state), EPOCH, committed=True, pid=PID + 1)
@@ -142,7 +141,8 @@ def add(current: StoredRow | None, pid: int = PID, epoch: int = EPOCH) -> Transa
 
 
 def test_add_partitions_in_kafkas_order() -> None:
-    """Pending first, then the producer id, then the epoch; all partitions already in writes nothing."""
+    """AddPartitions checks the pending state first, then the producer id, then the epoch. If it has all
+    partitions already, it writes nothing."""
     with pytest.raises(ConcurrentTransactionsError):
         add(stored("PrepareCommit"), pid=99)
     with pytest.raises(InvalidProducerIdMappingError):
@@ -157,7 +157,8 @@ def test_add_partitions_in_kafkas_order() -> None:
 
 
 def test_tm_14_the_clock_may_go_back() -> None:
-    """TM-14: the start is the time of the first AddPartitions, and stays when a later one has an earlier clock."""
+    """TM-14: a transaction's start is the time of its first AddPartitions, even if a later one has an earlier
+    clock."""
     first = tx.add_partitions(
         stored("Empty"), producer_id=PID, producer_epoch=EPOCH, partitions=[P0], now_ms=99
     )
@@ -187,7 +188,8 @@ def test_tc_02_a_new_id() -> None:
 
 @pytest.mark.parametrize("state", ["Empty", "CompleteCommit", "CompleteAbort"])
 def test_tc_04_a_known_id_is_bumped(state: str) -> None:
-    """TC-04, TM-02: the same producer id, the next epoch, the new time-out, and no last epoch to come back with."""
+    """TC-04, TM-02: a known id keeps its producer id, gets the next epoch and the new time-out, and has no
+    last epoch to come back with."""
     decision = init(stored(state))
     assert decision.row is not None
     assert decision.reply == (PID, EPOCH + 1)
@@ -196,7 +198,8 @@ def test_tc_04_a_known_id_is_bumped(state: str) -> None:
 
 
 def test_tm_03_going_on_with_the_current_epoch() -> None:
-    """TM-03: a producer that names its epoch is bumped, may send that again, and is fenced with any other epoch."""
+    """TM-03: a producer that names its epoch is bumped and may repeat that. With any other epoch it is
+    fenced."""
     decision = init(stored("Empty"), ProducerIdAndEpoch(PID, EPOCH))
     assert decision.row is not None
     assert decision.row.last_producer_epoch == EPOCH
@@ -210,7 +213,7 @@ def test_tm_03_going_on_with_the_current_epoch() -> None:
 
 
 def test_tc_03_exhausted_epochs_rotate_the_id() -> None:
-    """TC-03, TM-07: at 32766 a new producer id at epoch 0."""
+    """TC-03, TM-07: at epoch 32766 an id gets a new producer id at epoch 0."""
     decision = init(stored("Empty", epoch=32766))
     assert decision.row is not None
     assert decision.reply == (NEXT_PID, 0)
@@ -244,7 +247,8 @@ def test_complete_names_its_decision() -> None:
 
 
 def test_tsm_06_only_ongoing_transactions_time_out() -> None:
-    """TSM-06: strictly later than start plus time-out, and in no other state."""
+    """TSM-06: a transaction times out strictly later than its start plus its time-out, and only if it is
+    Ongoing."""
     for state in END_TXN:
         assert tx.has_timed_out(stored(state, transaction_timeout_ms=50), 151) == (state == "Ongoing")
     assert not tx.has_timed_out(stored("Ongoing", transaction_timeout_ms=50), 150)
@@ -253,7 +257,8 @@ def test_tsm_06_only_ongoing_transactions_time_out() -> None:
 
 
 def test_expiry_keeps_what_was_committed() -> None:
-    """An idle id becomes a tombstone that carries its run ids on, and an init after it too; an open one stays."""
+    """An idle id becomes a tombstone that keeps its run ids, and an init after it keeps them too. An open or
+    undecided id does not expire."""
     idle = stored("CompleteCommit", committed_run_ids=("a", "b"))
     assert tx.expire(idle, now_ms=149, expiration_ms=50) is None
     tombstone = tx.expire(idle, now_ms=150, expiration_ms=50)
@@ -283,7 +288,7 @@ def test_run_ids_say_unknown_once_one_was_dropped() -> None:
     ("timeout", "good"), [(1, True), (0, False), (-1, False), (900_000, True), (900_001, False)]
 )
 def test_tsm_01_time_outs(timeout: int, good: bool) -> None:
-    """TSM-01: above 0 and at most the limit."""
+    """TSM-01: a time-out has to be above 0 and at most the limit."""
     if good:
         tx.check_timeout(timeout, 900_000)
     else:
@@ -314,7 +319,8 @@ def test_tc_15_verification(
 
 
 def following(*rows: tuple[str, int, int, int]) -> list[int]:
-    """The start of the transaction after each row: (state, epoch, start_ms, append time)."""
+    """The start of the transaction after each of these rows, given as (state, epoch, start_ms, append
+    time)."""
     latest, starts = None, []
     for offset, (state, epoch, start_ms, append_time) in enumerate(rows):
         row = TransactionRow(
@@ -327,9 +333,8 @@ def following(*rows: tuple[str, int, int, int]) -> list[int]:
 
 
 def test_the_start_is_the_append_time_of_the_row_that_began() -> None:
-    """It is kept from the first Ongoing row to the Complete row and its renewals. An id at rest has no start, and each
-    transaction has its own.
-    """
+    """A transaction's start is kept from its first Ongoing row to the Complete row and its renewals. An id at
+    rest has no start, and each transaction has its own."""
     assert following(
         ("Empty", 0, -1, 10),
         ("Ongoing", 0, 5, 20),
@@ -360,7 +365,8 @@ def test_the_start_is_the_append_time_of_the_row_that_began() -> None:
     ],
 )
 def test_what_time_a_row_is_of(append_time: int, writer_ms: int, now_ms: int, expected: int) -> None:
-    """The log's time, unless it lies ahead of now: then the writer's own, unless that does too."""
+    """A row's time is the log's time, unless that is in the future. Then it is its writer's time, unless that
+    is in the future too."""
     assert time_of(append_time, writer_ms, now_ms) == expected
 
 
@@ -372,7 +378,8 @@ def renew(
 
 @pytest.mark.parametrize("state", list(END_TXN))
 def test_renewal(state: str) -> None:
-    """An id at rest for a day is written again as it is; one that is open or undecided is left alone."""
+    """A renewal writes the row of an id that has been at rest for a day again, unchanged. It leaves open and
+    undecided ids alone."""
     current = stored(state)
     assert renew(current, 100 + tx.RENEWAL_MS - 1) is None
     row = renew(current, 100 + tx.RENEWAL_MS)

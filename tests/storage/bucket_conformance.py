@@ -1,4 +1,4 @@
-"""What every store in a bucket must do as well: a subclass gives the raw access and a neighbour."""
+"""What every store in a bucket must do as well. A subclass gives the raw access and a neighbour."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from tests.support.faults import keys_of
 
 
 class BucketCore(StoreCore):
-    """The fixture `store` is at the prefix `pre/fix` of an empty bucket."""
+    """The basic behaviour of a store in a bucket. The fixture `store` is at the prefix `pre/fix` of an empty
+    bucket."""
 
     def neighbour(self, prefix: str) -> ObjectStore:
         """A store at another prefix of the same bucket."""
@@ -40,7 +41,8 @@ class BucketCore(StoreCore):
         ]
 
     def test_a_pickle_opens_the_same(self, store: ObjectStore) -> None:
-        """What was given by keyword goes along, and no `repr` shows it; so does what executors are sent."""
+        """A pickled store opens the same store, with the settings that were given by keyword. No `repr` shows
+        them. The same holds for the store that executors get."""
         assert isinstance(store, BucketStore)
         store.put("a", b"x")
         for sent in (store, store.with_credentials_of_now()):
@@ -50,7 +52,8 @@ class BucketCore(StoreCore):
             assert [secret for secret in secrets if secret and secret in shown] == []
 
     def test_the_doctor_finds_the_bucket(self, store: ObjectStore) -> None:
-        """It answers, the bucket is there, and nothing in it makes the store unusable."""
+        """The doctor finds that the bucket answers and exists, and that nothing in it makes the store
+        unusable."""
         assert isinstance(store, BucketStore)
         found = list(store.inspected())
         assert [each.name for each in found[:2]] == ["reachable", "bucket"]
@@ -66,7 +69,8 @@ class BucketConformance(BucketCore, StoreConformance):
     def test_a_large_object_is_not_held_in_memory(
         self, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """It comes into a file without a name; small ones, and all where there is no room for files, do not."""
+        """A large object is read into a file without a name. A small one is read into memory, and so is a
+        large one if there is no room for files."""
         assert isinstance(store, BucketStore)
         large = os.urandom(1 << 20) * 96
         store.put("large", large)
@@ -104,7 +108,7 @@ class BucketConformance(BucketCore, StoreConformance):
         assert store.get("child") == b"made by the child"
 
     def test_a_fork_of_a_fork(self, store: ObjectStore) -> None:
-        """So does the child of such a child (Airflow forks twice)."""
+        """The child of a forked child can use the store too (Airflow forks twice)."""
         store.put("a", b"x")
         assert (
             in_forked_child(
@@ -115,7 +119,7 @@ class BucketConformance(BucketCore, StoreConformance):
 
 
 def held_bytes() -> int:
-    """Memory of this process that no file stands behind."""
+    """The anonymous memory of this process: memory that does not belong to a file."""
     (line,) = (
         line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon")
     )
@@ -123,7 +127,8 @@ def held_bytes() -> int:
 
 
 def in_forked_child(work: Callable[[], bytes], timeout_s: float = 30.0) -> bytes:
-    """Fork, run, and return what the child wrote; a child that does not answer says where it waits, and ends."""
+    """Fork, call, and return what the child wrote. A child that does not answer prints where it waits, and
+    ends."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:

@@ -1,6 +1,5 @@
-"""What every store must do, whatever it is: subclass, give a `store` and raw access, and pytest runs it
-all.
-"""
+"""What every store must do: a test class subclasses these, gives a `store` and raw access, and pytest runs
+all tests."""
 
 from __future__ import annotations
 
@@ -51,9 +50,8 @@ LEGAL_KEYS = [
 
 
 def race_writer(open_store: Callable[[], ObjectStore], writer: int) -> tuple[list[int], list[bytes]]:
-    """Put at every key of the race; return the keys won and the bytes seen at each. Runs in a process of
-    its own.
-    """
+    """Put at every key of the race, in a process of its own. Returns the keys won and the bytes seen at each
+    key."""
     store = open_store()
     won, seen = [], []
     for number in range(RACE_KEYS):
@@ -100,7 +98,7 @@ class StoreCore:
     # -- get
 
     def test_no_more_is_read_than_may_be_there(self, store: ObjectStore) -> None:
-        """An object of as many bytes as its kind may have is given; one of more is named and refused."""
+        """get returns an object of at most max_bytes. A larger one is an error that names it."""
         self.raw_put(store, "a/b", b"12345")
         assert store.get("a/b", max_bytes=5) == store.get("a/b", max_bytes=1 << 40) == b"12345"
         for most in (4, 0):
@@ -113,7 +111,8 @@ class StoreCore:
         assert store.get("empty", max_bytes=0) == b""
 
     def test_what_is_too_large_to_be_ours_is_raised_and_not_read_back(self, store: ObjectStore) -> None:
-        """A put that met a giant knows that it lost; one of its own size is compared whole, whatever the limit."""
+        """If a put finds an object larger than its limit, it raises an error without reading it. An object as
+        large as its own is compared whole, whatever the limit."""
         self.raw_put(store, "a/b", b"x" * 1_000)
         with pytest.raises(OversizedObjectError):
             settle_put_if_absent(store, "a/b", b"ours", max_bytes=999, pause=lambda _: None)
@@ -134,9 +133,8 @@ class StoreCore:
         assert self.raw_get(store, "a") == b"first"
 
     def test_a_deleted_key_is_fresh_again(self, store: ObjectStore) -> None:
-        """After delete, put_if_absent succeeds: that is why clean-up seals entries and does not delete
-        them.
-        """
+        """put_if_absent succeeds after a delete, which is why clean-up seals entries and does not delete
+        them."""
         store.put_if_absent("a/1", b"one")
         store.delete("a/1")
         assert store.put_if_absent("a/1", b"two") is True
@@ -174,7 +172,8 @@ class StoreCore:
         assert store.get("x/y") == b"theirs"
 
     def test_an_absent_object_is_not_found(self, store: ObjectStore) -> None:
-        """get, get_range and head of an absent key say ObjectNotFoundError, also beside and below objects."""
+        """get, get_range and head of an absent key raise ObjectNotFoundError, even if other objects lie
+        above, below or next to it."""
         self.raw_put(store, "a/b", b"x")
         for key in ("nothing", "a", "a/b/c", "a/bb"):
             for read in (
@@ -189,7 +188,7 @@ class StoreCore:
                 assert "\n" not in str(caught.value)
 
     def test_ranges_are_exact(self, store: ObjectStore) -> None:
-        """get_range returns just the bytes asked for; an object that ends before is damaged, not shorter."""
+        """get_range returns exactly the requested bytes. If the object ends before them, it is damaged."""
         self.raw_put(store, "r", b"0123456789")
         assert store.get_range("r", 0, 10) == b"0123456789"
         assert store.get_range("r", 3, 4) == b"3456"
@@ -213,7 +212,7 @@ class StoreCore:
         assert [(i.key, i.size) for i in store.list("h")] == [("h/1", 5)]
 
     def test_delete_is_idempotent(self, store: ObjectStore) -> None:
-        """delete removes the object; an absent one, or one below an object, is fine."""
+        """delete removes the object. Deleting an absent object is no error."""
         self.raw_put(store, "d/1", b"x")
         store.delete("d/1")
         store.delete("d/1")
@@ -253,7 +252,8 @@ class StoreCore:
         assert keys_of(store.list("nothing")) == []
 
     def test_start_after_is_exclusive(self, store: ObjectStore) -> None:
-        """start_after leaves out that key and all before it, whether it exists or not, at every place."""
+        """start_after leaves out that key and all keys before it, at every depth, whether the key exists or
+        not."""
         if not self.lists_nested_folders_by_key:
             pytest.skip("this store starts after a folder where it should start in it")
         keys = sorted(["s/a-b/x", "s/a/x", "s/a/y", "s/a0", "s/b/c/d", "s/b/c/e", "s/z"])
@@ -263,7 +263,8 @@ class StoreCore:
             assert keys_of(store.list("s", start_after=start)) == [key for key in keys if key > start], start
 
     def test_a_folder_of_objects_is_a_sequence(self, store: ObjectStore) -> None:
-        """A folder without folders, which is all that the engine lists, is in byte order and goes on after any key."""
+        """The listing of a folder without folders, the only kind that the engine lists, is in byte order and
+        goes on after any key."""
         names = sorted(
             ["0-b", "0.b", "0", "00", "00000000000000000118.parquet", "A", "_", "a", "a+b", "a.b", "z"]
         )
@@ -321,7 +322,7 @@ class StoreCore:
         assert store.uri("a/b").endswith("/a/b")
 
     def test_close_may_be_followed_by_use(self, store: ObjectStore) -> None:
-        """close lets go; a later call works."""
+        """A store can be used again after close."""
         store.put_if_absent("c", b"x")
         store.close()
         assert store.get("c") == b"x"
@@ -329,15 +330,16 @@ class StoreCore:
 
 
 class StoreConformance(StoreCore):
-    """All that an ObjectStore must do: the core, and what takes many requests, much data or several processes."""
+    """Everything that an ObjectStore must do: the basic behaviour, and tests that need many requests, much
+    data or several processes."""
 
     def run_race(self, store: ObjectStore, writers: int) -> list[tuple[list[int], list[bytes]]]:
-        """Run `race_writer` for every writer at once, in processes where the store can be shared by them."""
+        """Run `race_writer` for every writer at once, in processes if they can share the store."""
         raise NotImplementedError
 
     @pytest.mark.parametrize("writers", RACE_WRITERS)
     def test_a_race_has_one_winner_a_key(self, store: ObjectStore, writers: int) -> None:
-        """Writers race for 200 keys: exactly 200 win, and every loser sees the winner's bytes."""
+        """Writers race for 200 keys: each key has one winner, and every loser sees the winner's bytes."""
         results = self.run_race(store, writers)
         assert len(results) == writers
         assert sorted(number for won, _ in results for number in won) == list(range(RACE_KEYS))
@@ -348,7 +350,7 @@ class StoreConformance(StoreCore):
             assert {seen[number] for _, seen in results} == {self.raw_get(store, f"race/{number:05d}")}
 
     def test_threads_share_a_store(self, store: ObjectStore) -> None:
-        """One instance serves 8 threads at once: one winner a key, reads and lists in between."""
+        """One instance serves 8 threads at once: each key has one winner, with reads and lists in between."""
         start = threading.Barrier(8)
 
         def work(writer: int) -> int:
@@ -373,7 +375,8 @@ class StoreConformance(StoreCore):
 
     @pytest.mark.parametrize("size", [0, 1, 4_096, 6 << 20])
     def test_sizes(self, store: ObjectStore, size: int) -> None:
-        """Objects from nothing to past a multipart limit go in by one conditional put and come back whole."""
+        """Objects from empty to larger than a multipart limit are stored by one conditional put and read back
+        whole."""
         data = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
         assert store.put_if_absent(f"sizes/{size}", data) is True
         assert store.put_if_absent(f"sizes/{size}", b"other") is False
@@ -382,7 +385,7 @@ class StoreConformance(StoreCore):
 
 
 def run_race_in_processes(store: ObjectStore, writers: int) -> list[tuple[list[int], list[bytes]]]:
-    """The race by processes that share nothing: each gets the store pickled, as a Spark executor does."""
+    """Run the race in processes that share nothing. Each gets the store pickled, like a Spark executor."""
     context = multiprocessing.get_context("spawn")
     with context.Pool(writers) as pool:
         racers = [(functools.partial(_unpickled, store), writer) for writer in range(writers)]

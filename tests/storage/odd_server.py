@@ -1,4 +1,5 @@
-"""A server that answers by a script, for what real ones do once in a while; whatever kind of store asks it."""
+"""A server that answers by a script, for answers that real servers give only now and then. Any kind of store
+can use it."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from storage import ObjectStore, StorageError
 
 
 class OddServer:
-    """Answers every request by a script of (status, body), the last one for ever, and counts the requests."""
+    """A server that answers each request by a script of (status, body), repeats the last one for ever, and
+    counts the requests."""
 
     def __init__(
         self, *script: tuple[int, bytes], store: Callable[[str], Any], retry_after_s: int = 0
@@ -64,7 +66,7 @@ def xml(code: str) -> bytes:
 
 
 def operations(store: ObjectStore) -> list[tuple[str, Callable[[], object]]]:
-    """All that a store does, each once."""
+    """All operations of a store, each once."""
     return [
         ("get", lambda: store.get("a")),
         ("get_range", lambda: store.get_range("a", 0, 1)),
@@ -78,7 +80,7 @@ def operations(store: ObjectStore) -> list[tuple[str, Callable[[], object]]]:
 
 
 def error_of(call: Callable[[], object]) -> StorageError:
-    """What it raises."""
+    """The error that the call raises."""
     with pytest.raises(StorageError) as caught:
         call()
     return caught.value

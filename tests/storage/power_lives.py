@@ -1,4 +1,5 @@
-"""Lives of a local store to cut the power in, and what must hold on every disk that is left."""
+"""Random lives of a local store in which the power is cut, and the checks on every disk that a cut may
+leave."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ def random_life(recorder: Recorder, base: Path, chance: random.Random, *, operat
 
 
 def look_into(disks: Path) -> Callable[[Tree, Promises], None]:
-    """What must hold on every disk: the store opens, shows just these objects, takes new ones, sweeps old litter."""
+    """Check on every disk that the store opens, shows exactly these objects, takes new ones and sweeps old
+    temporary files."""
 
     def inspect(tree: Tree, _: Promises) -> None:
         root = write_tree(tree, disks / "cut")
@@ -84,7 +86,7 @@ def cut_random_life(seed: int, disks: Path) -> Survey:
 
 
 def cut_random_lives(count: int, seed: int, progress: Callable[[Survey], None] = lambda _: None) -> Survey:
-    """Many of them; what they came to in all."""
+    """Cut many random lives. Returns the totals."""
     total = Survey()
     with disks_in_memory() as disks:
         for number in range(count):

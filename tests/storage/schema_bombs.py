@@ -1,4 +1,4 @@
-"""Arrow schema messages that say of many columns that they are one and the same bytes."""
+"""Arrow schema messages in which many columns refer to the same bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ _HEADER, _FIELDS, _NAME, _CHILDREN, _METADATA = 2, 1, 0, 5, 6
 
 
 def shared_children(structs: int, members: int) -> bytes:
-    """A column with so many structs in it, all of them one, which has so many members, all of them one."""
+    """A column with this many structs, all of them the same one, which has this many members, all of them the
+    same one."""
     inner = pa.field("c", pa.struct([("x", pa.int64())] * members))
     outer = pa.struct([inner, *[pa.field("y", pa.int64())] * (structs - 1)])
     body = _body(pa.schema([("a", outer), ("b", pa.string())]))
@@ -23,20 +24,20 @@ def shared_children(structs: int, members: int) -> bytes:
 
 
 def shared_names(columns: int, chars: int) -> bytes:
-    """So many columns, which all have one long name."""
+    """A message with this many columns, which all have the same long name."""
     names = ["x" * chars, *(f"{number:08d}" for number in range(1, columns))]
     return _sharing(pa.schema([(name, pa.int8()) for name in names]), _NAME)
 
 
 def shared_metadata(columns: int, chars: int) -> bytes:
-    """So many columns, which all have one long word in their metadata."""
+    """A message with this many columns, which all have the same long word in their metadata."""
     words = ["v" * chars] + ["v"] * (columns - 1)
     fields = [pa.field(f"{number:08d}", pa.int8(), metadata={"k": word}) for number, word in enumerate(words)]
     return _sharing(pa.schema(fields), _METADATA)
 
 
 def _sharing(schema: pa.Schema, slot: int) -> bytes:
-    """Every column's reference made the first one's, which lies behind all others."""
+    """Make every column's reference the first one's, which lies after all others."""
     body = _body(schema)
     places = [_slot(body, column, slot) for column in _columns(body)]
     _make_one(body, places, _target(body, places[0]))
@@ -44,7 +45,7 @@ def _sharing(schema: pa.Schema, slot: int) -> bytes:
 
 
 def _make_one(body: bytearray, places: list[int], target: int | None = None) -> None:
-    """Let all references lead to one; a reference leads forward only."""
+    """Let all references lead to one target. A reference can only lead forward."""
     farthest = max(_target(body, place) for place in places) if target is None else target
     for place in places:
         if farthest > place:
@@ -69,7 +70,7 @@ def _target(body: bytearray, place: int) -> int:
 
 
 def _places(body: bytearray, table: int, number: int) -> list[int]:
-    """Where the references of a vector are."""
+    """The places of a vector's references."""
     begin = _target(body, _slot(body, table, number))
     count = int(struct.unpack_from("<I", body, begin)[0])
     return [begin + 4 + 4 * index for index in range(count)]

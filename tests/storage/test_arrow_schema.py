@@ -1,4 +1,4 @@
-"""Schema messages: all that Arrow writes are read, and what stands for gigabytes is not."""
+"""Schema messages that Arrow writes are read, and messages that expand to gigabytes are refused."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_what_arrow_writes_is_read(schema: pa.Schema) -> None:
     ),
 )
 def test_what_stands_for_gigabytes_is_refused(message: bytes) -> None:
-    """Before Arrow is asked, and without much memory."""
+    """A message that expands to gigabytes is refused before Arrow reads it, and without much memory."""
     tracemalloc.start()
     try:
         with pytest.raises(SchemaError):
@@ -63,14 +63,16 @@ def test_what_stands_for_gigabytes_is_refused(message: bytes) -> None:
 
 
 def test_a_small_one_of_that_form_is_what_arrow_makes_of_it() -> None:
-    """The limits are of sizes: to refer twice to one thing is no damage."""
+    """A small message whose references share bytes is read as Arrow reads it, because only the size is
+    limited."""
     message = shared_children(10, 10)
     assert read_schema(message).equals(pa.ipc.read_schema(pa.py_buffer(message)))
 
 
 @pytest.mark.parametrize("messages", in_shard("damage", [4_000, 20_000], keep=1))
 def test_changed_messages_are_read_as_arrow_reads_them_or_not_at_all(messages: int) -> None:
-    """No other error, and nothing is refused that Arrow would read within the limits."""
+    """A changed message is read as Arrow reads it, or is a SchemaError. A message within the limits that
+    Arrow reads is never refused."""
     random = Random(7)
     message = SCHEMAS[2].remove_metadata().serialize().to_pybytes()
     for _ in range(messages):

@@ -68,7 +68,8 @@ class TestAzureStore(BucketCore):
         return self.place.exists(f"pre/fix/{key}")
 
     def test_a_name_that_no_listing_gives_is_named(self, store: ObjectStore) -> None:
-        """A segment `..` that somebody made with other tools: what hides the folder is said, in one line."""
+        """A blob whose name no listing can give is an error of one line that names it, in the folder that it
+        lies in."""
         store.put("a/0", b"x")
         self.raw_put(store, "b//c", b"stray")
         assert [info.key for info in store.list("a")] == ["a/0"]
@@ -78,11 +79,12 @@ class TestAzureStore(BucketCore):
 
 @pytest.mark.shard("engines")
 class TestAzureStoreInFull(TestAzureStore, BucketConformance):
-    """The core again, and what takes many requests, much data or several processes."""
+    """The core again, and tests that need many requests, much data or several processes."""
 
 
 def test_other_readers_are_told_what_opens_it(azure_container: AzureContainer) -> None:
-    """PyArrow's own client by its keys, Polars by the URL of the object."""
+    """PyArrow opens an object by its key with `arrow_files`, and Polars opens it by its URL with
+    `storage_options`."""
     store = store_of(azure_container)
     sink = io.BytesIO()
     pq.write_table(pa.table({"a": [1, 2]}), sink)
@@ -113,7 +115,8 @@ def test_a_missing_container_is_named(azure_container: AzureContainer) -> None:
     [{"account_key": KEY}, {"account_key": "", "sas_token": "sv=2023-11-03&sig=d3Jvbmd3cm9uZw%3D%3D"}],
 )
 def test_wrong_credentials_are_access_denied(azure_container: AzureContainer, wrong: dict[str, str]) -> None:
-    """A wrong key, or a token of nobody, is AccessDeniedError everywhere, in one line without the secret."""
+    """A wrong key, or an invalid token, is AccessDeniedError for every operation, in one line without the
+    secret."""
     store = store_of(azure_container, **wrong)
     for name, call in operations(store):
         error = error_of(call)
@@ -139,7 +142,8 @@ def test_wrong_credentials_are_access_denied(azure_container: AzureContainer, wr
 def test_credentials_that_can_be_none_are_told_before_anything_is_sent(
     keyword: str, value: str, seen: str, variable: str
 ) -> None:
-    """The error is one line that says which variable to fix, and does not repeat its value."""
+    """Credentials that cannot be valid are refused before anything is sent. The error says in one line which
+    variable to fix, and does not repeat its value."""
     settings = {"endpoint": "http://127.0.0.1:1/account", "account": "account", keyword: value}
     for name, call in operations(open_store("az://container", **settings)):
         error = error_of(call)
@@ -152,7 +156,8 @@ def test_credentials_that_can_be_none_are_told_before_anything_is_sent(
 def test_credentials_come_from_the_environment(
     azure_container: AzureContainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Account, key and endpoint from the environment open the store; what was given is not mixed with them."""
+    """Account, key and endpoint from the environment open the store. Credentials that were given are not
+    mixed with them."""
     for name, value in azure_container.environment.items():
         monkeypatch.setenv(name, value)
     store = open_store(azure_container.url)
@@ -168,7 +173,7 @@ def test_credentials_come_from_the_environment(
 
 
 def at(endpoint: str) -> AzureStore:
-    """A store that nobody has asked yet."""
+    """A store at this endpoint. Opening it sends no request."""
     settings = {"endpoint": f"{endpoint}/account", "account": "account", "account_key": KEY}
     store = open_store("az://container", **settings)
     assert isinstance(store, AzureStore)
@@ -176,7 +181,7 @@ def at(endpoint: str) -> AzureStore:
 
 
 def odd(*script: tuple[int, bytes]) -> odd_server.OddServer:
-    """A server that a store of Azure asks."""
+    """A server with this script, and an Azure store that uses it."""
     return odd_server.OddServer(*script, store=at)
 
 
@@ -184,7 +189,7 @@ def odd(*script: tuple[int, bytes]) -> odd_server.OddServer:
     "engines"
 )  # the client waits between its tries; `test_s3.py` has the same, by the same code
 def test_a_refused_connection_is_unreachable() -> None:
-    """Nobody listens: every operation, and a settled put, reports that nothing was sent."""
+    """If nobody listens, every operation and a settled put report that nothing was sent."""
     store = at("http://127.0.0.1:1")
     calls: list[tuple[str, Callable[[], object]]] = [
         *operations(store),
@@ -199,7 +204,7 @@ def test_a_refused_connection_is_unreachable() -> None:
 
 
 def test_a_404_that_is_not_the_services_is_not_absence() -> None:
-    """A proxy's 404 must not pass for "no such blob": the settling would take a taken slot for a free one."""
+    """A proxy's 404 is not "no such blob", because settling would then take a taken slot for a free one."""
     with odd((404, b"<html>not here</html>")) as server:
         for name, call in operations(server.store):
             assert type(error_of(call)) is StoreUnreachableError, name
@@ -217,7 +222,7 @@ def test_a_conditional_put_is_sent_once() -> None:
 
 
 def test_a_read_is_tried_again() -> None:
-    """A passing 503 on a read is not seen by the caller."""
+    """The caller does not notice a passing 503 on a read."""
     with odd((503, xml("ServerBusy")), (200, b"data")) as server:
         assert server.store.get("a") == b"data"
         assert len(server.requests) == 2
@@ -225,14 +230,15 @@ def test_a_read_is_tried_again() -> None:
 
 @pytest.mark.parametrize(("status", "code"), [(409, "BlobAlreadyExists"), (412, "ConditionNotMet")])
 def test_taken_is_only_a_hint(status: int, code: str) -> None:
-    """409 and 412 are False; whether we or another wrote is for settle to find out by reading."""
+    """put_if_absent returns False for 409 and 412. Settling finds out by reading who wrote the blob."""
     with odd((status, xml(code)), (200, b"ours")) as server:
         assert settle_put_if_absent(server.store, "a", b"ours", pause=no_pause).won
         assert [request.split()[0] for request in server.requests] == ["PUT", "GET"]
 
 
 def test_a_put_that_was_never_heard_of_is_settled_by_its_bytes() -> None:
-    """A 500 after the blob was stored: ours is there, and it is won; another's is there, and it is lost."""
+    """If a put was answered with a 500, the blob that is there decides: our bytes mean that it won, and other
+    bytes that it lost."""
     for there, won in ((b"ours", True), (b"theirs", False)):
         with odd((500, xml("InternalError")), (200, there)) as server:
             outcome = settle_put_if_absent(server.store, "a", b"ours", pause=no_pause)
@@ -240,7 +246,8 @@ def test_a_put_that_was_never_heard_of_is_settled_by_its_bytes() -> None:
 
 
 def test_a_409_that_wrote_nothing_is_sent_again() -> None:
-    """A container that is being deleted, a lease: nothing was written, and the same bytes go to the same key again."""
+    """A 409 for a deleted container or a lease means that nothing was written, so the same bytes are put at
+    the same key again."""
     with odd((409, xml("LeaseIdMissing")), (404, xml("BlobNotFound")), (200, b"")) as server:
         assert settle_put_if_absent(server.store, "a", b"ours", pause=no_pause).won
         assert [request.split()[0] for request in server.requests] == ["PUT", "GET", "PUT"]
@@ -263,7 +270,7 @@ def test_a_409_that_wrote_nothing_is_sent_again() -> None:
     ],
 )
 def test_urls(url: str, settings: dict[str, str], wanted: str) -> None:
-    """The account is in the URL, as Hadoop writes it, or a setting; the same place has one URL."""
+    """The account is part of the URL, as Hadoop writes it, or a setting. One place always has one URL."""
     store = open_store(url, **settings)
     assert isinstance(store, AzureStore)
     assert store.described() == f"Azure Blob Storage, {wanted}"
@@ -292,7 +299,7 @@ def test_urls(url: str, settings: dict[str, str], wanted: str) -> None:
     ],
 )
 def test_what_is_no_store(url: str, settings: dict[str, Any], says: str) -> None:
-    """The error is one line that does not repeat a key."""
+    """What is not a valid Azure store is refused in one line that does not repeat a key."""
     with pytest.raises(InvalidStoreUrlError, match=says) as caught:
         open_store(url, **settings)
     assert "a2V5" not in str(caught.value)

@@ -1,4 +1,5 @@
-"""Kinds of stores: each is one module and one line; what it and others are told comes from there."""
+"""Each kind of store is one module and one line in the list of backends. Everything else learns of it from
+there."""
 
 from __future__ import annotations
 
@@ -62,7 +63,8 @@ def lines_with(word: str) -> list[tuple[str, str]]:
 
 
 def test_nothing_knows_s3_but_its_backend() -> None:
-    """Each line that names it elsewhere is there for a reason, and each reason for a line."""
+    """Outside of its backend, S3 is named only in lines that are listed with a reason, and each reason has a
+    line."""
     found = lines_with("s3")
     unused = set(ON_PURPOSE)
     astray = []
@@ -76,19 +78,21 @@ def test_nothing_knows_s3_but_its_backend() -> None:
 
 
 def test_what_airflow_knows_of_the_kinds_is_what_they_say() -> None:
-    """Else: `python -m tests.docs.kinds --write`."""
+    """The file that Airflow reads about the kinds of stores is up to date. If not, run `python -m
+    tests.docs.kinds --write`."""
     assert kinds.FILE.read_text(encoding="utf-8") == kinds.text()
 
 
 def test_the_page_has_every_setting() -> None:
-    """docs/STORES.md, line by line."""
+    """docs/STORES.md has the line of every setting."""
     page = (REPOSITORY / "docs" / "STORES.md").read_text(encoding="utf-8").splitlines()
     assert [line for line in page if re.match(r"\| \w+ \| `\w+` \| `[A-Z]", line)] == kinds.rows()
 
 
 @pytest.mark.parametrize("backend", BACKENDS, ids=lambda each: each.name)
 def test_a_kind_says_all_of_itself(backend: Backend) -> None:
-    """Its example opens, asks nobody, and is told by every setting that it declares; no field is given to two."""
+    """A backend's example opens without a request and takes every setting that it declares. No two settings
+    share a field."""
     told = {each.keyword: None for each in backend.settings}
     needed = {keyword: "ledger" for keyword in told if keyword == "account"}
     store = open_store(backend.example, endpoint="http://127.0.0.1:1", **needed)
@@ -106,13 +110,14 @@ def test_a_kind_says_all_of_itself(backend: Backend) -> None:
 
 
 def test_no_scheme_is_of_two_kinds() -> None:
-    """Nor that of a folder or of memory."""
+    """No two kinds of stores share a scheme, and none uses the scheme of folders or of memory."""
     schemes = ["file", "memory", *(scheme for each in BACKENDS for scheme in each.schemes)]
     assert len(set(schemes)) == len(schemes)
 
 
 def test_what_was_given_comes_before_the_environment() -> None:
-    """Then the variables in their order; an empty one is none."""
+    """A given value comes before the environment, whose variables are read in their order. An empty value
+    counts as not given."""
     setting = Setting("endpoint", "", "", ("A", "B"))
     assert setting.of({"endpoint": "x"}, {"A": "a", "B": "b"}) == "x"
     assert setting.of({"endpoint": ""}, {"A": "a", "B": "b"}) == "a"
@@ -121,7 +126,8 @@ def test_what_was_given_comes_before_the_environment() -> None:
 
 
 def test_a_setting_that_nobody_has_is_refused() -> None:
-    """With the one that was meant; a folder takes what others have, and a store in the network only its own."""
+    """An unknown setting is refused with the name that was probably meant. A folder or memory store accepts
+    the settings of other kinds."""
     with pytest.raises(InvalidStoreUrlError, match=r"no setting 'acces_key'.*did you mean 'access_key'"):
         open_store("s3://bucket", acces_key="a")
     with pytest.raises(InvalidStoreUrlError, match="no setting 'acces_key'"):
@@ -132,7 +138,8 @@ def test_a_setting_that_nobody_has_is_refused() -> None:
 
 
 def test_two_servers_hold_two_buckets(tmp_path: Path) -> None:
-    """Of one name; and one store may lie in the other only on one server."""
+    """Buckets of one name on two servers do not overlap. On one server, a store overlaps with the stores
+    below its prefix."""
     one = open_store("s3://bucket/a", endpoint="http://127.0.0.1:1")
     assert overlap(one, open_store("s3a://bucket/a/b", endpoint="http://127.0.0.1:1/"))
     assert not overlap(one, open_store("s3://bucket/a", endpoint="http://127.0.0.1:2"))

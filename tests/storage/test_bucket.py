@@ -26,7 +26,7 @@ def config_of(bucket: S3Bucket, prefix: str = "", **changes: Any) -> S3Config:
 
 @pytest.mark.minio
 def test_a_plain_bucket_is_healthy(minio_bucket: S3Bucket) -> None:
-    """A fresh bucket: there, not versioned, no rules, nothing to warn of."""
+    """A fresh bucket exists, is not versioned, has no rules and gives no warnings."""
     report = inspect_bucket(config_of(minio_bucket))
     assert (report.exists, report.versioning, report.lifecycle_rules, report.warnings) == (
         True,
@@ -39,7 +39,7 @@ def test_a_plain_bucket_is_healthy(minio_bucket: S3Bucket) -> None:
 
 @pytest.mark.minio
 def test_a_missing_bucket_is_a_report_and_can_be_made(minio_bucket: S3Bucket) -> None:
-    """Absent, then made by exactly one call, then there."""
+    """A missing bucket is reported as absent, is created by exactly one call, and then exists."""
     config = config_of(minio_bucket, name=minio_bucket.name + "-new")
     report = inspect_bucket(config)
     assert (report.exists, report.healthy) == (False, False)
@@ -65,7 +65,7 @@ def test_a_missing_bucket_is_a_report_and_can_be_made(minio_bucket: S3Bucket) ->
 def test_a_rule_that_deletes_our_objects_is_a_danger(
     minio_bucket: S3Bucket, rule_prefix: str, store_prefix: str, dangerous: bool
 ) -> None:
-    """An expiration rule is dangerous when what it covers and what the store holds overlap."""
+    """An expiration rule is dangerous if it covers keys that the store holds."""
     minio_bucket.client().set_bucket_lifecycle(
         minio_bucket.name,
         LifecycleConfig(
@@ -95,7 +95,8 @@ def test_a_rule_that_deletes_our_objects_is_a_danger(
 
 @pytest.mark.minio
 def test_versioning_is_told_and_its_clean_up_is_no_danger(minio_bucket: S3Bucket) -> None:
-    """Versioning costs space, which is said; a rule for old versions only takes nothing of ours."""
+    """Versioning is a warning, because it costs space. A rule that only expires old versions is not
+    dangerous."""
     client = minio_bucket.client()
     client.set_bucket_versioning(minio_bucket.name, VersioningConfig(ENABLED))
     client.set_bucket_lifecycle(
@@ -134,7 +135,7 @@ def test_a_store_that_nobody_listens_for_is_unreachable() -> None:
 
 
 def test_a_name_minio_cannot_use_is_an_invalid_url() -> None:
-    """What minio-py refuses before asking is the caller's mistake, in our words."""
+    """A bucket name that minio-py refuses is InvalidStoreUrlError."""
     config = s3_config("bad..name", endpoint="http://127.0.0.1:1", access_key="a", secret_key="b")
     with pytest.raises(InvalidStoreUrlError):
         inspect_bucket(config)

@@ -1,4 +1,4 @@
-"""What obstore says, in our words: a table of texts, for each kind of store."""
+"""obstore's errors are translated into ours, by a table of texts for each kind of store."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ EACH = pytest.mark.parametrize("backend", BACKENDS, ids=lambda each: each.name)
 def test_what_is_the_same_for_all(
     backend: Backend, text: str, operation: str, kind: type[StorageError], says: str
 ) -> None:
-    """The error is one line that says who, where and what to do."""
+    """The error is one line that says which store failed, what happened and what to do."""
     error = told(backend, text, operation)
     assert type(error) is kind
     assert says.replace("\\\\", "\\") in str(error)
@@ -83,7 +83,7 @@ def test_what_is_the_same_for_all(
 
 @EACH
 def test_a_services_own_words(backend: Backend) -> None:
-    """Absent objects, absent buckets and refusals, by each code that is known of it."""
+    """Each known code of a service becomes the error for an absent object, an absent bucket or a refusal."""
     words = store_of(backend).words
     for kind, codes in (
         (ObjectNotFoundError, words.no_object),
@@ -101,7 +101,7 @@ def test_a_services_own_words(backend: Backend) -> None:
 
 @EACH
 def test_bytes_behind_the_end(backend: Backend) -> None:
-    """By the service's code, and by what obstore finds itself."""
+    """Reading past the end is recognised by the service's code and by obstore's own text."""
     words = store_of(backend).words
     assert is_beyond_the_end(body(416, "InvalidRange"), words)
     assert is_beyond_the_end("Wanted range starting at 10, but object was only 10 bytes long", words)

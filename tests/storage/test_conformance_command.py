@@ -1,4 +1,5 @@
-"""`storage.conformance`, which users run on their own stores: it passes where it must, and can fail everywhere."""
+"""`storage.conformance`, which users run on their own stores: sound stores pass it, and each of its checks
+can fail."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ FOLDER = "probes/conformance-0"
 
 
 def failed(store: ObjectStore) -> dict[str, str]:
-    """The checks that did not hold, with what was seen; all is removed again."""
+    """The checks that did not hold, with what was seen. All probes are removed afterwards."""
     probes = Probes(store, FOLDER, pause_s=0)
     found = list(conformance(probes))
     assert [each.name for each in found] == [name for name, _ in checks()]
@@ -36,7 +37,8 @@ def failed(store: ObjectStore) -> dict[str, str]:
 
 
 def test_a_sound_store_holds_all(tmp_path: Path) -> None:
-    """In memory and on a disk; nothing stays behind, and nothing of the store's own was touched."""
+    """A memory store and a local store pass all checks. No probe stays behind, and the store's own objects
+    are not touched."""
     for store in (MemoryStore(), LocalStore(tmp_path / "store")):
         store.put("topics/t/0.json", b"own")
         assert failed(store) == {}
@@ -44,7 +46,7 @@ def test_a_sound_store_holds_all(tmp_path: Path) -> None:
 
 
 class LooksFirst(FaultyStore):
-    """Looks, then writes: right one by one, and wrong in a race."""
+    """A store that looks and then writes: correct one call after another, and wrong in a race."""
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         try:
@@ -57,7 +59,7 @@ class LooksFirst(FaultyStore):
 
 
 class Changed(FaultyStore):
-    """A memory store with one thing that is wrong; `inner` keeps what was put."""
+    """A memory store with one fault. `inner` keeps what was put."""
 
     def __init__(self) -> None:
         super().__init__(MemoryStore())
@@ -66,7 +68,7 @@ class Changed(FaultyStore):
 
 
 class ReadsLate(Changed):
-    """A fresh object is not found at the first look."""
+    """A store in which a fresh object is not found at the first look."""
 
     def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
         with self.lock:
@@ -77,7 +79,7 @@ class ReadsLate(Changed):
 
 
 class ReadsOld(Changed):
-    """An overwritten object is read as it was before."""
+    """A store in which an overwritten object is read as it was before."""
 
     def put(self, key: str, data: bytes) -> None:
         if "/over/" in key and key not in self.before:
@@ -89,7 +91,7 @@ class ReadsOld(Changed):
 
 
 class ListsLate(Changed):
-    """The newest object is missing in a listing."""
+    """A store whose listing lacks the newest object."""
 
     def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectInfo]:
         found = builtins.list(super().list(prefix, start_after=start_after))
@@ -108,7 +110,7 @@ class ListsOnePage(Changed):
 
 
 class KeepsDeleted(Changed):
-    """A deleted object is read once more."""
+    """A store in which a deleted object can be read once more."""
 
     def delete(self, key: str) -> None:
         if "/deleted/" in key:
@@ -120,7 +122,7 @@ class KeepsDeleted(Changed):
 
 
 class AbsentIsAway(Changed):
-    """What is not there is told as a server that does not answer."""
+    """A store that reports an absent object as a server that does not answer."""
 
     def head(self, key: str) -> ObjectInfo:
         try:
@@ -130,7 +132,7 @@ class AbsentIsAway(Changed):
 
 
 class ShortRanges(Changed):
-    """A range beyond the end is given as far as it goes."""
+    """A store that shortens a range that goes past the end."""
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         return super().get(key)[start : start + length]
@@ -142,7 +144,7 @@ class CutsLargeObjects(Changed):
 
 
 class ForgetsCase(Changed):
-    """Names that differ by case are one."""
+    """A store in which names that differ only in case are the same."""
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         return super().put_if_absent(key.lower() if "/names/" in key else key, data)
@@ -172,7 +174,8 @@ class NamesObjectsAsFolders(Changed):
     ],
 )
 def test_each_check_can_fail(store: type[Changed], name: str) -> None:
-    """One fault, and the check of it says what was seen and what must be."""
+    """Each check fails on a store with the fault that it looks for, and says what was seen and what was
+    expected."""
     found = failed(store())
     assert name in found
     assert "expected " in found[name]
@@ -180,13 +183,14 @@ def test_each_check_can_fail(store: type[Changed], name: str) -> None:
 
 
 def test_every_check_is_among_those_that_fail() -> None:
-    """A new one comes with its fault."""
+    """Every check has a faulty store in these tests."""
     (cases,) = (mark.args[1] for mark in test_each_check_can_fail.pytestmark)  # type: ignore[attr-defined]
     assert [name for _, name in cases] == [name for name, _ in checks()]
 
 
 def test_an_error_is_an_answer_and_the_rest_is_asked() -> None:
-    """A store that refuses deletes: the checks that need none hold, and what stays is counted."""
+    """If a store refuses deletes, the check of a delete fails, all other checks hold, and the probes that
+    stay are counted."""
     store = FaultyStore(
         MemoryStore(),
         decide=lambda operation, _key, _number: "before" if operation == "delete" else None,
@@ -204,7 +208,7 @@ def test_an_error_is_an_answer_and_the_rest_is_asked() -> None:
 @pytest.mark.minio
 @pytest.mark.shard("engines")  # `make test` has the command on this server: tests/cli/test_s3.py
 def test_on_a_real_server(minio_bucket: S3Bucket) -> None:
-    """Each racer by a client of its own."""
+    """A real server passes all checks, with a client of its own for each racer."""
     from storage import open_store
 
     keys = {"access_key": minio_bucket.access_key, "secret_key": minio_bucket.secret_key}

@@ -1,4 +1,4 @@
-"""Objects that check themselves: everything written comes back, anything changed is found."""
+"""Objects check themselves: everything that is written comes back, and any change is found."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def damaged(decode: Callable[[], object]) -> DamagedObjectError:
 @pytest.mark.parametrize("profile", [SMALL, LARGE, replace(SMALL, compression="zstd")])
 @pytest.mark.parametrize("rows", [0, 1, 100])
 def test_a_table_and_its_metadata_come_back(profile: ParquetProfile, rows: int) -> None:
-    """Rows, schema with nullability, kind and metadata are those given, in every profile."""
+    """A table comes back with the same rows, schema, nullability, kind and metadata, in every profile."""
     data = encode_parquet(
         entry(rows), kind="entry", metadata={"write_id": "w-1", "empty": ""}, profile=profile
     )
@@ -127,7 +127,7 @@ VALUES: list[tuple[pa.DataType, list[Any]]] = [
 @pytest.mark.parametrize("profile", [SMALL, LARGE])
 @pytest.mark.parametrize(("type_", "values"), VALUES, ids=[str(type_) for type_, _ in VALUES])
 def test_types_come_back_as_they_are(type_: pa.DataType, values: list[Any], profile: ParquetProfile) -> None:
-    """These types need no schema on reading: equal type and equal values, null included."""
+    """These types need no schema for reading: types and values come back equal, null included."""
     table = pa.table({"c": pa.array([*values, None], type_)})
     read, _ = decode_parquet(encode_parquet(table, kind="t", profile=profile), key="some/key")
     assert read.schema.equals(table.schema)
@@ -143,7 +143,7 @@ def test_types_come_back_as_they_are(type_: pa.DataType, values: list[Any], prof
 )  # fmt: skip
 @pytest.mark.parametrize("profile", [SMALL, LARGE])
 def test_other_types_come_back_by_the_schema(type_: pa.DataType, profile: ParquetProfile) -> None:
-    """A type without a Parquet name comes back as asked for by `schema`."""
+    """A type that Parquet does not have comes back if `schema` asks for it."""
     raw: list[Any] = ["a", "b"]
     if pa.types.is_large_binary(type_):
         raw = [b"a"]
@@ -181,7 +181,8 @@ def test_any_engine_can_read_it() -> None:
 
 
 def test_the_checksum_is_of_the_whole_file_with_zeros_in_its_place() -> None:
-    """What a second implementation must compute: xxh3-128 over all bytes, the digits themselves as '0'."""
+    """The checksum is xxh3-128 over all bytes with the digits themselves as '0', so that a second
+    implementation can compute it."""
     digits = pq.ParquetFile(pa.BufferReader(PARQUET)).metadata.metadata[b"txn_engine.checksum"]
     assert PARQUET.count(digits) == 1
     assert xxhash.xxh3_128(PARQUET.replace(digits, b"0" * 32)).hexdigest().encode() == digits
@@ -204,7 +205,7 @@ def test_the_schema_s_own_metadata_is_left_out() -> None:
 
 @pytest.mark.parametrize("name", ["format", "kind", "checksum"])
 def test_the_envelope_s_names_are_its_own(name: str) -> None:
-    """Metadata or JSON keys cannot stand in for the envelope's."""
+    """Metadata and JSON keys with the envelope's own names are refused."""
     with pytest.raises(ValueError, match=name):
         encode_parquet(entry(), kind="entry", metadata={name: "x"})
     with pytest.raises(ValueError, match=name):
@@ -227,7 +228,7 @@ def test_a_value_that_looks_like_the_checksum() -> None:
 
 
 def test_large_files_are_laid_out_as_asked() -> None:
-    """LARGE: zstd, page checksums, row groups up to the limit, no dictionary."""
+    """A large file has zstd, page checksums, row groups up to the limit, and no dictionary."""
     table = pa.table({"country": ["DE", "FR"] * 5_000, "value": [f"v{i}" for i in range(10_000)]})
     profile = replace(LARGE, row_group_rows_max=4_000)
     file = pq.ParquetFile(pa.BufferReader(encode_parquet(table, kind="t", profile=profile)))
@@ -249,7 +250,7 @@ def test_statistics_of_chosen_columns() -> None:
 
 
 def test_every_flipped_byte_is_found() -> None:
-    """Each byte of a one-row file, changed by any one bit or inverted: always DamagedObjectError."""
+    """Each byte of a one-row file, with any one bit changed or inverted, is a DamagedObjectError."""
     for position in range(len(PARQUET)):
         for mask in (1, 2, 4, 8, 16, 32, 64, 128, 255):
             broken = bytearray(PARQUET)
@@ -259,7 +260,8 @@ def test_every_flipped_byte_is_found() -> None:
 
 
 def test_every_truncation_is_found() -> None:
-    """Cut anywhere, at the end or at the beginning, or lengthened: DamagedObjectError."""
+    """An object that is cut anywhere, at its end or its beginning, or is lengthened, is a
+    DamagedObjectError."""
     for length in range(len(PARQUET)):
         with pytest.raises(DamagedObjectError):
             decode_parquet(PARQUET[:length], key="some/key")
@@ -270,7 +272,7 @@ def test_every_truncation_is_found() -> None:
 
 
 def test_an_empty_object_says_so() -> None:
-    """Nothing at the key is damage of its own, named as such."""
+    """An empty object is reported as damage of its own kind."""
     for decode in (
         lambda: decode_parquet(b"", key="some/key"),
         lambda: decode_json(b"", key="some/key", kind="store"),
@@ -299,7 +301,7 @@ LARGE_FILE = encode_parquet(
 
 
 def test_another_kind_or_format_is_refused() -> None:
-    """A sound object of another kind, or of a format to come, is not taken for the one expected."""
+    """A sound object of another kind, or of a later format, is refused."""
     other = damaged(lambda: decode_parquet(PARQUET, key="some/key", kind="snapshot"))
     assert other.reason is StoreReason.OTHER_KIND
     later = restamped(PARQUET, b"txn_engine.format\x18\x012", b"txn_engine.format\x18\x013")
@@ -317,7 +319,7 @@ def test_a_foreign_parquet_file_is_refused() -> None:
 
 
 def test_a_sound_checksum_around_nonsense() -> None:
-    """A checksum that fits what is no Parquet file inside is still DamagedObjectError."""
+    """An object with a correct checksum that is not a Parquet file is a DamagedObjectError."""
     body = b"PAR1 nonsense txn_engine.checksum\x18\x20" + b"0" * 32 + b" PAR1"
     broken = body.replace(b"0" * 32, xxhash.xxh3_128(body).hexdigest().encode())
     checksum_of(broken)
@@ -379,7 +381,7 @@ def test_damaged_json_is_found() -> None:
 
 
 def test_json_of_another_kind_is_refused() -> None:
-    """A sound object of another kind is not taken for the one expected; nor is Parquet."""
+    """A sound JSON object of another kind is refused, and so is a Parquet object."""
     damaged(lambda: decode_json(JSON, key="some/key", kind="topic"))
     damaged(lambda: decode_json(PARQUET, key="some/key", kind="entry"))
     damaged(lambda: decode_parquet(JSON, key="some/key"))
@@ -390,7 +392,8 @@ def test_json_of_another_kind_is_refused() -> None:
 
 @pytest.mark.parametrize("profile", [SMALL, LARGE])
 def test_a_table_in_parts(profile: ParquetProfile) -> None:
-    """One row group a part, taken one at a time; it reads back as the whole. Without parts it has no rows."""
+    """A table that is written in parts has one row group for each, and is read back whole. A table without
+    parts has no rows."""
     taken: list[int] = []
 
     def parts() -> Iterator[pa.Table]:

@@ -43,7 +43,8 @@ def test_errors_survive_pickling(kind: type[StorageError]) -> None:
 
 
 def test_the_line() -> None:
-    """Actor, place, seen, expected, action: one readable line, shorter when parts are missing."""
+    """An error is one readable line of actor, place, what was seen, what was expected and what to do. Missing
+    parts make it shorter."""
     error = StorageError("it failed", actor="store", place="k", expected="success", action="try again")
     assert str(error) == "store at k: it failed; expected success; try again"
     assert str(StorageError("it failed")) == "it failed"
@@ -65,12 +66,13 @@ def test_the_line() -> None:
     ],
 )
 def test_what_is_cut_out_of_urls(text: str, shown: str) -> None:
-    """All up to the last @ of the word, and any query; a local path may hold an @, and an account of Azure has one."""
+    """Everything up to the last @ of a URL, and any query, is cut out. A local path and an Azure account keep
+    their @."""
     assert storage.errors.redact(text) == shown
 
 
 def test_one_line_without_secrets() -> None:
-    """Line breaks become blanks, long texts end, and secrets in URLs and signed requests are cut out."""
+    """Line breaks become blanks, long texts are cut, and secrets in URLs and signed requests are removed."""
     text = str(
         StorageError(
             "GET http://user:topsecret@host/b?X-Amz-Signature=deadbeef&X-Amz-Credential=AKIA/x&a=1\n\nDebug: "

@@ -1,4 +1,4 @@
-"""The columns of a Parquet object by its footer alone: what is read, and what is refused."""
+"""The columns of a Parquet object are read from its footer alone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def store_of(data: bytes) -> FaultyStore:
 
 @pytest.mark.parametrize(("schema", "reads"), [(SMALL, 1), (WIDE, 2)], ids=["small", "wide"])
 def test_columns_and_their_ids(schema: pa.Schema, reads: int) -> None:
-    """Columns are read from a footer that the first read has, and from a larger one."""
+    """The columns are found in one read if it includes the footer, and in two reads if the footer is
+    larger."""
     data = encode_parquet(schema.empty_table(), kind="data")
     store = store_of(data)
     found = stored_columns(store, "a/key", len(data))

@@ -1,4 +1,4 @@
-"""The GCS store in front of a MinIO that speaks Google's XML interface, and of servers that misbehave."""
+"""The GCS store on a MinIO that speaks Google's XML interface, and on servers that misbehave."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class TestGcsStore(CoreByMinio):
 
 @pytest.mark.shard("engines")
 class TestGcsStoreInFull(TestGcsStore, ConformanceByMinio):
-    """The core again, and what takes many requests, much data or several processes."""
+    """The core again, and tests that need many requests, much data or several processes."""
 
 
 @pytest.mark.minio
@@ -70,19 +70,20 @@ def test_a_missing_bucket_is_named(gcs_bucket: GcsBucket) -> None:
 
 
 def at(endpoint: str) -> GcsStore:
-    """A store that nobody has asked yet."""
+    """A store at this endpoint. Opening it sends no request."""
     store = open_store("gs://bucket", endpoint=endpoint)
     assert isinstance(store, GcsStore)
     return store
 
 
 def odd(*script: tuple[int, bytes]) -> odd_server.OddServer:
-    """A server that a store of Google's asks."""
+    """A server with this script, and a Google store that uses it."""
     return odd_server.OddServer(*script, store=at)
 
 
 def test_put_if_absent_asks_for_no_generation() -> None:
-    """The condition is the header that Google documents, in one request. A plain put has no condition."""
+    """put_if_absent sends the header that Google documents for its condition, in one request. A plain put
+    sends no condition."""
     with odd((200, b"")) as server:
         assert server.store.put_if_absent("a", b"x") is True
         server.store.put("a", b"x")
@@ -96,7 +97,7 @@ def test_put_if_absent_asks_for_no_generation() -> None:
     "engines"
 )  # the client waits between its tries; `test_s3.py` has the same, by the same code
 def test_a_refused_connection_is_unreachable() -> None:
-    """Nobody listens: every operation, and a settled put, reports that nothing was sent."""
+    """If nobody listens, every operation and a settled put report that nothing was sent."""
     store = at("http://127.0.0.1:1")
     calls: list[tuple[str, Callable[[], object]]] = [
         *operations(store),
@@ -107,7 +108,7 @@ def test_a_refused_connection_is_unreachable() -> None:
 
 
 def test_a_404_that_is_not_the_services_is_not_absence() -> None:
-    """A proxy's 404 must not pass for "no such object": the settling would take a taken slot for a free one."""
+    """A proxy's 404 is not "no such object", because settling would then take a taken slot for a free one."""
     with odd((404, b"<html>not here</html>")) as server:
         for name, call in operations(server.store):
             assert type(error_of(call)) is StoreUnreachableError, name
@@ -135,7 +136,7 @@ def test_a_refusal_is_access_denied(status: int) -> None:
 
 
 def test_a_read_is_tried_again() -> None:
-    """A passing 503 on a read is not seen by the caller."""
+    """The caller does not notice a passing 503 on a read."""
     with odd((503, xml("ServiceUnavailable")), (200, b"data")) as server:
         assert server.store.get("a") == b"data"
 
@@ -143,7 +144,8 @@ def test_a_read_is_tried_again() -> None:
 @pytest.mark.parametrize(("there", "won"), [(b"ours", True), (b"theirs", False)])
 @pytest.mark.parametrize("status", [412, 409, 500, 429])
 def test_what_became_of_a_put_is_read_back(status: int, there: bytes, won: bool) -> None:
-    """Whatever was answered: ours is there, and it is won; another's is there, and it is lost."""
+    """Whatever the answer to a put was, the object that is there decides: our bytes mean that it won, and
+    other bytes that it lost."""
     with odd((status, xml("PreconditionFailed")), (200, there)) as server:
         outcome = settle_put_if_absent(server.store, "a", b"ours", pause=no_pause)
         assert (outcome.won, outcome.winner) == (won, there)
@@ -162,14 +164,15 @@ def test_what_became_of_a_put_is_read_back(status: int, there: bytes, won: bool)
     ],
 )
 def test_what_is_no_store(url: str, settings: dict[str, Any], says: str) -> None:
-    """The error is one line that does not repeat a key."""
+    """What is not a valid Google store is refused in one line that does not repeat a key."""
     with pytest.raises(InvalidStoreUrlError, match=says) as caught:
         open_store(url, **settings)
     assert "c2VjcmV0" not in str(caught.value)
 
 
 def test_a_service_account_is_shown_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What executors are sent is its text, since the file is not theirs; no `repr` has it."""
+    """Executors get the text of the service account's file, because they do not have the file. No `repr`
+    shows it."""
     file = tmp_path / "account.json"
     file.write_text(json.dumps({"type": "service_account", "private_key": "c2VjcmV0"}))
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(file))
@@ -190,7 +193,8 @@ def broken_account(tmp_path: Path) -> str:
 
 
 def test_a_service_account_that_cannot_be_read(broken_account: str) -> None:
-    """The first call raises one line that says what to set."""
+    """If the service account cannot be read, the first call raises an error of one line that says what to
+    set."""
     for settings in (
         {"service_account": broken_account},
         {"service_account": f"{broken_account}-that-is-not-there"},

@@ -27,7 +27,7 @@ def test_illegal_keys(key: str) -> None:
 
 @given(st.text(max_size=30))
 def test_a_legal_key_cannot_leave_the_store(key: str) -> None:
-    """Whatever passes has no empty, dot or dot-dot segment, no backslash, blank or control character."""
+    """A legal key has no empty, dot or dot-dot segment, no backslash, no blank and no control character."""
     try:
         validate_key(key)
     except InvalidKeyError:
@@ -40,7 +40,7 @@ def test_a_legal_key_cannot_leave_the_store(key: str) -> None:
 
 
 def test_prefixes() -> None:
-    """A prefix is a folder, with or without its slash, or everything."""
+    """A prefix is a folder, with or without a slash at its end, or the whole store."""
     assert [validate_prefix(prefix) for prefix in ("", "a", "a/", "a/b/")] == ["", "a/", "a/", "a/b/"]
     for prefix in ("/", "a//", "../", "/a"):
         with pytest.raises(InvalidKeyError):
@@ -49,7 +49,7 @@ def test_prefixes() -> None:
 
 @pytest.mark.parametrize("name", ["a", "A.b_c-9", ".hidden", "__internal", "x" * 249, "..."])
 def test_legal_names(name: str) -> None:
-    """Names that Kafka takes for a topic pass."""
+    """Names that Kafka accepts for a topic are accepted."""
     assert validate_name(name) == name
     validate_key(f"topics/{name}/0.json")
 
@@ -63,7 +63,7 @@ def test_illegal_names(name: str) -> None:
 
 @given(OFFSETS, OFFSETS)
 def test_offsets_in_keys(one: int, other: int) -> None:
-    """An offset survives its key, and keys sort as offsets do."""
+    """An offset can be read back from its key, and keys sort in the order of their offsets."""
     keys = LogKeys("topics/t/0/3")
     assert keys.parse_entry(keys.entry(one)) == one
     assert keys.parse_snapshot(keys.snapshot(one)) == one
@@ -73,7 +73,7 @@ def test_offsets_in_keys(one: int, other: int) -> None:
 
 
 def test_layout() -> None:
-    """The layout of a log directory, spelled out."""
+    """The keys of a log directory are exactly these."""
     keys = LogKeys("topics/t/0/3")
     assert keys.entry(118) == "topics/t/0/3/log/00000000000000000118.parquet"
     assert keys.snapshot(7) == "topics/t/0/3/snapshots/00000000000000000007.parquet"
@@ -89,14 +89,14 @@ def test_layout() -> None:
      "topics/t/0/3/log/99999999999999999999.parquet", "topics/t/0/3/log/00000000000000000118.parquet\n"],
 )  # fmt: skip
 def test_foreign_entries(key: str) -> None:
-    """What is not an entry's key is refused, not read as some offset."""
+    """A key that is not an entry's is refused, not read as some offset."""
     with pytest.raises(InvalidKeyError):
         LogKeys("topics/t/0/3").parse_entry(key)
 
 
 @pytest.mark.parametrize("offset", [-1, 2**63])
 def test_offsets_out_of_range(offset: int) -> None:
-    """An offset outside 0 to 2^63-1 names nothing."""
+    """An offset outside 0 to 2^63-1 is refused."""
     with pytest.raises(InvalidKeyError):
         LogKeys("p").entry(offset)
 

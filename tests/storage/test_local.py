@@ -76,7 +76,7 @@ def store(tmp_path: Path) -> LocalStore:
 
 
 class Tape:
-    """Records the calls that make a put durable, in order, and fails the ones it is told to."""
+    """Records the calls that make a put durable, in order, and fails the calls that the test names."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, root: Path) -> None:
         self.calls: list[str] = []
@@ -121,7 +121,8 @@ def tape(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Tape:
 
 
 def test_the_order_of_a_put(store: LocalStore, tape: Tape) -> None:
-    """Bytes before name, name before return, and the name of every new folder before what is in it."""
+    """A put syncs the bytes before the name exists, syncs the name before it returns, and syncs the name of
+    each new folder before anything is put into it."""
     assert store.put_if_absent("a/b/1", b"x")
     assert tape.calls == [
         "mkdir .tmp",
@@ -149,7 +150,8 @@ def test_a_taken_name_costs_no_file(store: LocalStore, tape: Tape) -> None:
 
 
 def test_a_folder_made_by_another_process_is_synced_too(store: LocalStore, tape: Tape) -> None:
-    """A folder that is already there may not be on the disk yet: its name is synced once all the same."""
+    """The name of a folder that another process made is synced once, because it may not be on the disk
+    yet."""
     os.makedirs(path_of(store, "a/b"))
     tape.calls.clear()
     store.put_if_absent("a/b/1", b"x")
@@ -157,10 +159,10 @@ def test_a_folder_made_by_another_process_is_synced_too(store: LocalStore, tape:
 
 
 def test_a_reader_makes_durable_what_it_saw(store: LocalStore, tape: Tape, tmp_path: Path) -> None:
-    """A writer stopped between link and sync leaves a name that a power cut takes back: the reader syncs it
-    first.
+    """A reader syncs an object's name before it returns the object, because a writer that stopped between
+    link and sync leaves a name that a power cut takes back.
 
-    One sync serves all that is older, so a reader of old objects pays nothing.
+    One sync covers all older objects, so a reader of old objects pays nothing.
     """
     for number in range(3):
         path_of(store, f"a/{number}").parent.mkdir(exist_ok=True)
@@ -176,7 +178,8 @@ def test_a_reader_makes_durable_what_it_saw(store: LocalStore, tape: Tape, tmp_p
 def test_a_clock_that_is_set_back_makes_nothing_older(
     store: LocalStore, tape: Tape, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, set_back_ns: int
 ) -> None:
-    """A file that was made after the folder's last sync is synced, also where the clock says that it is older."""
+    """A file that was made after the folder's last sync is synced, even if the clock was set back and says
+    that it is older."""
     reader, wall = LocalStore(tmp_path / "store"), time.time_ns
     with monkeypatch.context() as before:
         before.setattr(time, "time_ns", lambda: wall() + set_back_ns)
@@ -189,7 +192,8 @@ def test_a_clock_that_is_set_back_makes_nothing_older(
 
 
 def test_a_reader_syncs_a_young_object_once(store: LocalStore, tape: Tape, tmp_path: Path) -> None:
-    """What was put or read here is known to be on the disk; what another put in its place is not."""
+    """An object that this store has put or read is not synced again. An object that another process put in
+    its place is."""
     store.put_if_absent("a/1", b"x")
     tape.calls.clear()
     assert store.get("a/1") == b"x"
@@ -222,7 +226,8 @@ def _written(path: Path) -> Path:
 def test_an_error_on_the_way_is_settled_by_reading_back(
     store: LocalStore, tape: Tape, failing: str, stored: bool
 ) -> None:
-    """An error before the link stored nothing; one after it did, and is never reported as "not stored"."""
+    """An error before the link stored nothing. An error after the link stored the object, and is never
+    reported as "not stored"."""
     store.put_if_absent("a/0", b"warm")
     tape.fail = lambda call: call.startswith(failing)
     if failing == "unlink":
@@ -239,9 +244,8 @@ def test_an_error_on_the_way_is_settled_by_reading_back(
 def test_a_sync_that_failed_is_not_made_good_by_one_that_succeeds(
     store: LocalStore, tape: Tape, tmp_path: Path, ask: str
 ) -> None:
-    """Linux tells a failed sync once, drops what it could not write, and answers the next one with success: so what was
-    put is unknown from then on, nothing else is acknowledged in that folder, and other folders go on.
-    """
+    """Linux reports a failed sync once, drops what it could not write, and reports success the next time. So
+    after a failed sync nothing in that folder is acknowledged any more; other folders go on."""
     store.put_if_absent("a/0", b"warm")
     tape.fail = lambda call: call == "fsync a"
     with pytest.raises(StorageError, match="did not confirm"):
@@ -259,7 +263,8 @@ def test_a_sync_that_failed_is_not_made_good_by_one_that_succeeds(
 
 
 def test_a_new_folder_whose_sync_failed_is_not_made_good_either(store: LocalStore, tape: Tape) -> None:
-    """The folder exists when the put is tried again, but its name may not be on the disk."""
+    """If the sync of a new folder's name failed, a second put does not trust the folder that exists by
+    then."""
     store.put_if_absent("a/0", b"warm")
     tape.fail = lambda call: call == "fsync a"
     with pytest.raises(StoreNotWritableError):
@@ -271,7 +276,7 @@ def test_a_new_folder_whose_sync_failed_is_not_made_good_either(store: LocalStor
 
 
 def test_a_name_that_the_disk_never_confirms_is_unknown(store: LocalStore, tape: Tape) -> None:
-    """While the folder cannot be synced, reading back does not count as proof: the outcome is unknown."""
+    """While the folder cannot be synced, reading back proves nothing, so the outcome is unknown."""
     store.put_if_absent("a/0", b"warm")
     tape.fail = lambda call: call == "fsync a"
     with pytest.raises(PutOutcomeUnknownError):
@@ -279,7 +284,7 @@ def test_a_name_that_the_disk_never_confirms_is_unknown(store: LocalStore, tape:
 
 
 def test_no_temporary_file_stays(store: LocalStore, tape: Tape) -> None:
-    """Won, lost or failed: the folder of temporary files is empty afterwards."""
+    """After a put that won, lost or failed, the folder of temporary files is empty."""
     temporary = path_of(store, ".tmp")
     store.put_if_absent("a/1", b"x")
     store.put_if_absent("a/1", b"y")
@@ -299,9 +304,8 @@ def test_no_temporary_file_stays(store: LocalStore, tape: Tape) -> None:
 
 @pytest.mark.parametrize("put", ["put", "put_if_absent"])
 def test_removed_folders_are_made_again(store: LocalStore, put: str) -> None:
-    """Someone removes folders that the store has cached, its temporary folder too: the next put makes them
-    again.
-    """
+    """If somebody removes folders that the store has cached, even its temporary folder, the next put makes
+    them again."""
     getattr(store, put)("a/b/1", b"x")
     os.unlink(path_of(store, "a/b/1"))
     os.rmdir(path_of(store, "a/b"))
@@ -312,9 +316,8 @@ def test_removed_folders_are_made_again(store: LocalStore, put: str) -> None:
 
 
 def test_a_root_that_is_gone_is_not_an_empty_store(store: LocalStore, tmp_path: Path) -> None:
-    """When the root disappears (an unmounted disk), reads say so instead of "no such object"; no new root
-    appears.
-    """
+    """If the root disappears (an unmounted disk), reads say so instead of "no such object", and no new root
+    appears."""
     store.put("a/1", b"x")
     (tmp_path / "store").rename(tmp_path / "moved")
     for call in (
@@ -332,7 +335,8 @@ def test_a_root_that_is_gone_is_not_an_empty_store(store: LocalStore, tmp_path: 
 
 
 def test_a_folder_where_an_object_should_be(store: LocalStore) -> None:
-    """A file system cannot hold `a` and `a/b`: that is an error of its own, neither stored nor taken."""
+    """A put of `a/b` where `a` is an object is an error of its own, because a file system cannot hold both.
+    It is neither stored nor taken."""
     store.put("a/b", b"x")
     store.put("file", b"x")
     for key in ("a", "file/below"):
@@ -359,7 +363,8 @@ def test_an_empty_folder_in_an_object_s_place(store: LocalStore) -> None:
 
 
 def test_folders_of_any_depth_are_walked(store: LocalStore) -> None:
-    """Deeper than calls may be nested; in the order of keys, and past them."""
+    """Listings go through folders that are nested deeper than calls may be, in the order of keys, and go on
+    after them."""
     for key in ("p/a-b", "p/b/1"):
         store.put(key, b"x")
     deep = "p/" + "a/" * 1_200
@@ -371,7 +376,8 @@ def test_folders_of_any_depth_are_walked(store: LocalStore) -> None:
 
 @pytest.mark.parametrize("name", ["a", "a" * 255])
 def test_a_folder_too_deep_to_be_opened_hides_nothing_beside_it(store: LocalStore, name: str) -> None:
-    """A listing gives it as one object."""
+    """A listing gives a folder that is too deep to be opened as one object, and lists everything next to
+    it."""
     for key in ("p/0", "p/b/1"):
         store.put(key, b"x")
     with nested(path_of(store, "p"), name, 8_200 // (len(name) + 1)):
@@ -383,7 +389,7 @@ def test_a_folder_too_deep_to_be_opened_hides_nothing_beside_it(store: LocalStor
 
 
 def test_a_foreign_file_is_listed_by_the_name_it_has(store: LocalStore, tmp_path: Path) -> None:
-    """No key can name it, so it cannot be read; a list tells of it, as a list of S3 does, and goes on."""
+    """A file whose name is not a valid key is listed, as S3 lists it, but cannot be read."""
     store.put("p/a", b"1")
     store.put("p/folder/z", b"2")
     (tmp_path / "store" / "p" / "a copy (2)").write_bytes(b"")
@@ -396,7 +402,7 @@ def test_a_foreign_file_is_listed_by_the_name_it_has(store: LocalStore, tmp_path
 
 
 def test_a_file_cut_short_while_read(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that ends before its size said so is damaged; short reads in between are fine."""
+    """A file that ends before its size said so is damaged. Short reads in between are no error."""
     store.put("a", b"0123456789")
     real = os.read
     monkeypatch.setattr(os, "read", lambda descriptor, size: real(descriptor, min(size, 3)))
@@ -411,7 +417,8 @@ def test_a_file_cut_short_while_read(store: LocalStore, monkeypatch: pytest.Monk
 
 
 def test_opening_makes_the_root_but_not_its_parent(tmp_path: Path) -> None:
-    """A missing root is made, for its owner alone; a missing parent is a mistyped path."""
+    """A missing root is made, for its owner alone. If its parent is missing, the path is refused as a typing
+    error."""
     LocalStore(tmp_path / "new")
     assert mode_of(tmp_path / "new") == 0o700
     assert os.listdir(tmp_path / "new") == []
@@ -422,14 +429,14 @@ def test_opening_makes_the_root_but_not_its_parent(tmp_path: Path) -> None:
 
 
 def test_opening_without_create(tmp_path: Path) -> None:
-    """A reader does not make the store that it expected to find."""
+    """A store that is opened with create=False is not created."""
     with pytest.raises(BucketNotFoundError):
         LocalStore(tmp_path / "absent", create=False)
     assert not (tmp_path / "absent").exists()
 
 
 def test_a_file_is_no_store(tmp_path: Path) -> None:
-    """A root that is a file, or below one, is refused in one line."""
+    """A root that is a file, or lies below a file, is refused in one line."""
     (tmp_path / "file").write_text("x")
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(StoreNotWritableError) as caught:
@@ -452,7 +459,8 @@ def test_a_file_is_no_store(tmp_path: Path) -> None:
     ],
 )
 def test_who_may_read(tmp_path: Path, root: int, umask: int, file: int, folder: int) -> None:
-    """Its owner alone, unless the root names a group: then as the root, less the umask, never writable for others."""
+    """Objects can be read by their owner alone, unless the root's mode has a group bit. Then they have the
+    root's mode without the umask, and others can never write them."""
     (tmp_path / "store").mkdir()
     (tmp_path / "store").chmod(root)
     mask = os.umask(umask)
@@ -480,7 +488,7 @@ def plant_socket(path: Path, _outside: Path) -> None:
 
 
 def not_a_file() -> pytest.RaisesExc[StorageError]:
-    """The block refuses a link, a FIFO or a device."""
+    """Expect an error that refuses a link, a FIFO or a device."""
     return pytest.raises(StorageError, check=lambda error: error.reason is StoreReason.NOT_A_FILE)
 
 
@@ -488,7 +496,8 @@ def not_a_file() -> pytest.RaisesExc[StorageError]:
 def test_no_link_and_no_fifo_is_an_object(
     store: LocalStore, tmp_path: Path, plant: Callable[[Path, Path], None]
 ) -> None:
-    """No call reads through it or waits for it, and each call names it. It is listed and can be deleted."""
+    """A link, a FIFO or a socket is not an object: each call that would read it is an error, and none waits.
+    It is listed and can be deleted."""
     (tmp_path / "outside").write_bytes(b"secret")
     store.put("a/1", b"x")
     plant(path_of(store, "a/2"), tmp_path / "outside")
@@ -503,7 +512,7 @@ def test_no_link_and_no_fifo_is_an_object(
 
 
 def test_an_overwrite_takes_the_place_of_a_link(store: LocalStore, tmp_path: Path) -> None:
-    """A seal is put where the link stood, not through it."""
+    """An overwrite replaces a link and does not write through it."""
     (tmp_path / "outside").write_bytes(b"secret")
     store.put("a/1", b"x")
     path_of(store, "a/2").symlink_to(tmp_path / "outside")
@@ -512,7 +521,7 @@ def test_an_overwrite_takes_the_place_of_a_link(store: LocalStore, tmp_path: Pat
 
 
 def test_no_linked_folder_is_followed(store: LocalStore, tmp_path: Path) -> None:
-    """Neither read, nor listed, nor written into, nor deleted from, at any depth."""
+    """A linked folder is not read, listed, written into or deleted from, at any depth."""
     (tmp_path / "outside" / "b").mkdir(parents=True)
     (tmp_path / "outside" / "b" / "1").write_bytes(b"secret")
     store.put("a/1", b"x")
@@ -539,7 +548,8 @@ def test_no_linked_folder_is_followed(store: LocalStore, tmp_path: Path) -> None
 def test_what_may_have_been_a_folder_does_not_vanish(
     store: LocalStore, tmp_path: Path, plant: Callable[[Path, Path], None]
 ) -> None:
-    """It has its name among the folders, where a file has not; what is in it nobody can tell."""
+    """A link, a FIFO or a socket in the place of a folder is listed among the folders, because it may have
+    been one. Listing what is in it is damage."""
     (tmp_path / "outside").mkdir()
     for key in ("topics/a/1", "topics/z/1", "topics/file"):
         store.put(key, b"x")
@@ -553,7 +563,8 @@ def test_what_may_have_been_a_folder_does_not_vanish(
 
 @pytest.mark.parametrize("leads_to", ["a folder", "nothing"])
 def test_a_linked_folder_of_temporary_files_is_refused(tmp_path: Path, leads_to: str) -> None:
-    """Nothing is written through it, nothing swept behind it; reading goes on."""
+    """If the folder of temporary files is a link, puts are refused, nothing outside is swept, and reading
+    goes on."""
     LocalStore(tmp_path / "store").put("a/1", b"x")
     os.rmdir(tmp_path / "store" / ".tmp")
     outside, store = tmp_path / "outside", LocalStore(tmp_path / "store")
@@ -572,7 +583,7 @@ def test_a_linked_folder_of_temporary_files_is_refused(tmp_path: Path, leads_to:
 
 
 def test_the_root_may_be_a_link(tmp_path: Path) -> None:
-    """Where the store stands is its owner's business."""
+    """The root itself may be a link, because its place is the owner's choice."""
     (tmp_path / "disk").mkdir()
     (tmp_path / "store").symlink_to(tmp_path / "disk")
     LocalStore(tmp_path / "store").put("a/1", b"x")
@@ -580,14 +591,14 @@ def test_the_root_may_be_a_link(tmp_path: Path) -> None:
 
 
 def test_pickled_as_a_path(store: LocalStore) -> None:
-    """A pickled store opens the same folder."""
+    """A pickled store opens the same folder again."""
     store.put("a", b"x")
     other = pickle.loads(pickle.dumps(store))
     assert (other.url, other.get("a")) == (store.url, b"x")
 
 
 def test_a_path_with_odd_characters(tmp_path: Path) -> None:
-    """The folder itself may be named anything; url quotes it, uri does not."""
+    """The store's folder may have any name. `url` quotes it, and `uri` does not."""
     store = LocalStore(tmp_path / "my store #1 ü")
     store.put("a", b"x")
     assert store.url.endswith("/my%20store%20%231%20%C3%BC")
@@ -595,7 +606,7 @@ def test_a_path_with_odd_characters(tmp_path: Path) -> None:
 
 
 def as_nobody(script: str, *arguments: str) -> str:
-    """Run a script as a user who may write nothing of ours; root may write anywhere."""
+    """Run a script as a user without the right to write our files. Root may write anywhere."""
     drop = "import os\nif os.geteuid() == 0:\n    os.setgid(65534); os.setuid(65534)\n"
     source = f"import sys\nsys.path.insert(0, {str(REPOSITORY)!r})\n{PRELOAD}{drop}{textwrap.dedent(script)}"
     done = subprocess.run(
@@ -610,7 +621,7 @@ PRELOAD = "import storage\nfrom storage import *\n"
 
 @pytest.fixture
 def open_to_all(tmp_path: Path) -> Path:
-    """A folder that another user can reach: pytest's own are private."""
+    """A folder that another user can reach. Pytest's own folders are private."""
     for folder in [tmp_path, *tmp_path.parents]:
         if folder.owner() == Path.home().owner() and folder != Path(folder.anchor):
             try:
@@ -621,9 +632,8 @@ def open_to_all(tmp_path: Path) -> Path:
 
 
 def test_reading_a_folder_one_may_not_write(open_to_all: Path) -> None:
-    """Reading needs no permission to write, and makes no folder; a write then says in one line what is
-    missing.
-    """
+    """Reading needs no permission to write, and makes no folder. A write then says in one line which
+    permission is missing."""
     root = open_to_all / "readonly"
     root.mkdir()
     root.chmod(0o2755)  # shared
@@ -654,7 +664,7 @@ def test_reading_a_folder_one_may_not_write(open_to_all: Path) -> None:
 
 
 def test_making_a_store_where_one_may_not(open_to_all: Path) -> None:
-    """A root that cannot be made is refused in one line."""
+    """If the root cannot be made, opening is refused in one line."""
     (open_to_all / "closed").mkdir()
     (open_to_all / "closed").chmod(0o555)
     said = as_nobody(
@@ -674,7 +684,7 @@ def test_making_a_store_where_one_may_not(open_to_all: Path) -> None:
 
 
 def test_a_killed_writer_s_file_is_swept(tmp_path: Path) -> None:
-    """What a killed process left is removed at the next opening; what a living one is writing is not."""
+    """Opening a store removes the temporary files of killed processes, and not those of living ones."""
     root = tmp_path / "store"
     script = f"""
 import os, sys
@@ -693,7 +703,7 @@ store.put_if_absent("a/1", b"x")
 
 
 def test_what_the_sweep_leaves_alone(tmp_path: Path) -> None:
-    """Files of other machines or boots stay for a day, and foreign files for ever."""
+    """The sweep keeps files of other machines or boots for a day, and foreign files for ever."""
     host, pid, started = temporary_name().removeprefix("put-").split("-")[:3]
     dead_here = f"put-{host}-{pid}-{int(started) + 1}-0"
     elsewhere, elsewhere_old = "put-0123456789ab-1-1-0", "put-0123456789ab-1-1-1"
@@ -710,9 +720,8 @@ def test_what_the_sweep_leaves_alone(tmp_path: Path) -> None:
 
 
 def test_an_eager_sweep(tmp_path: Path) -> None:
-    """What nobody can judge goes a minute after its last write; what is younger, or foreign, is told, and what is a
-    living writer's is not.
-    """
+    """A sweep on request removes files of dead processes, and files of unknown ones a minute after their last
+    write. It reports younger and foreign files, and keeps those of living writers."""
     store = LocalStore(tmp_path)
     store.put("a", b"x")
     host, pid, started = temporary_name().removeprefix("put-").split("-")[:3]
@@ -734,7 +743,7 @@ def test_an_eager_sweep(tmp_path: Path) -> None:
 def test_a_slow_writer_whose_file_was_swept_writes_anew(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    """Nothing is acknowledged that has no name, and nothing fails that could be done."""
+    """A writer whose temporary file was swept writes it again, and its put succeeds."""
     name = "replace" if call == "put" else "link"
     real, swept = getattr(os, name), []
 
@@ -754,7 +763,7 @@ def test_a_slow_writer_whose_file_was_swept_writes_anew(
 def test_a_writer_whose_file_is_swept_each_time_says_so(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    """It raises an error and has written nothing."""
+    """A writer whose temporary file is swept each time raises an error and has written nothing."""
     name = "replace" if call == "put" else "link"
     real = getattr(os, name)
 
@@ -770,7 +779,7 @@ def test_a_writer_whose_file_is_swept_each_time_says_so(
 
 
 def test_temporary_files_are_no_objects(store: LocalStore) -> None:
-    """What lies in .tmp is neither listed nor reachable by a key."""
+    """Files in .tmp are neither listed nor reachable by a key."""
     store.put("a/1", b"x")
     (path_of(store, ".tmp") / "put-0123456789ab-1-1-0").write_bytes(b"half an object")
     assert keys_of(store.list("")) == ["a/1"]
@@ -782,7 +791,8 @@ def test_temporary_files_are_no_objects(store: LocalStore) -> None:
 def test_a_swept_file_of_a_sleeping_writer_is_an_error(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A writer that slept for more than a day finds its temporary file gone: an error, nothing stored."""
+    """If a writer sleeps for more than a day and finds its temporary file swept, the put is an error and
+    stores nothing."""
     real = os.link
 
     def link(source: str, target: str) -> None:
@@ -797,7 +807,8 @@ def test_a_swept_file_of_a_sleeping_writer_is_an_error(
 
 
 def test_a_file_where_a_folder_should_be_is_damage(tmp_path: Path) -> None:
-    """It is not an empty folder: what was below may have been anything."""
+    """A file in the place of a folder is damage, not an empty folder, because nobody knows what was below
+    it."""
     store = LocalStore(tmp_path / "store")
     store.put_if_absent("p/log/1", b"x")
     shutil.rmtree(tmp_path / "store/p/log")
@@ -820,7 +831,8 @@ def test_a_file_where_a_folder_should_be_is_damage(tmp_path: Path) -> None:
 def test_a_folder_that_may_not_be_read_hides_none_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As `lost+found` of a disk: it is named, and asking for what is in it says why it cannot be had."""
+    """A folder that may not be read, like a disk's `lost+found`, is listed by name and hides no other folder.
+    Listing what is in it is AccessDeniedError."""
     store = LocalStore(tmp_path / "store")
     for key in ("topics/a/1", "topics/lost+found/1", "topics/z/deep/1"):
         store.put_if_absent(key, b"x")
@@ -839,7 +851,7 @@ def test_a_folder_that_may_not_be_read_hides_none_beside_it(
 
 
 def test_keys_are_those_of_a_listing(tmp_path: Path) -> None:
-    """Without a look at each file."""
+    """`keys` gives the keys of a listing, without a look at each file."""
     store = LocalStore(tmp_path)
     for key in ("b/2", "a/1", "b/1/x", "c"):
         store.put(key, b"x")
@@ -848,7 +860,7 @@ def test_keys_are_those_of_a_listing(tmp_path: Path) -> None:
 
 
 def test_a_file_that_was_written_again_has_another_tag(tmp_path: Path) -> None:
-    """Even one of the same size and modification time."""
+    """A file that was written again has another tag, even with the same size and modification time."""
     store = LocalStore(tmp_path)
     store.put("a", b"one")
     first = store.head("a")

@@ -34,9 +34,8 @@ class TestMemoryStore(StoreConformance):
             )
 
     def test_one_name_is_one_store(self) -> None:
-        """Two handles of one name show the same objects; another name, and no name, are stores of their
-        own.
-        """
+        """Two handles of one name show the same objects. Stores with another name, or without a name, are
+        separate."""
         name = uuid.uuid4().hex
         MemoryStore(name).put("a", b"x")
         assert MemoryStore(name).get("a") == b"x"

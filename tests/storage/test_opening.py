@@ -34,13 +34,13 @@ def test_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A path that begins with a tilde is the user's."""
+    """A path that begins with a tilde lies in the user's home folder."""
     monkeypatch.setenv("HOME", str(tmp_path))
     assert open_store("~/x").url == (tmp_path / "x").as_uri()
 
 
 def test_memory() -> None:
-    """memory://name is the store of that name in this process."""
+    """memory://name is the store with that name in this process."""
     open_store("memory://opening").put("a", b"x")
     store = open_store("memory://opening/")
     assert isinstance(store, MemoryStore)
@@ -48,7 +48,7 @@ def test_memory() -> None:
 
 
 def test_memory_without_a_name() -> None:
-    """memory:// is one store more, which lives with the process too."""
+    """memory:// is a store of its own, which lives as long as the process."""
     open_store("memory://").put("nameless", b"x")
     assert open_store("memory://").get("nameless") == b"x"
 
@@ -77,14 +77,15 @@ def test_s3_needs_no_server_to_open(url: str, wanted: str) -> None:
      "s3://bucket/a#b", "s3://bucket/a b", "s3://bucket/../x", "s3://bucket:80/x", "s3://[bucket/x", "a\0b"],
 )  # fmt: skip
 def test_what_is_not_a_store(url: str) -> None:
-    """Anything else is InvalidStoreUrlError, in one line that says what a URL looks like."""
+    """A text that is neither a path nor the URL of a store is InvalidStoreUrlError, in one line that says
+    what a URL looks like."""
     with pytest.raises(InvalidStoreUrlError) as caught:
         open_store(url)
     assert "\n" not in str(caught.value)
 
 
 def test_credentials_in_a_url_are_refused_and_not_repeated() -> None:
-    """A URL with user and password is refused; the message does not show them."""
+    """A URL with user and password is refused, and the message does not show them."""
     for secret in ("topsecret", "top/secret", "top/secret..", "top/@se+cret"):
         with pytest.raises(InvalidStoreUrlError) as caught:
             open_store(f"s3://AKIAKEY:{secret}@bucket/x")
@@ -100,7 +101,7 @@ def test_credentials_in_a_url_are_refused_and_not_repeated() -> None:
 
 @pytest.mark.parametrize("endpoint", ["http://user:top/secret@host", "user:top/secret@host"])
 def test_credentials_in_an_endpoint_are_refused_and_not_repeated(endpoint: str) -> None:
-    """The same for the endpoint."""
+    """An endpoint with user and password is refused, and the message does not show them."""
     with pytest.raises(InvalidStoreUrlError) as caught:
         open_store("s3://bucket/x", endpoint=endpoint)
     assert "top" not in str(caught.value)
@@ -108,7 +109,7 @@ def test_credentials_in_an_endpoint_are_refused_and_not_repeated(endpoint: str) 
 
 
 def test_create(tmp_path: Path) -> None:
-    """create=False makes nothing; create=True makes the folder, not its parents."""
+    """create=False makes nothing. create=True makes the folder, but not its parents."""
     with pytest.raises(BucketNotFoundError):
         open_store(tmp_path / "a", create=False)
     with pytest.raises(StoreNotWritableError):
@@ -118,7 +119,7 @@ def test_create(tmp_path: Path) -> None:
 
 
 def test_all_errors_are_storage_errors(tmp_path: Path) -> None:
-    """One except clause is enough around opening."""
+    """All errors of opening are StorageErrors, so one except clause is enough."""
     (tmp_path / "file").write_text("")
     for url in (str(tmp_path / "file"), "x://y", "s3://UPPER_/.."):
         with pytest.raises(StorageError):

@@ -1,4 +1,5 @@
-"""Footers read before Arrow sees them: what Arrow's own reader says of sound ones, and an error for all others."""
+"""Footers are parsed before Arrow sees them: a sound one is read as Arrow reads it, and any other is an
+error."""
 
 from __future__ import annotations
 
@@ -57,7 +58,7 @@ def footer_of(data: bytes) -> bytes:
 
 
 def with_footer(data: bytes, footer: bytes) -> bytes:
-    """The object with another footer, its checksum made right."""
+    """The object with another footer and a correct checksum."""
     size = len(footer_of(data))
     return resealed(data[: -8 - size] + footer + len(footer).to_bytes(4, "little") + b"PAR1")
 
@@ -150,7 +151,7 @@ def test_a_sound_footer_is_read_as_arrow_reads_it(
 def test_the_usual_column_is_read_as_any_other(
     codec: str, statistics: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The short way for columns as Arrow writes them says what the long way says."""
+    """The fast path for columns as Arrow writes them gives the same result as the general one."""
     sink = io.BytesIO()
     pq.write_table(TABLE, sink, use_dictionary=False, write_statistics=statistics, compression=codec)
     footer = footer_of(sink.getvalue())
@@ -203,12 +204,13 @@ BROKEN = {
 
 
 def one_more_field(field: bytes) -> Callable[[bytes], bytes]:
-    """One that no version has, at the footer's end."""
+    """A field that no version has, at the footer's end."""
     return lambda footer: footer[:-1] + b"\x09\x1e" + field + b"\x00"
 
 
 def long_names(footer: bytes) -> bytes:
-    """A group of a name of 60,000 characters with 10,000 columns, for each of which it would be told once more."""
+    """A footer with a group that has a name of 60,000 characters and 10,000 columns, for each of which the
+    name would be repeated."""
     group = b"\x48" + varint(60_000) + b"g" * 60_000 + b"\x15" + varint(20_000) + b"\x00"
     column = b"\x15\x02\x25\x02\x18\x01a\x00"
     root = b"\x48\x01s\x15\x02\x00"
@@ -245,7 +247,7 @@ def test_a_broken_footer_is_a_damaged_object(name: str) -> None:
 
 
 def test_any_changed_byte_is_read_or_refused() -> None:
-    """Whatever a footer holds, the reader ends with a footer or a ThriftError, and soon."""
+    """Whatever a footer holds, the reader soon returns a footer or raises a ThriftError."""
     footer = footer_of(encode_parquet(TABLE, kind="data"))
     random = Random(1)
     refused = 0
@@ -261,7 +263,8 @@ def test_any_changed_byte_is_read_or_refused() -> None:
 
 @pytest.mark.parametrize("statistics", [True, False])
 def test_a_footer_that_is_accepted_is_read_as_arrow_reads_it(statistics: bool) -> None:
-    """Changed in any way, it is refused, or says here what it says there: Arrow writes down what it understood."""
+    """A changed footer is refused, or is read just as Arrow understands it. Arrow's understanding is what
+    Arrow writes down again."""
     sink = io.BytesIO()
     pq.write_table(TABLE, sink, row_group_size=2, use_dictionary=False, write_statistics=statistics)
     footer = footer_of(sink.getvalue())
@@ -315,7 +318,7 @@ PAGES = pa.table(
 
 
 def pages_of(data: bytes) -> list[tuple[int, tuple[int, ...]]]:
-    """Where each page's header is, and what the whole reader says of it."""
+    """The place of each page's header, and what the general reader returns for it."""
     found = []
     for chunk in read_footer(footer_of(data)).row_groups[0].chunks:
         at = chunk.at
@@ -359,7 +362,8 @@ def test_whatever_the_pattern_reads_the_whole_reader_reads_alike() -> None:
 
 
 def test_nobody_asks_arrow_for_a_column_of_a_row_group() -> None:
-    """`row_group(i).column(j)` ends the process for some footers: only what was written just now is asked so."""
+    """Only one module uses `row_group`, because `row_group(i).column(j)` ends the process for some footers.
+    That module asks it of footers that it has just written."""
     asked = set()
     for package in (storage, txn_engine):
         root = Path(next(iter(package.__path__))).parent
@@ -372,7 +376,8 @@ def test_nobody_asks_arrow_for_a_column_of_a_row_group() -> None:
 
 @pytest.mark.shard("damage")
 def test_a_name_of_dots_takes_no_time() -> None:
-    """Reading takes less than a second of processor time. It took 4 s where each dot was looked at for each column."""
+    """A column whose name is many dots is read in less than a second of processor time. It took 4 s when each
+    dot was looked at for each column."""
     table = pa.table({"a" + "." * 200_000: [1], "b": [2]})
     data = encode_parquet(table, kind="data")
     began = process_time_ns()
@@ -381,7 +386,7 @@ def test_a_name_of_dots_takes_no_time() -> None:
 
 
 def test_nulls_count_by_their_width() -> None:
-    """Arrow takes the room of a value for each null of a fixed width."""
+    """A null of a fixed width counts as a value, because Arrow takes the same memory for it."""
     data = encode_parquet(pa.table({"a": pa.array([None] * 16, pa.binary(1 << 20))}), kind="data")
     assert open_parquet(data, key="k").row_group_bytes == (16 << 20,)
     with pytest.raises(DamagedObjectError, match="in memory"):
@@ -389,7 +394,8 @@ def test_nulls_count_by_their_width() -> None:
 
 
 def test_a_name_with_dots_is_checked_like_any_other() -> None:
-    """A column is checked if it is read: `a.b` may be a column of that name."""
+    """A column with a dot in its name is checked when it is read, and also when its first part is asked for,
+    because `a.b` may be a column of that name."""
     table = pa.table({"a.b": ["x", "y"], "c": [1, 2]})
     metadata = {b"txn_engine.format": b"2", b"txn_engine.kind": b"data", b"txn_engine.checksum": b"0" * 32}
     data = parquet_object(table, metadata, use_dictionary=["a.b"])
@@ -401,7 +407,8 @@ def test_a_name_with_dots_is_checked_like_any_other() -> None:
 
 @pytest.mark.parametrize("limits", [ENTRY_LIMITS, SNAPSHOT_LIMITS], ids=["entry", "snapshot"])
 def test_only_a_data_file_may_have_a_larger_footer_for_being_large(limits: ParquetLimits) -> None:
-    """FORMAT.md has a table of these limits."""
+    """Only a data file may have a larger footer if it is large itself. FORMAT.md has a table of these
+    limits."""
     limits.check_footer_bytes(limits.footer_bytes, limits.object_bytes)
     with pytest.raises(LimitError):
         limits.check_footer_bytes(limits.footer_bytes + 1, limits.object_bytes)

@@ -1,4 +1,5 @@
-"""A store that does not answer is reported within 20 seconds: by the clients' limits, and by the clock in a shard."""
+"""A store that does not answer is reported within 20 seconds. `make test` checks the clients' limits, and a
+shard checks the clock."""
 
 from __future__ import annotations
 
@@ -90,7 +91,7 @@ def test_a_look_into_a_bucket_ends_within_the_limit() -> None:
 
 @contextmanager
 def answered_in_time() -> Iterator[None]:
-    """The block ends within 20 seconds."""
+    """Expect that the block ends within 20 seconds."""
     started = time.monotonic()
     yield
     assert time.monotonic() - started < ANSWER_S_MAX
@@ -99,7 +100,8 @@ def answered_in_time() -> Iterator[None]:
 @pytest.mark.shard("engines")
 @STORES
 def test_nobody_listens(store_at: Callable[[str], BucketStore]) -> None:
-    """Every operation, and a settled put with its pauses, reports in time that nothing was sent."""
+    """If nobody listens, every operation, and a settled put with its pauses, reports in time that nothing was
+    sent."""
     store = store_at(NOBODY)
     calls = [*operations(store), ("settle", lambda: settle_put_if_absent(store, "a", b"x"))]
     for name, call in calls:
@@ -119,7 +121,7 @@ def test_nobody_listens_where_the_bucket_is_looked_at() -> None:
 @pytest.mark.shard("engines")
 @STORES
 def test_a_silent_server(store_at: Callable[[str], BucketStore]) -> None:
-    """A server that takes the connection and says nothing: a read, and a settled put, end in time."""
+    """If a server takes the connection and says nothing, a read and a settled put end in time."""
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen(16)

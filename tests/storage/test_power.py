@@ -1,4 +1,4 @@
-"""The local store when the power goes: whatever it acknowledged is there afterwards, whole."""
+"""When the power is cut, every object that the local store acknowledged is there afterwards, whole."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def disks() -> Iterator[Path]:
 
 
 def story(store: ObjectStore) -> None:
-    """Objects at several depths, a race that is lost, an overwrite, a reread, an object removed and made again."""
+    """Put objects at several depths, lose a race, overwrite an object, read one again, and remove one."""
     assert store.put_if_absent("topics/a/log/0", b"entry 0")
     assert store.put_if_absent("topics/a/log/1", _LONG)
     assert not store.put_if_absent("topics/a/log/1", b"too late")
@@ -46,9 +46,9 @@ def story(store: ObjectStore) -> None:
 def test_every_acknowledged_object_survives(
     tmp_path: Path, disks: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The power goes after any call of a store's life, and takes any choice of what was not synced: what was put or
-    read is there, whole; the store opens, is complete and can be written; no key is empty or half there.
-    """
+    """The power is cut after any call of a store's life, and any choice of what was not synced is lost: what
+    was put or read is there, whole. The store opens, is complete and can be written, and no key is empty or
+    half there."""
     with recording(tmp_path) as recorder:
         story(promising(recorder, tmp_path))
     result = survey(recorder.tape, look_into(disks))
@@ -61,9 +61,8 @@ def test_every_acknowledged_object_survives(
 
 @pytest.mark.parametrize("lives", in_shard("kills", [2, 8], keep=1))
 def test_random_lives(capsys: pytest.CaptureFixture[str], lives: int) -> None:
-    """The same holds for random lives: three processes share a store, write, overwrite, read, remove, and stop
-    anywhere.
-    """
+    """The same holds for random lives, in which three processes share a store, write, overwrite, read,
+    remove, and stop anywhere."""
     result = cut_random_lives(lives, seed=0)
     assert result.broken == []
     assert result.disks > 300 * lives // 8
@@ -72,7 +71,7 @@ def test_random_lives(capsys: pytest.CaptureFixture[str], lives: int) -> None:
 
 
 def test_threads_that_share_a_store(tmp_path: Path, disks: Path) -> None:
-    """Eight threads write through one instance into folders that they make together."""
+    """Nothing is lost if eight threads write through one instance into folders that they make together."""
     with recording(tmp_path) as recorder:
         store = promising(recorder, tmp_path)
         with ThreadPoolExecutor(8) as pool:
@@ -84,9 +83,8 @@ def test_threads_that_share_a_store(tmp_path: Path, disks: Path) -> None:
 
 
 def test_a_writer_that_is_gone_and_a_reader_that_saw_its_object(tmp_path: Path, disks: Path) -> None:
-    """A writer stopped at any of its calls; another process then reads the object, if it is there, and writes its own
-    on the ground of it: no cut takes the first and leaves the second.
-    """
+    """If a writer stops at any of its calls and another process then reads its object and puts one that
+    depends on it, no cut takes the first object and leaves the second."""
     total = _calls_of_a_put(tmp_path / "count")
     cuts = 0
     for dies_at in range(total):
@@ -101,7 +99,8 @@ def test_a_writer_that_is_gone_and_a_reader_that_saw_its_object(tmp_path: Path, 
 
 
 def test_a_root_that_its_maker_did_not_live_to_sync(tmp_path: Path, disks: Path) -> None:
-    """Who made the store's folder was stopped before its name was on the disk: the next one's puts survive."""
+    """If the process that makes the store's folder stops before the folder's name is on the disk, the puts of
+    the next process survive."""
     with recording(tmp_path) as recorder:
         recorder.dies_at = 1  # between mkdir and the sync of the folder above
         with pytest.raises(MachineOffError):
@@ -137,7 +136,7 @@ def _orphaned_write(recorder: Recorder, base: Path, dies_at: int, kind: type[Loc
 
 
 class TrustingReader(LocalStore):
-    """A reader that takes a name for durable because it sees it."""
+    """A reader that takes a name for durable because it can see it."""
 
     def _open(self, key: str) -> tuple[int, int]:
         self._confirmed[key] = os.stat(self.uri(key)).st_ino if os.path.exists(self.uri(key)) else -1
@@ -164,13 +163,13 @@ def _survey_of(base: Path, run: Callable[[Recorder], None], drops: Callable[[str
 def test_a_store_without_a_sync_is_found_out(
     tmp_path: Path, drops: Callable[[str, str], bool], says: str
 ) -> None:
-    """Any one of the syncs left out loses an object in some cut, and the survey says which."""
+    """If any one of the syncs is left out, some cut loses an object, and the survey says which."""
     result = _survey_of(tmp_path, lambda recorder: story(promising(recorder, tmp_path)), drops)
     assert says in result.broken[0]
 
 
 def test_a_reader_that_trusts_what_it_sees_is_found_out(tmp_path: Path) -> None:
-    """Without the reader's sync, what it read and built on can go in a cut while what it built stays."""
+    """Without the reader's sync, a cut can take an object that was read and leave one that depends on it."""
     breaks = []
     for dies_at in range(_calls_of_a_put(tmp_path / "count")):
         base = tmp_path / f"died-{dies_at}"

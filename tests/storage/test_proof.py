@@ -19,7 +19,7 @@ from tests.support.faults import FaultyStore, OverwritingStore, faults, keys_of,
 
 
 def test_a_proof_says_what_was_seen() -> None:
-    """The proof carries what was observed and how long it took, under the folder asked for."""
+    """The proof says what was observed and how long it took, in the folder that it used."""
     store = FaultyStore(MemoryStore())
     proof = prove_put_if_absent(store, key_prefix="probes/here")
     assert (proof.first_won, proof.second_lost, proof.bytes_kept) == (True, True, True)
@@ -44,7 +44,8 @@ def test_a_local_store_that_overwrites_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.minio
 def test_an_s3_store_that_overwrites_is_refused(minio_bucket: S3Bucket) -> None:
-    """The same on a real server: what minio-py's put_object with If-None-Match as metadata would be."""
+    """A real server that ignores the condition is refused, as with minio-py's put_object and If-None-Match as
+    metadata."""
     config = s3_config(
         minio_bucket.name,
         endpoint=minio_bucket.endpoint,
@@ -55,7 +56,7 @@ def test_an_s3_store_that_overwrites_is_refused(minio_bucket: S3Bucket) -> None:
 
 
 def test_a_store_that_says_taken_and_overwrites_is_refused() -> None:
-    """Refusing in words is not enough: the bytes must stay."""
+    """A store that says "taken" and still overwrites is refused, because the bytes must stay."""
 
     class Polite(OverwritingStore):
         def put_if_absent(self, key: str, data: bytes) -> bool:
@@ -67,7 +68,7 @@ def test_a_store_that_says_taken_and_overwrites_is_refused() -> None:
 
 
 def test_a_store_with_two_winners_of_a_race_is_refused() -> None:
-    """A store that keeps the condition one by one but not in a race (look, then write) is refused."""
+    """A store that keeps the condition one call after another but not in a race is refused."""
 
     class LookThenWrite(FaultyStore):
         def put_if_absent(self, key: str, data: bytes) -> bool:
@@ -86,14 +87,14 @@ def test_a_lost_answer_does_not_fail_the_proof() -> None:
 
 
 def test_other_errors_come_as_themselves() -> None:
-    """Missing permission is not missing support."""
+    """A missing permission is raised as itself, not as missing support."""
     store = FaultyStore(MemoryStore(), {"put_if_absent": faults("before")}, error=raising(AccessDeniedError))
     with pytest.raises(AccessDeniedError):
         prove_put_if_absent(store)
 
 
 def test_probes_that_cannot_be_deleted_do_not_fail_the_proof() -> None:
-    """Where deleting is not allowed, the probe's few bytes stay and the proof stands."""
+    """If deleting is not allowed, the probe's few bytes stay and the proof is still valid."""
     store = FaultyStore(
         MemoryStore(), {"delete": faults("before", "before")}, error=raising(AccessDeniedError)
     )

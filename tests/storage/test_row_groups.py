@@ -1,4 +1,4 @@
-"""What is written is read: row groups are cut by what they hold, whatever they compress to."""
+"""Row groups are cut by what they hold, not by what they compress to, so whatever is written can be read."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ def footer(table: pa.Table, **settings: Any) -> pq.FileMetaData:
 @pytest.mark.parametrize("column", COLUMNS.values(), ids=COLUMNS)
 @pytest.mark.parametrize("seed", range(5))
 def test_a_load_is_no_less_than_what_is_written(column: Column, seed: int) -> None:
-    """Bytes of pages and elements of lists, for a slice of a table too."""
+    """The computed load is at least as large as the bytes of pages and the elements of lists that are
+    written, for a slice of a table too."""
     chance = random.Random(seed)
     table = pa.table({"c": column(chance, 4_000)}).slice(chance.randrange(1_000), 2_000)
     load = load_of(table)
@@ -82,7 +83,8 @@ def leaves(value: Any) -> Iterator[Any]:
     st.integers(1, 400),
 )
 def test_row_groups_keep_the_limits_and_every_row(seed: int, names: set[str], rows: int) -> None:
-    """Cut anywhere, the parts are the table, and each is within the limits or one row."""
+    """However a table is cut, its parts are the whole table, and each part is within the limits or a single
+    row."""
     chance = random.Random(seed)
     table = pa.table({name: COLUMNS[name](chance, rows) for name in sorted(names)})
     with pytest.MonkeyPatch.context() as patch:
@@ -107,7 +109,8 @@ def test_an_empty_table_is_one_row_group() -> None:
     "kind", in_shard("damage", ["text", "dictionary", "lists of nulls"], keep=["dictionary"])
 )
 def test_a_gibibyte_that_compresses_to_nothing_is_read(kind: str) -> None:
-    """What one row group held before the change: readers refuse more than 512 MiB in less than 8."""
+    """A gibibyte that compresses to almost nothing can be read, although readers refuse more than 512 MiB in
+    less than 8. Before the change, one row group held it all."""
     if kind == "text":
         column: Any = pa.array(["x" * (1 << 20)] * 600)
     elif kind == "dictionary":
@@ -119,7 +122,7 @@ def test_a_gibibyte_that_compresses_to_nothing_is_read(kind: str) -> None:
 
 
 def test_one_value_larger_than_a_row_group_may_be() -> None:
-    """It is named by its row, before anything is written."""
+    """A value that is too large for a row group is named by its row, before anything is written."""
     large, small = "x" * (ROW_BYTES_MAX + 1), "x"
     found = row_too_large(pa.table({"c": [small, small, large, small]}))
     assert found is not None
@@ -131,14 +134,14 @@ def test_one_value_larger_than_a_row_group_may_be() -> None:
 
 
 def test_a_footer_larger_than_readers_take_is_not_written() -> None:
-    """The writer measures by the reader's own limits."""
+    """A footer larger than readers accept is not written."""
     wide = pa.table({f"column_{number:060}": [1] for number in range(30_000)})
     with pytest.raises(ObjectTooLargeError, match="footer"):
         encode_parquet(wide, kind="data")
 
 
 def test_json_larger_than_readers_take_is_not_written() -> None:
-    """The largest that is written is read."""
+    """JSON larger than readers accept is not written, and the largest that is written can be read."""
     room = JSON_BYTES_MAX - len(encode_json({"a": ""}, "some"))
     data = encode_json({"a": "x" * room}, "some")
     assert decode_json(data, key="some/key", kind="some")["a"] == "x" * room

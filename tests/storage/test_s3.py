@@ -1,4 +1,4 @@
-"""The S3 store on a real MinIO, and in front of servers that misbehave."""
+"""The S3 store on a real MinIO, and on servers that misbehave."""
 
 from __future__ import annotations
 
@@ -84,7 +84,8 @@ class TestS3Store(S3Conformance):
 
     @pytest.mark.parametrize("name", ["Icon\r", "new\nline", "tab\t/below", "del\x7f"])
     def test_names_that_obstore_has_no_path_for_are_listed(self, store: ObjectStore, name: str) -> None:
-        """S3 takes control characters, and a file manager leaves them: they hide nothing beside or behind them."""
+        """Objects with control characters in their names, which S3 accepts and file managers leave, are
+        listed and hide no other object."""
         for key in ("a/0", "a/z/0", "other/a"):
             store.put(key, b"x")
         self.raw_put(store, f"a/{name}", b"stray")
@@ -97,7 +98,8 @@ class TestS3Store(S3Conformance):
 
     @pytest.mark.parametrize("stray", [None, "a/\r", "b/\r", "\r"])
     def test_the_markers_of_folders(self, store: ObjectStore, stray: str | None) -> None:
-        """Empty objects whose names end with a slash: the same, whoever lists them, and no folder without a name."""
+        """Empty objects whose names end with a slash are listed alike by every listing, and never as a folder
+        without a name."""
         for key in ("a/x/0", "b/0"):
             store.put(key, b"x")
         for key in ("", "a/", "a/m/", "a/x/", "b/", "b/0/"):
@@ -115,7 +117,8 @@ class TestS3Store(S3Conformance):
         assert {info.key: info.size for info in store.list("b")}["b/0"] == 1
 
     def test_such_a_name_behind_many(self, store: ObjectStore) -> None:
-        """What the pages before gave is not given again."""
+        """A name with a control character after many others is listed, and no key of the earlier pages is
+        given twice."""
         names = [f"a/{number:04d}" for number in range(1_100)]
         with ThreadPoolExecutor(16) as pool:
             list(pool.map(lambda key: store.put(key, b"x"), names))
@@ -161,7 +164,7 @@ def test_wrong_credentials_are_access_denied(minio_bucket: S3Bucket, wrong: str)
 def test_credentials_come_from_the_environment(
     minio_bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Keys and endpoint from the environment open the store; the endpoint's names have an order."""
+    """Keys and endpoint from the environment open the store. The endpoint's variables have an order."""
     for name, value in minio_bucket.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
@@ -212,7 +215,7 @@ def test_no_credentials_are_explained(minio_bucket: S3Bucket, monkeypatch: pytes
 
 
 def test_a_refused_connection_is_unreachable() -> None:
-    """Nobody listens: every operation, and a settled put, reports that nothing was sent."""
+    """If nobody listens, every operation and a settled put report that nothing was sent."""
     store = S3Store(s3_config("bucket", endpoint="http://127.0.0.1:1", access_key="a", secret_key="b"))
     for name, call in operations(store):
         error = error_of(call)
@@ -233,7 +236,7 @@ def test_a_host_that_does_not_resolve_is_unreachable() -> None:
 
 
 def odd(*script: tuple[int, bytes]) -> odd_server.OddServer:
-    """A server that a store of S3 asks."""
+    """A server with this script, and an S3 store that uses it."""
     return odd_server.OddServer(*script, store=open_bucket_at)
 
 
@@ -242,9 +245,7 @@ def open_bucket_at(endpoint: str) -> S3Store:
 
 
 def test_a_404_that_is_not_s3_s_is_not_absence() -> None:
-    """A proxy's 404 must not pass for "no such object": the settling would take a taken slot for a free
-    one.
-    """
+    """A proxy's 404 is not "no such object", because settling would then take a taken slot for a free one."""
     with odd((404, b"<html>not here</html>")) as server:
         for name, call in operations(server.store):
             assert type(error_of(call)) is StoreUnreachableError, name
@@ -262,7 +263,7 @@ def test_a_conditional_put_is_sent_once() -> None:
 
 
 def test_a_read_is_tried_again() -> None:
-    """A passing 503 on a read is not seen by the caller."""
+    """The caller does not notice a passing 503 on a read."""
     with odd((503, xml("SlowDown")), (200, b"data")) as server:
         assert server.store.get("a") == b"data"
         assert len(server.requests) == 2
@@ -270,7 +271,7 @@ def test_a_read_is_tried_again() -> None:
 
 @pytest.mark.parametrize("status", [409, 412])
 def test_taken_is_only_a_hint(status: int) -> None:
-    """412 and 409 are False; whether we or another wrote is for settle to find out by reading."""
+    """put_if_absent returns False for 412 and 409. Settling finds out by reading who wrote the object."""
     with odd((status, xml("Conflict")), (200, b"ours")) as server:
         outcome = settle_put_if_absent(server.store, "a", b"ours", pause=no_pause)
         assert outcome.won
@@ -278,7 +279,7 @@ def test_taken_is_only_a_hint(status: int) -> None:
 
 
 def test_a_409_that_wrote_nothing_is_sent_again() -> None:
-    """S3's 409 means that nothing was written: the same bytes go to the same key again."""
+    """S3's 409 means that nothing was written, so the same bytes are put at the same key again."""
     with odd((409, xml("ConditionalRequestConflict")), (404, xml("NoSuchKey")), (200, b"")) as server:
         assert settle_put_if_absent(server.store, "a", b"ours", pause=no_pause).won
         assert [request.split()[0] for request in server.requests] == ["PUT", "GET", "PUT"]
@@ -325,7 +326,7 @@ def test_half_a_key_pair_is_refused() -> None:
 
 
 def test_region_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The keyword, then AWS_REGION, then AWS_DEFAULT_REGION, then us-east-1."""
+    """The region is the keyword, else AWS_REGION, else AWS_DEFAULT_REGION, else us-east-1."""
     assert s3_config("bucket").region == "us-east-1"
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
     assert s3_config("bucket").region == "eu-west-1"

@@ -1,4 +1,4 @@
-"""Settling: what a put came to is learned by reading, whatever the store answered."""
+"""The outcome of a put is learned by reading the object back, whatever the store answered."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def settle(store: FaultyStore, attempts: int = 5) -> PutOutcome:
 
 
 def test_a_clear_win_reads_nothing() -> None:
-    """True from the store is believed, at the cost of one call."""
+    """A put that the store answers with True has won, and nothing is read."""
     store = FaultyStore(MemoryStore())
     assert settle(store) == PutOutcome(won=True, winner=OURS)
     assert store.calls == [("put_if_absent", "k", None)]
@@ -56,14 +56,15 @@ def test_a_clear_loss_gives_the_winner() -> None:
 
 @pytest.mark.parametrize("fault", ["after", "taken_after"])
 def test_stored_but_told_otherwise_is_won(fault: Fault) -> None:
-    """An error, or "already there", after the object was stored: ours is read back, and we won."""
+    """If the store answers with an error or "already there" although it stored the object, our bytes are read
+    back and the put has won."""
     store = FaultyStore(MemoryStore(), {"put_if_absent": faults(fault)})
     assert settle(store) == PutOutcome(won=True, winner=OURS)
     assert store.count("put_if_absent") == 1
 
 
 def test_not_stored_is_sent_again() -> None:
-    """Errors before anything was stored: the same bytes go to the same key until one try gets through."""
+    """After errors that stored nothing, the same bytes are put at the same key until one try succeeds."""
     store = FaultyStore(MemoryStore(), {"put_if_absent": faults("before", "before", "before")})
     assert settle(store).won
     assert store.inner.get("k") == OURS
@@ -71,21 +72,23 @@ def test_not_stored_is_sent_again() -> None:
 
 
 def test_an_error_while_another_wins_is_lost() -> None:
-    """Our try failed and another's object is there: lost, with the winner's bytes."""
+    """If our try failed and another writer's object is there, the put is lost, with the winner's bytes."""
     store = FaultyStore(MemoryStore(), {"put_if_absent": faults("before")})
     store.inner.put("k", THEIRS)
     assert settle(store) == PutOutcome(won=False, winner=THEIRS)
 
 
 def test_another_wins_between_our_tries() -> None:
-    """Absent at the first look, taken by another at our second try: lost."""
+    """If the key is absent at the first look and taken by another writer at our second try, the put is
+    lost."""
     store = FaultyStore(MemoryStore(), {"put_if_absent": faults("before")})
     outcome = settle_put_if_absent(store, "k", OURS, pause=lambda _attempt: store.inner.put("k", THEIRS))
     assert outcome == PutOutcome(won=False, winner=THEIRS)
 
 
 def test_bytes_that_begin_alike_are_not_ours() -> None:
-    """The whole object is compared: a shorter or longer one with the same beginning is another's."""
+    """The whole object is compared: a shorter or longer object with the same beginning is another
+    writer's."""
     for theirs in (OURS[:-1], OURS + b"x", b""):
         store = FaultyStore(MemoryStore())
         store.inner.put("k", theirs)
@@ -93,16 +96,15 @@ def test_bytes_that_begin_alike_are_not_ours() -> None:
 
 
 def test_reads_are_tried_again() -> None:
-    """A read-back that fails in passing is repeated before anything is decided."""
+    """A read-back that fails for a moment is repeated before anything is decided."""
     store = FaultyStore(MemoryStore(), {"put_if_absent": faults("after"), "get": faults("before", "before")})
     assert settle(store).won
     assert (store.count("put_if_absent"), store.count("get")) == (1, 3)
 
 
 def test_reads_that_go_on_failing_leave_it_unknown() -> None:
-    """Whether the object is stored cannot be learned: PutOutcomeUnknownError, after the given number of reads and one
-    put.
-    """
+    """If reads go on failing, the put is PutOutcomeUnknownError after one put and the given number of
+    reads."""
     for fault in ("before", "after"):
         store = FaultyStore(MemoryStore(), {"put_if_absent": faults(fault), "get": faults(*["before"] * 9)})
         with pytest.raises(PutOutcomeUnknownError) as caught:
@@ -113,7 +115,7 @@ def test_reads_that_go_on_failing_leave_it_unknown() -> None:
 
 
 def test_an_unreachable_store_is_read_once() -> None:
-    """A store that is gone has been tried for seconds by its client: it is not asked again."""
+    """A store that cannot be reached is read only once, because its client has tried for seconds already."""
     store = FaultyStore(
         MemoryStore(),
         {"put_if_absent": faults("before"), "get": faults("before", "before")},
@@ -125,7 +127,8 @@ def test_an_unreachable_store_is_read_once() -> None:
 
 
 def test_still_absent_at_the_end_is_unknown() -> None:
-    """Tries that failed without a trace may still land: unknown, not lost, and the tries are counted."""
+    """If the object is still absent after all tries, the outcome is unknown, because a try may still land.
+    The error counts the tries."""
     store = FaultyStore(MemoryStore(), {"put_if_absent": faults(*["before"] * 9)})
     with pytest.raises(PutOutcomeUnknownError) as caught:
         settle(store, attempts=3)
@@ -135,7 +138,8 @@ def test_still_absent_at_the_end_is_unknown() -> None:
 
 @pytest.mark.parametrize("kind", NOTHING_WRITTEN)
 def test_a_refusal_is_raised_as_itself(kind: type[StorageError]) -> None:
-    """Refused at the first try and absent on reading: nothing was written, and the error says why."""
+    """If the first try is refused and the object is absent, the refusal is raised, because nothing was
+    written."""
     store = FaultyStore(
         MemoryStore(),
         {"put_if_absent": faults(*["before"] * 9)},
@@ -148,7 +152,7 @@ def test_a_refusal_is_raised_as_itself(kind: type[StorageError]) -> None:
 
 @pytest.mark.parametrize("kind", NOTHING_WRITTEN)
 def test_a_refusal_of_reading_too_is_raised_as_itself(kind: type[StorageError]) -> None:
-    """Refused twice on the same grounds: the error as itself, without more tries."""
+    """If the put and the read are refused for the same reason, that error is raised without more tries."""
     store = FaultyStore(
         MemoryStore(),
         {"put_if_absent": faults("before"), "get": faults("before")},
@@ -161,7 +165,8 @@ def test_a_refusal_of_reading_too_is_raised_as_itself(kind: type[StorageError]) 
 
 @pytest.mark.parametrize("kind", NOTHING_WRITTEN)
 def test_a_refusal_after_a_doubtful_try_is_unknown(kind: type[StorageError]) -> None:
-    """The first try may still be under way, so a later refusal proves nothing."""
+    """If a refusal follows a doubtful try, the outcome is unknown, because the first try may still be under
+    way."""
     errors: list[StorageError] = [StorageError("500"), kind("refused"), *[kind("refused")] * 9]
     store = FaultyStore(
         MemoryStore(),
@@ -185,7 +190,7 @@ def test_a_refusal_does_not_hide_what_is_there() -> None:
 
 
 def test_a_refused_connection_is_tried_again() -> None:
-    """A server that restarts: nothing was sent, and the next try goes through."""
+    """A put to a server that restarts is tried again, because nothing was sent, and the next try succeeds."""
     store = FaultyStore(
         MemoryStore(),
         {"put_if_absent": faults("before")},
@@ -203,14 +208,14 @@ def test_an_illegal_key_is_not_sent() -> None:
 
 
 def test_a_bug_is_not_an_answer() -> None:
-    """An error that is not the store's goes through as it is."""
+    """An error that is not the store's is raised as it is."""
     store = FaultyStore(MemoryStore(), decide=lambda *_call: 1 / 0)  # type: ignore[arg-type,return-value]
     with pytest.raises(ZeroDivisionError):
         settle(store)
 
 
 def test_pauses_grow_and_end() -> None:
-    """The pause is asked for with 1, 2, ... between tries, not after the last."""
+    """The pause is called with 1, 2, ... between tries, and not after the last."""
     pauses: list[int] = []
     store = FaultyStore(MemoryStore(), {"put_if_absent": faults(*["before"] * 9)})
     with pytest.raises(PutOutcomeUnknownError):
@@ -219,7 +224,7 @@ def test_pauses_grow_and_end() -> None:
 
 
 def test_the_default_pause_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many tries: between 10 ms and 1 s."""
+    """Each default pause takes between 10 ms and 1 s, however many tries there are."""
     slept: list[float] = []
     monkeypatch.setattr("storage.settle.time.sleep", slept.append)
     for attempt in range(1, 100):
@@ -237,9 +242,8 @@ FAULTS: list[Fault | None] = [None, "before", "after", "taken_after"]
 def test_every_short_history_tells_the_truth(
     put_faults: tuple[Fault | None, ...], get_faults: tuple[Fault | None, ...], taken: bool
 ) -> None:
-    """Any two faults of puts with any two of reads: the outcome agrees with what is in the store, or is
-    unknown.
-    """
+    """For any two faults of puts and any two of reads, the outcome agrees with what is in the store, or is
+    unknown."""
     store = FaultyStore(MemoryStore(), {"put_if_absent": faults(*put_faults), "get": faults(*get_faults)})
     if taken:
         store.inner.put("k", THEIRS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.machinery
 import importlib.util
 import os
@@ -40,7 +41,40 @@ class Obstore:
 _IMPORTED_IN_PID = os.getpid()
 _current: Obstore | None = None
 _lock = threading.Lock()
-os.register_at_fork(after_in_child=lambda: globals().update(_lock=threading.Lock()))
+
+
+class _Fork:
+    """Keeps the parent's garbage out of a forked child's collections.
+
+    Freeing an answer whose body was not read to its end takes a lock of obstore's runtime. If another thread of the
+    parent holds this lock at the fork, nobody in the child ever releases it, and the first collection there waits for
+    ever. So the child never collects what the parent had, and nothing is collected between the fork and `gc.freeze`.
+    """
+
+    def __init__(self) -> None:
+        self._one_at_a_time = threading.RLock()  # a signal handler may fork while this thread forks
+        self._collects: list[bool] = []
+
+    def before(self) -> None:
+        self._one_at_a_time.acquire()
+        self._collects.append(gc.isenabled())
+        gc.disable()
+
+    def after(self) -> None:
+        """In the parent, and at the end in the child, whose only thread has the lock."""
+        if self._collects.pop():
+            gc.enable()
+        self._one_at_a_time.release()
+
+    def after_in_child(self) -> None:
+        global _lock  # noqa: PLW0603 -- a thread of the parent may hold it
+        _lock = threading.Lock()
+        gc.freeze()
+        self.after()
+
+
+_fork = _Fork()
+os.register_at_fork(before=_fork.before, after_in_parent=_fork.after, after_in_child=_fork.after_in_child)
 
 
 def obstore_of_this_process() -> Obstore:

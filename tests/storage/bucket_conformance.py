@@ -127,12 +127,14 @@ def held_bytes() -> int:
 
 
 def in_forked_child(work: Callable[[], bytes], timeout_s: float = 30.0) -> bytes:
-    """Fork, call, and return what the child wrote. A child that does not answer prints where it waits, and
-    ends."""
+    """Fork, call, and return what the child wrote. A child that does not answer prints where it waits, and ends."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
+            signal.signal(
+                signal.SIGALRM, signal.SIG_DFL
+            )  # a handler in Python does not run where C code waits
             # No thread's watch: a watch that the parent had at the fork is waited for, and never ends here.
             faulthandler.register(signal.SIGALRM, file=sys.__stderr__, chain=True)
             signal.setitimer(signal.ITIMER_REAL, timeout_s)
@@ -148,6 +150,7 @@ def in_forked_child(work: Callable[[], bytes], timeout_s: float = 30.0) -> bytes
             said += part
         return said
     finally:
+        os.kill(pid, signal.SIGKILL)  # it has answered, or the test has waited too long for it
         os.waitpid(pid, 0)
         os.close(reader)
 

@@ -10,9 +10,8 @@ import io
 import os
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from tests.support import running
 from tests.support.airflow_home import make_database
 from tests.support.bundles import keep, use_bundle
 from txn_engine.demo.airflow_home import airflow_environment
-from txn_engine.demo.child import Child, Children, Word
+from txn_engine.demo.child import Child, Word
 from txn_engine.demo.pipe import Order, Pipe
 from txn_engine.demo.story import Story
 from txn_engine.demo.sweep import LSO, MARKERS, SWEEP
@@ -67,7 +66,7 @@ class ThreadChild(Child):
         self._inbox = queue.Queue()
         self._pipe = ThreadPipe(self._inbox)
         self._work = work
-        self._done: Future[None] = Future()
+        self.done: Future[None] = Future()
 
     @property
     def pid(self) -> int:
@@ -83,9 +82,9 @@ class ThreadChild(Child):
         except BaseException as error:  # noqa: BLE001 - as of a process
             self._inbox.put(Word("failed", {"text": repr(error)}))
             if not self._pipe.is_killed:
-                self._done.set_exception(error)
+                self.done.set_exception(error)
                 return
-        self._done.set_result(None)
+        self.done.set_result(None)
 
     def tell(self, do: str, **facts: object) -> None:
         """Give an order."""
@@ -95,40 +94,38 @@ class ThreadChild(Child):
         """It gets no more orders; returns when it has ended."""
         self._pipe.is_killed = True
         self._pipe.orders.put(None)
-        self._done.exception(_END_S)
+        self.done.exception(_END_S)
 
     def end(self) -> int:
         """Let it finish."""
         self.tell("end")
-        self._done.result(_END_S)
+        self.done.result(_END_S)
         return 0
 
     @property
     def exit_code(self) -> int | None:
         """None while it runs."""
-        return 0 if self._done.done() else None
+        return 0 if self.done.done() else None
 
 
 def tell(folder: Path, url: str, input_file: Path, patch: pytest.MonkeyPatch) -> tuple[int, str]:
     """The exit code of the story, and the document that it prints."""
     made, airflow = io.StringIO(), queue.Queue[ThreadChild]()
-    with _threads(folder, url, airflow, patch):
-        patch.chdir(folder)
-        patch.setattr("sys.stdout", made)
-        story = Story(Console(file=io.StringIO(), width=120), json_output=True)
-        told: Future[int] = Future()
-        _start(lambda: told.set_result(story.tell(url, input_file)), told)
-        with running.quick():  # tasks have time-outs, which need the main thread
-            airflow.get(timeout=_END_S).work()
-        exit_code = told.result()
-        printed = made.getvalue()  # Airflow prints too
-        return exit_code, printed[printed.index('{\n  "url"') :]
+    _prepare_airflow(folder, url, patch)
+    patch.chdir(folder)
+    patch.setattr("sys.stdout", made)
+    screen = Console(file=io.StringIO(), width=120)
+    story = Story(screen, json_output=True, start_child=_in_threads(airflow))
+    told: Future[int] = Future()
+    _start(lambda: told.set_result(story.tell(url, input_file)), told)
+    with running.quick():  # tasks have time-outs, which need the main thread
+        airflow.get(timeout=_END_S).work()
+    exit_code = told.result()
+    printed = made.getvalue()  # Airflow prints too
+    return exit_code, printed[printed.index('{\n  "url"') :]
 
 
-@contextmanager
-def _threads(
-    folder: Path, url: str, airflow: queue.Queue[ThreadChild], patch: pytest.MonkeyPatch
-) -> Iterator[None]:
+def _prepare_airflow(folder: Path, url: str, patch: pytest.MonkeyPatch) -> None:
     make_database()
     empty = folder / "empty_bundle"
     empty.mkdir()
@@ -138,9 +135,12 @@ def _threads(
     for name, value in airflow_environment(folder / "airflow", url).items():
         if name.startswith(("AIRFLOW_CONN_", "AIRFLOW_HOME", "TXN_ENGINE_")):
             patch.setenv(name, value)
-    processes = Children.start
 
-    def start(children: Children, name: str, module: str, *arguments: str, **settings: Any) -> Child:
+
+def _in_threads(airflow: queue.Queue[ThreadChild]) -> Callable[..., Child]:
+    """What starts a child: Airflow is handed over, to run in the main thread."""
+
+    def start(name: str, module: str, arguments: Sequence[str], *, logs: Path, **process: Any) -> Child:
         from txn_engine.demo import checker, dag_runner, spark_runner
 
         given = dict(zip(arguments[::2], arguments[1::2], strict=True))
@@ -152,17 +152,15 @@ def _threads(
             "txn_engine.demo.checker": checker.work,
         }
         if module not in works:
-            return processes(children, name, module, *arguments, **settings)
-        child = ThreadChild(name, works[module], logs=children._logs)
-        children._started.append(child)
+            return Child(name, module, arguments, logs=logs, **process)
+        child = ThreadChild(name, works[module], logs=logs)
         if module == AIRFLOW:
             airflow.put(child)
         else:
-            _start(child.work, child._done)
+            _start(child.work, child.done)
         return child
 
-    patch.setattr(Children, "start", start)
-    yield
+    return start
 
 
 def _start(work: Callable[[], None], done: Future[Any]) -> None:

@@ -68,7 +68,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
     (tmp_path / "logs").mkdir()
     with (
         txn_engine.connect(f"file://{tmp_path}/ledger", configs=FEW_INTERNAL) as engine,
-        Children(tmp_path / "logs", {}) as children,
+        Children(tmp_path / "logs") as children,
     ):
         engine.admin.create_topic(PAYMENTS, partitions=PARTITIONS, schema=PAYMENTS_SCHEMA, key=KEY)
         yield Scene(tmp_path, engine, children)

@@ -68,7 +68,6 @@ def main(url: str, _: str) -> None:
         mock.patch.object(EntryLog, "append_one", dying_append),
     ):
         report = compact_topic(spark, url, "table", policy=POLICY, engine="spark")
-    spark.stop()
     if report.failures:
         raise SystemExit(report.failures[0].message)
 

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -181,11 +181,14 @@ def _last_line(log: Path) -> str:
 
 
 class Children:
-    """All children of a run. Leaving it ends every one of them, at once where the run failed."""
+    """All children of a run. Leaving it ends every one of them, at once where the run failed.
 
-    def __init__(self, logs: Path, environment: Mapping[str, str]) -> None:
+    `start_child` takes what `Child` takes.
+    """
+
+    def __init__(self, logs: Path, start_child: Callable[..., Child] = Child) -> None:
         self._logs = logs
-        self._environment = environment
+        self._start_child = start_child
         self._started: list[Child] = []
         self._ended = False
 
@@ -200,13 +203,8 @@ class Children:
         """Start one. It hears of its orders as soon as it listens."""
         if self._ended:
             raise ChildFailedError("the demo is ending", actor=name)
-        child = Child(
-            name,
-            module,
-            arguments,
-            logs=self._logs,
-            environment={**self._environment, **(environment or {})},
-            niceness=niceness,
+        child = self._start_child(
+            name, module, arguments, logs=self._logs, environment=environment, niceness=niceness
         )
         self._started.append(child)
         return child

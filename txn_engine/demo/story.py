@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,16 +63,19 @@ class _Scene:
 class Story:
     """Tells itself on the screen while it happens."""
 
-    def __init__(self, console: Console, *, json_output: bool) -> None:
+    def __init__(
+        self, console: Console, *, json_output: bool, start_child: Callable[..., Child] = Child
+    ) -> None:
         self._screen = Screen(console)
         self._json_output = json_output
+        self._start_child = start_child
         self._started_ms = monotonic_ms()
 
     def tell(self, url: str | None, input_file: Path | None) -> int:
         """The whole of it; the exit code."""
         _check_machine()
         scene = self._set_up(url, input_file)
-        with scene.engine, Children(scene.folder.logs, {}) as children:
+        with scene.engine, Children(scene.folder.logs, self._start_child) as children:
             closing = self._play(scene, children)
         self._close(scene, closing)
         return 1 if closing.unexpected else 0

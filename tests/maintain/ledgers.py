@@ -1,4 +1,4 @@
-"""A ledger with something to do for every job, made once and copied, and questions to ask of it."""
+"""A ledger in which every job has something to do, made once and copied, and questions about it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def open_engine(store: ObjectStore, clock: ManualClock) -> Engine:
 
 
 def commit(engine: Engine, *accounts: int, transactional_id: str = "load", partition: int = 0) -> None:
-    """One transaction with one payment an account, committed."""
+    """Commit one transaction with one payment for each account."""
     with engine.producer(transactional_id=transactional_id) as producer:
         producer.init_transactions()
         with producer.transaction():
@@ -52,7 +52,7 @@ def commit(engine: Engine, *accounts: int, transactional_id: str = "load", parti
 
 
 def abort(engine: Engine, *accounts: int) -> None:
-    """One transaction whose records are in the log, aborted."""
+    """Abort one transaction whose records are in the log."""
     with engine.producer(transactional_id="load") as producer:
         producer.init_transactions()
         producer.begin_transaction()
@@ -61,7 +61,7 @@ def abort(engine: Engine, *accounts: int) -> None:
 
 
 def upload(engine: Engine, *accounts: int, producer_id: int = -1, producer_epoch: int = -1) -> EncodedFile:
-    """A data file as a writer leaves it that dies before its entry."""
+    """Upload a data file, as a writer does that dies before its entry."""
     log = engine.logs.get(TOPIC, 0, 0)
     return upload_records(
         engine.logs.tools.objects, engine.logs.tools.new_id, log.keys.prefix, payments(*accounts),
@@ -99,10 +99,11 @@ def _made() -> tuple[MemoryStore, int]:
 
 
 def ledger() -> tuple[MemoryStore, ManualClock]:
-    """A copy of a ledger nine days old, and a clock that stands at its end.
+    """A copy of a ledger that is nine days old, and a clock that stands at its end.
 
-    In its one partition: seven old payments (`OLD`), aborted ones among them, an uploaded file that no entry names, a
-    snapshot; nine days later six young ones (`YOUNG`), six snapshots, and a transaction that is open still.
+    Its one partition has seven old payments (`OLD`) with aborted ones among them, an uploaded file that no
+    entry names, and a snapshot. Nine days later it has six young payments (`YOUNG`), six snapshots, and a
+    transaction that is still open.
     """
     made, now_ms = _made()
     return copy_of(made), ManualClock(now_ms)
@@ -119,12 +120,12 @@ def copy_of(store: ObjectStore) -> MemoryStore:
 
 
 def records(engine: Engine, isolation_level: str = "read_committed") -> pa.Table:
-    """All that a scan sees, with offsets and timestamps."""
+    """All records that a scan sees, with offsets and timestamps."""
     return engine.scan(TOPIC, isolation_level=isolation_level).to_table()  # type: ignore[arg-type]
 
 
 def accounts(engine: Engine, isolation_level: str = "read_committed") -> list[int]:
-    """Whose payments a scan sees, in the order of their offsets."""
+    """The accounts of the payments that a scan sees, in the order of their offsets."""
     found: list[int] = records(engine, isolation_level).column("account_id").to_pylist()
     return found
 

@@ -46,7 +46,7 @@ class Report:
 
 
 def measure(url: str, *, files: int, keys: int, by_key: bool) -> Report:
-    """Write so many files of ten records, and compact them while another engine reads on and on."""
+    """Write this many files of ten records, and compact them while another engine keeps reading."""
     with txn_engine.connect(url) as engine:
         policy = "compact" if by_key else "delete"
         engine.admin.create_topic(TOPIC, partitions=1, schema=SCHEMA, key="key", cleanup_policy=policy)
@@ -90,7 +90,7 @@ def _write(engine: Engine, files: int, keys: int) -> None:
 
 
 def _answer(table: pa.Table, by_key: bool) -> object:
-    """What a reader makes of it: all records with their offsets, or of each key the latest."""
+    """What a reader makes of the table: all records with their offsets, or the latest record of each key."""
     columns = (table.column(name).to_pylist() for name in ("key", "value", "_offset"))
     rows = list(zip(*columns, strict=True))
     return {key: (value, offset) for key, value, offset in rows} if by_key else rows
@@ -107,14 +107,14 @@ class _Reader(threading.Thread):
         self._answers: list[object] = []
 
     def run(self) -> None:
-        """Until it is told to end, and once at the least."""
+        """Read until `end` is called, and at least once."""
         while not self._answers or not self._ending.is_set():
             with txn_engine.connect(self._url) as engine:
                 self._answers.append(_answer(engine.scan(TOPIC).to_table(), self._by_key))
             self._ending.wait(_PAUSE_S)
 
     def end(self) -> list[object]:
-        """What it was given each time."""
+        """Stop reading. Returns the answers of all reads."""
         self._ending.set()
         self.join()
         return self._answers

@@ -33,7 +33,8 @@ _CHUNK = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Seconds and bytes; `bare_*` are PyArrow's over the same files, `ratio_*` compaction's over them."""
+    """Seconds and bytes. `bare_*` are PyArrow's for the same files, and `ratio_*` compares compaction with
+    it."""
 
     engine: str
     records: int
@@ -47,7 +48,7 @@ class Report:
 
 
 def generate(url: str, records: int, keys: int) -> None:
-    """A topic that is compacted by key, of one partition, with so many records."""
+    """A topic of one partition that is compacted by key, with this many records."""
     with connect(url) as engine:
         engine.admin.create_topic(TOPIC, partitions=1, schema=SCHEMA, key="key", cleanup_policy="compact")
         log = engine.partition(TOPIC, 0)
@@ -84,7 +85,7 @@ def bare(paths: list[Path], scratch: Path, keep_one_in: int) -> None:
 
 
 def measure(store: Path, scratch: Path, arguments: list[str]) -> Report:
-    """Compact the store's topic, and read and write bare what it was made of."""
+    """Compact the store's topic, and let PyArrow read and write the same input files."""
     with connect(store.as_uri()) as engine:
         files = engine.scan(TOPIC).files()
     listed = Path(scratch, "files")
@@ -116,7 +117,7 @@ def _tell(text: str) -> None:
 
 
 def main() -> None:
-    """Generate, compact, print a line a figure."""
+    """Generate, compact, and print one figure a line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

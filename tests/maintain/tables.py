@@ -1,4 +1,4 @@
-"""A compacted topic, what was ever written to it, and what a table built from it must hold."""
+"""A compacted topic, all records that were ever written to it, and the table that its records make."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def rows(*pairs: tuple[str, int | None]) -> pa.Table:
 
 
 def new_table(store: ObjectStore, clock: ManualClock, **config: object) -> Engine:
-    """An engine with a compacted topic of one partition, whose tombstones stay for a day unless told."""
+    """An engine with a compacted topic of one partition, whose tombstones stay for a day by default."""
     engine = open_engine(store, clock)
     engine.admin.create_topic(
         TABLE, partitions=1, schema=SCHEMA, key="key", cleanup_policy="compact", **config
@@ -36,7 +36,7 @@ def new_table(store: ObjectStore, clock: ManualClock, **config: object) -> Engin
 
 
 def put(engine: Engine, *pairs: tuple[str, int | None], commit: bool = True, by: str = "writer") -> None:
-    """One transaction with these records, ended one way or the other."""
+    """Write these records in one transaction, and commit or abort it."""
     with engine.producer(transactional_id=by) as producer:
         producer.init_transactions()
         producer.begin_transaction()
@@ -59,7 +59,8 @@ def by_offset(table: pa.Table) -> Held:
 
 
 def table_of(records: Held) -> dict[str, int]:
-    """The table that these records make: of each key the latest value, none of a key whose latest is a tombstone."""
+    """The table that these records make: the latest value of each key, without keys whose latest record is a
+    tombstone."""
     made: dict[str, int] = {}
     for _, (key, value) in sorted(records.items()):
         if value is None:
@@ -70,16 +71,16 @@ def table_of(records: Held) -> dict[str, int]:
 
 
 def compact(engine: Engine, policy: MaintenancePolicy = ALWAYS) -> None:
-    """One run that must not fail."""
+    """Run compaction once, without a failure."""
     assert engine.maintenance.compact(TABLE, policy=policy).failures == ()
 
 
 def assert_is_part(found: Held, written: Held) -> None:
-    """Every record that is there was written, as it is and at its offset."""
+    """Every record that is found was written, unchanged and at its offset."""
     assert {offset: written.get(offset) for offset in found} == found
 
 
 def doubled(found: Held) -> Iterable[str]:
-    """Keys that stand there more than once."""
+    """The keys that are found more than once."""
     keys = [key for key, _ in found.values()]
     return sorted({key for key in keys if keys.count(key) > 1})

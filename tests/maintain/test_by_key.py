@@ -1,4 +1,5 @@
-"""Compaction by key: a table built from the topic is the same before, during and after, whoever dies or interferes."""
+"""Compaction by key: a table built from the topic is the same before, during and after a pass, whatever dies
+or interferes."""
 
 from __future__ import annotations
 
@@ -46,9 +47,8 @@ KEYS = "abcdef"
 
 @pytest.mark.parametrize("seed", in_shard("kills", range(4), keep=1))
 def test_a_table_built_from_it_is_the_same(seed: int) -> None:
-    """Whatever is written, aborted, left open and compacted in whatever order, a reader from the start builds the table
-    that all records ever committed make, of records that are as they were written.
-    """
+    """However records are written, aborted, left open and compacted, a reader from the start builds the same
+    table as all committed records do, and each record is as it was written."""
     draw = random.Random(seed)
     clock, store = ManualClock(START_MS), new_store()
     with new_table(store, clock) as engine:
@@ -100,7 +100,7 @@ def _check(engine: Engine, written: dict[int, tuple[str, int | None]]) -> None:
 
 
 def test_after_a_pass_each_key_stands_once() -> None:
-    """And a pass after that has nothing to do."""
+    """After a pass each key is there once, and another pass has nothing to do."""
     clock = ManualClock(START_MS)
     with new_table(new_store(), clock) as engine:
         for number in range(30):
@@ -117,7 +117,7 @@ def test_after_a_pass_each_key_stands_once() -> None:
 
 @pytest.mark.parametrize("room", [1, 1_000, 1 << 20])
 def test_more_keys_than_there_is_room_for(room: int) -> None:
-    """They go to the disk and come back, and what comes of it is the same."""
+    """If the keys do not fit into memory they go to the disk and come back, and the result is the same."""
     clock = ManualClock(START_MS)
     with new_table(new_store(), clock) as engine:
         for number in range(12):
@@ -142,7 +142,7 @@ def test_more_keys_than_there_is_room_for(room: int) -> None:
     ids=str,
 )
 def test_every_type_of_key(kind: pa.DataType, keys: list[object]) -> None:
-    """Keys that differ in anything are different keys; the auditor agrees."""
+    """Keys that differ in anything are different keys, and the auditor agrees."""
     clock = ManualClock(START_MS)
     with open_engine(new_store(), clock) as engine:
         schema = pa.schema([("k", kind), ("v", pa.int64())])
@@ -158,7 +158,8 @@ def test_every_type_of_key(kind: pa.DataType, keys: list[object]) -> None:
 
 
 def test_no_tombstones_without_columns_that_may_be_null() -> None:
-    """A topic whose other columns are never null has no tombstones; one with its key alone has none either."""
+    """A topic whose columns cannot be null has no tombstones, and neither has one with its key alone.
+    Compaction keeps all their keys."""
     clock = ManualClock(START_MS)
     with open_engine(new_store(), clock) as engine:
         only = pa.schema([("k", pa.string())])
@@ -175,7 +176,7 @@ def test_no_tombstones_without_columns_that_may_be_null() -> None:
 
 
 def test_a_dry_run_writes_nothing() -> None:
-    """It counts what the first round would leave out."""
+    """A dry run writes nothing, and counts the records that the first round would drop."""
     clock, store = ManualClock(START_MS), new_store()
     with new_table(store, clock) as engine:
         for number in range(6):
@@ -192,7 +193,7 @@ def test_a_dry_run_writes_nothing() -> None:
 
 
 def test_a_range_without_a_record_left() -> None:
-    """Files all of whose records are superseded leave nothing in their place; readers step over it."""
+    """Files whose records are all superseded leave no file in their place, and readers step over the gap."""
     clock = ManualClock(START_MS)
     with new_table(new_store(), clock) as engine:
         put(engine, ("a", 1), ("b", 1))
@@ -215,9 +216,8 @@ def test_a_range_without_a_record_left() -> None:
 
 
 def test_a_reader_that_keeps_a_table() -> None:
-    """One who reads on from where it was, before and after passes, has the table of one who reads all from the start,
-    as long as it never falls behind by `delete.retention.ms`.
-    """
+    """A reader that goes on from its last position, before and after passes, has the same table as one that
+    reads everything from the start, as long as it never falls behind by `delete.retention.ms`."""
     draw = random.Random(7)
     clock = ManualClock(START_MS)
     with new_table(new_store(), clock, delete_retention_ms=10 * HOUR_MS) as engine:
@@ -236,7 +236,8 @@ def test_a_reader_that_keeps_a_table() -> None:
 
 
 def test_what_was_planned_is_read() -> None:
-    """A scan that was planned before a pass reads what it was to read; so does a consumer between two polls."""
+    """A scan that was planned before a pass reads the records that it planned, and a consumer between two
+    polls does not lose any."""
     clock = ManualClock(START_MS)
     with new_table(new_store(), clock) as engine:
         for number in range(10):
@@ -251,7 +252,8 @@ def test_what_was_planned_is_read() -> None:
 
 
 def dirty() -> tuple[MemoryStore, ManualClock]:
-    """A partition that was clean once, with a tombstone that is due, and dirty again, a transaction open at its end."""
+    """A partition that was clean once, has a tombstone that is due, is dirty again, and has an open
+    transaction at its end."""
     clock, store = ManualClock(START_MS), new_store()
     with new_table(store, clock) as engine:
         put(engine, ("a", 1), ("b", 1), ("c", 1), ("e", 1))
@@ -281,7 +283,8 @@ def _job(engine: Engine) -> object:
 
 
 def _finish(store: ObjectStore, clock: ManualClock) -> None:
-    """Whatever happened: the table is right, the auditor finds nothing, another run finishes, a third does nothing."""
+    """Whatever happened, the table is right, the auditor finds nothing, another run finishes, and a third one
+    has nothing to do."""
     with open_engine(store, clock) as engine:
         for _ in range(2):
             assert table_of(held(engine)) == {"b": 2, "c": 4, "d": 4, "e": 1, "f": 2}
@@ -319,7 +322,7 @@ def test_every_write(fault: str, step: int) -> None:
 
 
 def tombstones() -> tuple[MemoryStore, ManualClock]:
-    """A clean partition of nothing but tombstones, a file each, which are due."""
+    """A clean partition that holds only tombstones, each in a file of its own, all of them due."""
     clock, store = ManualClock(START_MS), new_store()
     with new_table(store, clock) as engine:
         for value in (1, None):
@@ -341,7 +344,8 @@ def _take_tombstones(engine: Engine) -> object:
 @pytest.mark.shard("kills")
 @pytest.mark.parametrize("fault", FAULTS)
 def test_every_write_of_a_pass_over_tombstones(fault: str) -> None:
-    """Nothing new is written afterwards: the next run finishes all the same, and says of the log only what is so."""
+    """Whichever write of a pass over tombstones fails, the next run finishes, and the log never says that
+    tombstones are gone that are still there."""
     made, clock = tombstones()
     writes = _writes(made, clock(), FILE_BY_FILE)
     assert len(writes) == len(KEYS)
@@ -358,7 +362,8 @@ def test_every_write_of_a_pass_over_tombstones(fault: str) -> None:
 
 
 def test_behind_a_rewrite_that_was_overtaken_no_tombstone_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of its inputs are still there, and would count as gone: the next run takes them all."""
+    """If a rewrite is overtaken, the log does not say that the tombstones of its inputs are gone, because
+    they are still there. The next run removes all of them."""
     store, clock = tombstones()
     asked: list[RewriteProposal] = []
 
@@ -380,7 +385,8 @@ def test_behind_a_rewrite_that_was_overtaken_no_tombstone_goes(monkeypatch: pyte
 def test_a_rewrite_that_is_refused_though_its_inputs_are_live_is_a_failure(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Only what another run has replaced or trimmed counts as overtaken."""
+    """A refused rewrite counts as overtaken only if another run has replaced or trimmed its inputs. If they
+    are live, it is a failure."""
     clock = ManualClock(START_MS)
     with new_table(new_store(), clock) as engine:
         for number in range(6):
@@ -408,7 +414,8 @@ def _too_long(merger: RunMerger, *args: object) -> Merged:
 
 
 def test_one_clock_that_was_ahead_stops_nothing_unless_the_topic_has_a_lag() -> None:
-    """As in Kafka, times count only where `min.compaction.lag.ms` is above 0."""
+    """One writer's clock that runs ahead delays compaction only if `min.compaction.lag.ms` is above 0, as in
+    Kafka."""
     for lag_ms, left in ((0, []), (1, ["a"])):
         clock, store = ManualClock(START_MS), new_store()
         with new_table(store, clock, min_compaction_lag_ms=lag_ms) as engine:
@@ -468,7 +475,8 @@ def test_another_run_at_any_moment(other_policy: MaintenancePolicy, step: int) -
 @pytest.mark.parametrize("files", in_shard("kills", [150, 1_000], keep=1))
 @pytest.mark.parametrize("by_key", in_shard("kills", [False, True], keep=[True]), ids=["merged", "by key"])
 def test_many_small_files(by_key: bool, files: int) -> None:
-    """Many files read before, while they are compacted, and after: the same records, or by key the same table."""
+    """A reader gets the same records, or the same table by key, before, during and after many small files are
+    compacted."""
     report: Report = measure(f"memory://{files}-files-{by_key}", files=files, keys=100, by_key=by_key)
     assert report.files_before == files
     assert report.files_after == 1

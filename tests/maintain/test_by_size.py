@@ -1,4 +1,4 @@
-"""Who compacts: this process, or others where a partition is larger than that; and where there are none."""
+"""Compaction runs in this process, or in Spark if a partition is too large for that."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def engine() -> Engine:
 
 
 class Cluster:
-    """Stands for Spark: who asks for it is counted."""
+    """A stand-in for Spark that counts how often it is asked for."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.asked = 0
@@ -65,7 +65,8 @@ def compact(
 def test_who_it_is_and_why(
     engine: Engine, choice: EngineChoice, policy: MaintenancePolicy, by: str, why: str
 ) -> None:
-    """By records, by bytes, by what the disk holds; the report says so."""
+    """The number of records, the number of bytes and the room on the disk decide which engine compacts, and
+    the report says why."""
     cluster = Cluster()
     (done,) = compact(engine, choice, cluster, policy).partitions
     assert done.engine == by
@@ -76,7 +77,7 @@ def test_who_it_is_and_why(
 
 
 def test_merges_are_measured_by_what_is_merged(engine: Engine) -> None:
-    """A large file that stays as it is counts for nothing."""
+    """A merge is measured by the files that it merges. A large file that stays as it is does not count."""
     engine.admin.create_topic("plain", partitions=1, schema=SCHEMA, key="key")
     log = engine.partition("plain", 0)
 
@@ -104,7 +105,8 @@ def test_merges_are_measured_by_what_is_merged(engine: Engine) -> None:
 def test_no_spark_where_one_is_needed(
     engine: Engine, choice: EngineChoice, error: Exception, words: str
 ) -> None:
-    """One line: how large it is, why there is none, how to give one. Asked for once, and nothing is changed."""
+    """If a partition needs Spark and Spark cannot start, the failure says in one line how large the partition
+    is, why Spark is missing and how to get it. Spark is asked for once, and nothing changes."""
     engine.admin.create_topic("other", partitions=2, schema=SCHEMA, key="key", cleanup_policy="compact")
     for partition in range(2):
         for number in range(2):

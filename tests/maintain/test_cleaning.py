@@ -1,4 +1,4 @@
-"""Clean-up: which objects go, which never do, and what a deletion may be decided on."""
+"""Clean-up: which objects it deletes, which it never deletes, and on which evidence."""
 
 from __future__ import annotations
 
@@ -81,7 +81,8 @@ def test_grace_is_24_hours_of_the_logs_time() -> None:
 
 
 def test_trimmed_and_rewritten_files_have_their_grace_too() -> None:
-    """What retention and compaction left behind stays for 24 hours from their entries on; then it goes."""
+    """Files that retention or compaction has replaced stay for 24 hours after the entry that says so. Then
+    clean-up deletes them."""
     store, clock = ledger()
     with open_engine(store, clock) as engine:
         engine.maintenance.compact(TOPIC, policy=POLICY)
@@ -96,7 +97,8 @@ def test_trimmed_and_rewritten_files_have_their_grace_too() -> None:
 
 
 def test_the_dead_are_forgotten_by_a_floor_only() -> None:
-    """Deleting changes no state; the floor's entry drops what was dead for 24 hours, in every replay alike."""
+    """Deleting dead files changes no state. Only the floor's entry makes every replay forget the files that
+    were dead for 24 hours."""
     clock, store = ManualClock(START_MS), new_store()
     with fresh(clock, store) as engine:
         abort(engine, 1)
@@ -117,7 +119,8 @@ def test_the_dead_are_forgotten_by_a_floor_only() -> None:
 
 
 def test_orphans_of_seven_days() -> None:
-    """A file without an entry goes once the log of seven days ago had moved on from where its upload began."""
+    """A file without an entry is deleted if, seven days ago, the log had already gone past the offset where
+    the file's upload began."""
     clock, store = ManualClock(START_MS), new_store()
     with fresh(clock, store) as engine:
         commit(engine, 1)
@@ -135,7 +138,8 @@ def test_orphans_of_seven_days() -> None:
 
 
 def test_strictly_below_the_floor() -> None:
-    """A file whose upload began right at the floor may be named still, and stays."""
+    """A file whose upload began at the floor can still be named, so it stays. A file from below the floor is
+    deleted."""
     clock, store = ManualClock(START_MS), new_store()
     with fresh(clock, store) as engine:
         below = upload(engine, 8)
@@ -154,7 +158,8 @@ def test_strictly_below_the_floor() -> None:
 
 @pytest.mark.parametrize("how", ["idempotent", "transaction", "append"])
 def test_an_engine_that_was_idle_for_weeks_uploads_under_the_present_log_end(how: str) -> None:
-    """Its view is older than the floor; a file whose upload begins now is not."""
+    """An engine that was idle for weeks uploads under the present log end, so its file is not below the floor
+    although its view is older."""
     clock, store = ManualClock(START_MS), new_store()
     with fresh(clock, store) as engine, open_engine(store, clock) as idle:
         with idle.producer() as before:
@@ -178,9 +183,10 @@ def test_an_engine_that_was_idle_for_weeks_uploads_under_the_present_log_end(how
 
 
 def test_a_file_named_before_the_floor_is_not_an_orphan() -> None:
-    """A writer names its old file after the clean-up has looked, right before the floor's entry: the file stays.
+    """If a writer names its old file after clean-up has looked and right before the floor's entry, the file
+    stays.
 
-    This is what list-then-decide on a replay that ends before the floor would delete.
+    Clean-up would delete it if it decided on a replay that ends before the floor.
     """
     store, clock = new_store(), ManualClock(START_MS)
     with fresh(clock, store) as engine:
@@ -210,7 +216,7 @@ def test_a_file_named_before_the_floor_is_not_an_orphan() -> None:
 
 
 def test_a_floor_whose_put_was_lost_deletes_nothing() -> None:
-    """The floor's entry has no answer and is not there: no file goes on the word of a plan."""
+    """If the put of the floor's entry has no answer and did not take effect, no file is deleted."""
     store, clock = ledger()
     silent = FaultyStore(store)
     blocked: set[str] = set()
@@ -230,7 +236,7 @@ def test_a_floor_whose_put_was_lost_deletes_nothing() -> None:
 
 
 def test_no_floor_without_need() -> None:
-    """Where there is nothing to collect no floor is written, run after run."""
+    """If there is nothing to collect, clean-up writes no floor, however often it runs."""
     clock, store = ManualClock(START_MS), new_store()
     with fresh(clock, store) as engine:
         commit(engine, 1)
@@ -243,7 +249,8 @@ def test_no_floor_without_need() -> None:
 
 
 def test_the_log_does_not_say_where_it_ended() -> None:
-    """All entries of that time are sealed: the floor stays where it is rather than at a guess."""
+    """If all entries of that time are sealed, clean-up cannot know where the log ended then, and leaves the
+    floor where it is."""
     store, clock = ledger()
     with open_engine(store, clock) as engine:
         engine.maintenance.retain(TOPIC, policy=EAGER)
@@ -259,7 +266,7 @@ def test_the_log_does_not_say_where_it_ended() -> None:
 
 
 def test_foreign_objects_are_left_alone() -> None:
-    """Only keys that the format gives, right in the partition's folders, are ever deleted."""
+    """Clean-up only ever deletes keys that the format gives, right in the partition's folders."""
     store, clock = ledger()
     foreign = [
         f"{PREFIX}/data/notes.txt",
@@ -283,7 +290,7 @@ def test_foreign_objects_are_left_alone() -> None:
     "key", ["t/0/1/data/", "t/0/1/data/a/b", "t/0/10/data/a", "t/0/1/log/a", "a", "data/a"]
 )
 def test_foreign_data_keys(key: str) -> None:
-    """What is not right in the partition's data folder is refused."""
+    """A key that is not right in the partition's data folder is refused."""
     with pytest.raises(InvalidKeyError):
         LogKeys("t/0/1").parse_data(key)
     assert LogKeys("t/0/1").parse_data("t/0/1/data/a-1.parquet") == "a-1.parquet"
@@ -297,7 +304,8 @@ def snapshots(store: MemoryStore) -> list[int]:
 
 
 def test_two_newer_ones_and_the_first_of_a_day() -> None:
-    """The two newest stay, the oldest that can be replayed from, and the first of each later day of the log."""
+    """Clean-up keeps the two newest snapshots, the oldest ones that can be replayed from, and the first one
+    of each later day of the log."""
     store, clock = ledger()
     with open_engine(store, clock) as engine:
         before = snapshots(store)
@@ -316,7 +324,8 @@ def test_two_newer_ones_and_the_first_of_a_day() -> None:
 
 
 def test_behind_sealed_entries_they_go() -> None:
-    """A snapshot from which nothing can be replayed any more is not kept for its day."""
+    """A snapshot from before the sealed entries is deleted even if it is the first of its day, because
+    nothing can be replayed from it any more."""
     store, clock = ledger()
     with open_engine(store, clock) as engine:
         engine.maintenance.retain(TOPIC, policy=EAGER)
@@ -329,7 +338,7 @@ def test_behind_sealed_entries_they_go() -> None:
 
 @pytest.mark.parametrize("which", [-1, -2])
 def test_a_damaged_one_does_not_count(which: int) -> None:
-    """One of the newest two is damaged. It does not count, and two sound ones stay."""
+    """A damaged snapshot among the newest two does not count as one of them, and two sound ones stay."""
     store, clock = ledger()
     before = snapshots(store)
     damaged = f"{PREFIX}/snapshots/{before[which]:020d}.parquet"
@@ -340,7 +349,8 @@ def test_a_damaged_one_does_not_count(which: int) -> None:
 
 
 def test_one_that_differs_from_the_log_stops_the_deletions() -> None:
-    """The newest is whole and says something else than the log: none is deleted on its word."""
+    """If the newest snapshot is whole but differs from the log, clean-up deletes none of the snapshots and
+    names it."""
     store, clock = ledger()
     before = snapshots(store)
     newest = f"{PREFIX}/snapshots/{before[-1]:020d}.parquet"
@@ -364,7 +374,7 @@ def test_a_dry_run_says_the_same_and_writes_nothing() -> None:
 
 
 def test_internal_topics_have_snapshots_only() -> None:
-    """The coordinator's old snapshots go too; nothing else is looked for there."""
+    """The coordinator's old snapshots are deleted too. Clean-up looks for nothing else there."""
     store, clock = ledger()
     with open_engine(store, clock) as engine:
         report = engine.maintenance.clean("__transaction_state", policy=POLICY)

@@ -1,4 +1,4 @@
-"""`txn-engine maintain` on a ledger on disk."""
+"""`txn-engine maintain` runs on a ledger on disk."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TRANSACTIONS = 25
 
 @pytest.fixture
 def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A ledger on disk that was written to for nine days and is up to date now, by this machine's clock."""
+    """A ledger on disk that was written to for nine days until now, by this machine's clock."""
     monkeypatch.setenv("COLUMNS", "200")
     made = f"file://{tmp_path}/ledger"
     clock = ManualClock(_now_ms() - 9 * DAY_MS)
@@ -62,7 +62,8 @@ def opened(url: str) -> Engine:
 
 
 def test_the_three_of_them(url: str, run: Run, tmp_path: Path) -> None:
-    """Each says what it did, readers see the same, the auditor agrees, a second run finds nothing due."""
+    """Each of the commands says what it did. Readers see the same, the auditor agrees, and a second run has
+    nothing to do."""
     with opened(url) as engine:
         before = accounts(engine)
     compacted = run("compact", "--json")
@@ -104,7 +105,7 @@ def test_the_three_of_them(url: str, run: Run, tmp_path: Path) -> None:
 
 
 def test_dry_runs(url: str, run: Run, tmp_path: Path) -> None:
-    """Nothing on disk changes, and it is said."""
+    """A dry run says so and changes nothing on disk."""
 
     def on_disk() -> dict[Path, bytes]:
         return {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
@@ -124,7 +125,7 @@ def test_dry_runs(url: str, run: Run, tmp_path: Path) -> None:
 
 
 def test_options_reach_the_jobs(url: str, run: Run) -> None:
-    """Sizes, counts and days are what the jobs go by; one partition is only that one."""
+    """Sizes, counts and days are passed on to the jobs. With a partition, only that one is maintained."""
     assert run("compact", "--min-files", "26").stderr == "nothing was due\n"
     assert run("compact", "--target-mib", "0.0001").stderr == "nothing was due\n"
     assert run("compact", "--topic", "payments", "--partition", "1").stderr == "nothing was due\n"
@@ -133,7 +134,8 @@ def test_options_reach_the_jobs(url: str, run: Run) -> None:
 
 
 def test_no_spark_where_one_is_needed(url: str, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A line with the partition's size and how to give one; by this process it is done."""
+    """If a partition needs Spark and Spark is missing, the error is one line with the partition's size and
+    the reason. With `--engine local` this process compacts it."""
 
     def none(*_: object, **__: object) -> None:
         raise JavaNotFoundError("no Java")
@@ -158,7 +160,7 @@ def test_settings_of_spark_that_are_none(run: Run) -> None:
 
 
 def test_wrong_calls(url: str, run: Run) -> None:
-    """A partition without its topic, and one that there is not."""
+    """A partition without a topic is a usage error, and a partition that does not exist is an error."""
     answer = run("clean", "--partition", "1")
     assert answer.exit_code == 2
     assert "--partition needs --topic" in answer.stderr
@@ -168,7 +170,8 @@ def test_wrong_calls(url: str, run: Run) -> None:
 
 
 def test_a_partition_that_needs_a_look(url: str, run: Run, tmp_path: Path) -> None:
-    """The others are done all the same; the exit code is 1, and one line names the object."""
+    """If one partition is damaged, the others are maintained all the same. The exit code is 1, and one line
+    names the object."""
     damaged = min((tmp_path / "ledger/topics/payments/0/0/data").glob("*-p[0-9]*.parquet"))
     damaged.write_bytes(damaged.read_bytes()[:-1])
     answer = run("compact", "--json")
@@ -182,7 +185,8 @@ def test_a_partition_that_needs_a_look(url: str, run: Run, tmp_path: Path) -> No
 
 
 def test_deleted_topics_go_with_the_clean_up(run: Run, url: str) -> None:
-    """A day after its deletion what a topic has left is removed, and named; with a partition of another it is not."""
+    """Clean-up removes and names the objects that a topic has left a day after its deletion, unless it runs
+    for another topic."""
     with connect(url, clock=ManualClock(_now_ms() - 2 * DAY_MS)) as engine:
         engine.admin.create_topic("gone", partitions=1)
         schema = engine.logs.topics.look_up("gone").schema

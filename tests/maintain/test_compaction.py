@@ -1,4 +1,4 @@
-"""Compaction: which files are merged, and that no reader can tell."""
+"""Compaction merges small files, and readers do not notice."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ ANY_SPAN = 2**63
 
 
 def files(*sizes: int, stamps: tuple[int, ...] = ()) -> list[LogFile]:
-    """Neighbours of these sizes, ten records each."""
+    """Consecutive files of these sizes, with ten records each."""
     return [
         LogFile(
             -1, -1, 10 * number, 10 * number + 9, 10,
@@ -81,25 +81,28 @@ def chosen(sizes: list[int], target: int = 100, least: int = 2) -> list[list[int
     ],
 )
 def test_runs(sizes: list[int], expected: list[list[int]]) -> None:
-    """Neighbours of at most half the target, together at most the target; a first one must not outweigh the rest."""
+    """A run has consecutive files of at most half the target each and the target together, and its first file
+    is not larger than the rest."""
     assert chosen(sizes) == expected
 
 
 def test_enough_files_and_not_too_many() -> None:
-    """Fewer than `min_files` are left alone; a rewrite names at most a thousand."""
+    """Fewer than `min_files` files are left alone, and a rewrite names at most a thousand."""
     assert chosen([10] * 7, least=8) == []
     assert [len(run) for run in chosen([1] * 2_500, target=10_000)] == [1_000, 1_000, 500]
 
 
 def test_records_of_one_run_are_of_one_time() -> None:
-    """An old record is not tied to a young one: retention goes by the newest record of a file."""
+    """A run does not combine old records with young ones, because retention goes by the newest record of a
+    file."""
     some = files(1, 1, 1, 1, stamps=(0, 5, 11, 16))
     assert runs(some, POLICY, 5) == [(0, 2), (2, 4)]
     assert runs(some, POLICY, 4) == []
 
 
 def test_rewriting_is_logarithmic() -> None:
-    """However often compaction runs while small files are written, a record is rewritten a few times only."""
+    """However often compaction runs while small files are written, it rewrites each record only a few
+    times."""
     sizes: list[int] = []
     rewritten = 0
     for _ in range(2_000):
@@ -114,7 +117,7 @@ def test_rewriting_is_logarithmic() -> None:
 
 
 def test_only_below_the_last_stable_offset() -> None:
-    """What follows an open transaction is left alone until that is decided."""
+    """Compaction leaves everything after an open transaction alone until the transaction is decided."""
     store, clock = ledger()
     with open_engine(store, clock) as engine:
         commit(engine, 8000)
@@ -131,7 +134,7 @@ def test_only_below_the_last_stable_offset() -> None:
 
 
 def many(clock: ManualClock, store: MemoryStore | None = None, *, count: int = 12) -> Engine:
-    """Transactions of three records with times of their own, every third aborted."""
+    """Transactions of three records with timestamps of their own. Every third one is aborted."""
     engine = open_engine(store or new_store(), clock)
     engine.admin.create_topic(TOPIC, partitions=1, schema=SCHEMA, key="account_id")
     for number in range(count):
@@ -148,7 +151,8 @@ def compacted(engine: Engine) -> Compacted:
 
 
 def test_the_same_records_at_the_same_offsets_and_times() -> None:
-    """A scan, one that was planned before, and another process read the very same table, without what was aborted."""
+    """A scan, a scan that was planned before, and another process read the same table as before, without
+    aborted records."""
     clock, store = ManualClock(START_MS), new_store()
     with many(clock, store) as engine:
         before, planned = records(engine), engine.scan(TOPIC)
@@ -170,7 +174,7 @@ def test_the_same_records_at_the_same_offsets_and_times() -> None:
 
 
 def test_merged_files_are_merged_again() -> None:
-    """Files with gaps are inputs as good as any."""
+    """Files with gaps can be merged again."""
     clock = ManualClock(START_MS)
     with many(clock, count=4) as engine:
         for number in range(3):
@@ -186,7 +190,7 @@ def test_merged_files_are_merged_again() -> None:
 
 
 def test_every_bound_inside_a_merged_file() -> None:
-    """A bounded scan over any offsets gives what it gave before, and `ScanFile` names the same rows."""
+    """A scan between any two offsets gives the same records as before, and `ScanFile` names the same rows."""
     clock = ManualClock(START_MS)
     with many(clock, count=6) as engine:
         end = engine.partition(TOPIC, 0).high_watermark
@@ -223,7 +227,7 @@ def test_a_consumer_in_the_middle(size: int) -> None:
 
 
 def test_times_are_found_in_a_merged_file() -> None:
-    """The first record at least as new as a time is the same before and after."""
+    """Before and after a merge, a time leads to the same first record that is at least as new."""
     clock = ManualClock(START_MS)
     with many(clock) as engine, engine.consumer() as consumer:
         consumer.assign([P0])
@@ -234,7 +238,8 @@ def test_times_are_found_in_a_merged_file() -> None:
 
 
 def test_read_uncommitted_keeps_its_order() -> None:
-    """Aborted records inside a merged range are gone, as from a compacted log of Kafka's: offsets never fall."""
+    """A read_uncommitted reader no longer sees aborted records inside a merged range, as in a compacted Kafka
+    log. Offsets never fall."""
     clock = ManualClock(START_MS)
     with many(clock) as engine:
         committed = records(engine).column("_offset").to_pylist()
@@ -245,7 +250,8 @@ def test_read_uncommitted_keeps_its_order() -> None:
 
 
 def test_two_compactors() -> None:
-    """Another process merges the same files while this one writes its own: one of them wins, nothing is there twice."""
+    """If another process merges the same files while this one writes its own, only one rewrite wins and no
+    record is there twice."""
     clock, store = ManualClock(START_MS), new_store()
     with many(clock, store) as engine:
         before = records(engine)
@@ -274,7 +280,8 @@ def test_two_compactors() -> None:
 
 
 def test_a_trim_in_between() -> None:
-    """Retention takes an input while it is merged: the rewrite is refused, and what was trimmed does not come back."""
+    """If retention trims an input during the merge, the rewrite is refused, and the trimmed records do not
+    come back."""
     store, clock = ledger()
 
     def decide(operation: Operation, key: str, number: int) -> Fault | None:
@@ -296,7 +303,8 @@ def test_a_trim_in_between() -> None:
 
 
 def test_a_damaged_input_is_not_merged() -> None:
-    """What is not, byte for byte, the file that the log names stops the partition; nothing is rewritten."""
+    """If an input differs in any byte from the file that the log names, its partition is a failure and
+    nothing is rewritten."""
     clock, store = ManualClock(START_MS), new_store()
     with many(clock, store) as engine:
         key = f"{PREFIX}/data/{keys(store, 'data')[1]}"
@@ -309,7 +317,7 @@ def test_a_damaged_input_is_not_merged() -> None:
 
 
 def test_a_dry_run_writes_nothing() -> None:
-    """It counts the files and bytes that would go in."""
+    """A dry run writes nothing, and counts the files and bytes that it would merge."""
     clock, store = ManualClock(START_MS), new_store()
     with many(clock, store) as engine:
         before = keys(store, "data")
@@ -323,7 +331,7 @@ def test_a_dry_run_writes_nothing() -> None:
 
 
 def test_internal_topics_have_nothing_to_merge() -> None:
-    """Their records are inside their entries."""
+    """Compaction merges nothing in internal topics, because their records are inside their entries."""
     store, clock = ledger()
     with open_engine(store, clock) as engine:
         assert engine.maintenance.compact("__transaction_state", policy=POLICY).partitions == ()
@@ -354,7 +362,7 @@ class CountingExecutor(Executor):
 
 
 def test_inputs_stream_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few inputs and one row group are in memory at a time, however many files there are."""
+    """Only a few inputs and one row group are in memory at a time, however many files there are."""
     monkeypatch.setattr(merging, "_ROW_GROUP_ROWS", 10)
     clock = ManualClock(START_MS)
     with many(clock, count=90) as engine:
@@ -374,7 +382,7 @@ def test_inputs_stream_through(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_larger_than_one_row_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Row groups are cut where they are full, and the records stay in order."""
+    """A merged file is cut into row groups when they are full, and its records stay in order."""
     monkeypatch.setattr(merging, "_ROW_GROUP_BYTES", 200)
     clock = ManualClock(START_MS)
     with many(clock) as engine:
@@ -384,7 +392,7 @@ def test_larger_than_one_row_group(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nullable_and_nested_columns() -> None:
-    """Whatever types the topic has, a merged file has them too."""
+    """A merged file has the topic's types, nullable and nested ones too."""
     clock = ManualClock(START_MS)
     schema = pa.schema(
         [

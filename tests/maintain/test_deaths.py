@@ -1,6 +1,5 @@
-"""Maintenance that dies, or meets an error, at every single store operation of every job: nothing lost, and the next
-run goes on.
-"""
+"""Maintenance dies, or meets an error, at every store operation of every job: nothing is lost, and the next
+run goes on."""
 
 from __future__ import annotations
 
@@ -27,11 +26,11 @@ FAULTS = ("dies before", "dies after", "before", "after", "taken_after")
 
 
 class ProcessDiedError(BaseException):
-    """What a process that is gone does not live to see."""
+    """A process died. Its code does not see what happens afterwards."""
 
 
 def prepared(name: str) -> tuple[MemoryStore, int]:
-    """A ledger where the jobs before this one are done, and the time there."""
+    """A ledger on which the jobs before this one have run, and its time."""
     store, clock = ledger()
     with open_engine(store, clock) as engine:
         for before in JOBS:
@@ -53,7 +52,7 @@ def operations(job: Job, store: ObjectStore, clock: ManualClock) -> list[Operati
 
 
 def attempt(job: Job, store: FaultyStore, clock: ManualClock) -> None:
-    """A try that may end in any way."""
+    """Run the job, which may end in any way."""
     decide, store.decide = store.decide, None
     with open_engine(store, clock) as engine:
         store.decide, store.calls = decide, []
@@ -68,9 +67,8 @@ def attempt(job: Job, store: FaultyStore, clock: ManualClock) -> None:
 def check_and_go_on(
     job: Job, store: ObjectStore, clock: ManualClock, seen: tuple[list[int], list[int]]
 ) -> None:
-    """Readers see what was there before or what is there after; another run finishes the job, and a third has nothing
-    to do.
-    """
+    """Check that readers see the records from before or after the job, that another run finishes the job, and
+    that a third one has nothing to do."""
     before, after = seen
     with open_engine(store, clock) as engine:
         assert accounts(engine) in (before, after)
@@ -80,7 +78,7 @@ def check_and_go_on(
 
 
 def writers_go_on(store: ObjectStore, clock: ManualClock, after: list[int]) -> None:
-    """What is committed next is read next, and the auditor finds nothing wrong."""
+    """Check that a later commit is read and that the auditor finds nothing wrong."""
     slots = sealed(store)
     assert slots == sorted(slots, reverse=True), "a seal above an entry"
     with open_engine(store, clock) as engine:
@@ -92,7 +90,7 @@ def writers_go_on(store: ObjectStore, clock: ManualClock, after: list[int]) -> N
 
 
 def outcome(job: Job, store: ObjectStore, clock: ManualClock) -> tuple[list[int], list[int]]:
-    """What readers see before and after a job that nothing disturbs."""
+    """The records that readers see before and after an undisturbed job."""
     with open_engine(store, clock) as engine:
         before = accounts(engine)
         job(engine)
@@ -141,9 +139,9 @@ def test_every_write(name: str, fault: str, step: int) -> None:
     ("name", "step"), in_shard("kills", [("clean", 12), *((name, 2) for name in JOBS)], keep=1)
 )
 def test_every_read(name: str, step: int) -> None:
-    """Any read fails once (every second one is tried): nothing is decided without it, and the next run finishes.
+    """If any read fails once, the job decides nothing without it, and the next run finishes.
 
-    `make test` tries every twelfth one.
+    `make test` tries every twelfth operation of one job, the shard every second one of all jobs.
     """
     job = JOBS[name]
     made, at_ms = prepared(name)
@@ -159,7 +157,7 @@ _READS = ("get", "get_range", "head", "list", "list_folders")
 
 
 def faulty(store: ObjectStore, fault: str, at: int) -> FaultyStore:
-    """A store whose client dies at an operation, or that fails at it."""
+    """A store whose client dies at an operation, or at which the operation fails."""
     dies, effect = fault.startswith("dies "), fault.removeprefix("dies ")
 
     def decide(operation: Operation, key: str, number: int) -> Fault | None:

@@ -1,4 +1,5 @@
-"""What a deleted topic has left goes a day after its tombstone, and nothing else does."""
+"""The objects that a deleted topic has left are removed a day after its tombstone, and no other objects
+are."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ DEAD = f"topics/{TOPIC}/0/"
 
 
 def remade() -> tuple[MemoryStore, ManualClock]:
-    """A topic with a snapshot and an added partition, deleted while a transaction of it was open, and made again."""
+    """A topic with a snapshot and an added partition that was deleted during a transaction, and then created
+    again."""
     store, clock = new_store(), ManualClock(START_MS)
     with open_engine(store, clock) as engine:
         engine.admin.create_topic(TOPIC, partitions=1, schema=SCHEMA, key="account_id")
@@ -51,7 +53,8 @@ def dead(store: MemoryStore) -> list[str]:
 
 
 def test_a_day_after_the_tombstone() -> None:
-    """Not earlier; then all of it, and the topic of the same name is as it was. Another run finds nothing."""
+    """Until a day after the tombstone nothing is removed, and then everything is. The topic of the same name
+    does not change, and another run has nothing to do."""
     store, clock = remade()
     others = {info.key for info in store.list("")} - set(dead(store))
     with open_engine(store, clock) as engine:
@@ -71,7 +74,7 @@ def test_a_day_after_the_tombstone() -> None:
 
 
 def test_one_name_only() -> None:
-    """The job can be given one topic, deleted or not."""
+    """The job can be limited to one topic, deleted or not."""
     store, clock = remade()
     clock.advance(DAY_MS)
     with open_engine(store, clock) as engine:
@@ -83,7 +86,7 @@ def test_one_name_only() -> None:
 
 
 def test_what_is_not_ours_stays() -> None:
-    """Objects of other names are nobody's to delete."""
+    """Objects with foreign names are never removed."""
     store, clock = remade()
     foreign = [
         f"{DEAD}notes.txt",
@@ -100,7 +103,8 @@ def test_what_is_not_ours_stays() -> None:
 
 
 def test_without_its_tombstone_nothing_goes() -> None:
-    """An object in its place that says something else, or is damaged, stops that topic and no other."""
+    """If the object in the tombstone's place says something else or is damaged, nothing of that topic is
+    removed."""
     store, clock = remade()
     key = f"topics/{TOPIC}/1.json"
     clock.advance(DAY_MS)
@@ -117,7 +121,7 @@ def test_without_its_tombstone_nothing_goes() -> None:
 
 @pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault != "taken_after"])
 def test_every_deletion(fault: str) -> None:
-    """Whichever deletion is the last, or fails once: the next run goes on."""
+    """Whichever deletion is the last one or fails once, the next run goes on."""
     made, clock = remade()
     clock.advance(DAY_MS)
 
@@ -140,9 +144,8 @@ def test_every_deletion(fault: str) -> None:
 
 
 def test_a_writer_that_slept_in_it() -> None:
-    """One who handed a batch over before the deletion and wakes up a day later harms nobody: its transaction ends, the
-    new topic has nothing of it, and what it left goes with the next run.
-    """
+    """An entry that a sleeping writer puts into a removed topic does no harm: the new topic does not show it,
+    and the next run removes it."""
     store, clock = new_store(), ManualClock(START_MS)
     with open_engine(store, clock) as engine, open_engine(store, clock) as keeper:
         engine.admin.create_topic(TOPIC, partitions=1, schema=SCHEMA, key="account_id")

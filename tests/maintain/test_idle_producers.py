@@ -1,4 +1,4 @@
-"""Producer expiry: who is forgotten, who is not, and what becomes of one that comes back."""
+"""Producer expiry: which producers are forgotten, which are not, and what happens to one that comes back."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def known(log: PartitionLog) -> list[int]:
 
 
 def test_open_transactions_do_not_expire(engine: Engine, clock: ManualClock) -> None:
-    """PSM-16: a producer with a transaction open stays, and so does where the log is unstable from."""
+    """PSM-16: a producer with an open transaction does not expire, and the last stable offset stays where its
+    transaction begins."""
     log = engine.partition(TOPIC, 0)
     first = append(log, 1, 0, transactional=True)
     clock.advance(DAY_MS + 1)
@@ -50,7 +51,8 @@ def test_open_transactions_do_not_expire(engine: Engine, clock: ManualClock) -> 
 
 
 def test_idle_producers_are_forgotten(engine: Engine, clock: ManualClock) -> None:
-    """PSM-17: idle for the limit, forgotten; its next batch is taken at its next sequence, as an unknown producer's."""
+    """PSM-17: a producer that was idle for the limit is forgotten. A batch with its next sequence is then
+    accepted like one of an unknown producer."""
     log = engine.partition(TOPIC, 0)
     append(log, 1, 0)
     clock.advance(DAY_MS + 1)
@@ -65,7 +67,8 @@ def test_idle_producers_are_forgotten(engine: Engine, clock: ManualClock) -> Non
 
 
 def test_the_limit_is_the_stores_to_the_millisecond(engine: Engine, clock: ManualClock) -> None:
-    """Idle for 24 hours by the log's time: not a millisecond before; times that records carry do not count."""
+    """A producer expires after exactly 24 idle hours by the log's time. The times that its records carry do
+    not count."""
     log = engine.partition(TOPIC, 0)
     for producer_id, stamp in ((1, 0), (2, clock() + 100 * DAY_MS)):
         log.append(
@@ -79,7 +82,7 @@ def test_the_limit_is_the_stores_to_the_millisecond(engine: Engine, clock: Manua
 
 
 def test_who_comes_back_in_time_stays(engine: Engine, clock: ManualClock) -> None:
-    """Judged again at the append: a producer that wrote after this run had looked is not forgotten."""
+    """A producer that wrote after the run had looked is not forgotten, because the append judges again."""
     log = engine.partition(TOPIC, 0)
     append(log, 1, 0)
     append(log, 2, 0)
@@ -99,7 +102,7 @@ def test_who_comes_back_in_time_stays(engine: Engine, clock: ManualClock) -> Non
 
 
 def test_nothing_twice(engine: Engine, clock: ManualClock) -> None:
-    """A second run writes nothing; a dry run never does."""
+    """A second run writes nothing, and neither does a dry run."""
     log = engine.partition(TOPIC, 0)
     append(log, 1, 0)
     clock.advance(DAY_MS)

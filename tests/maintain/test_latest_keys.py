@@ -1,4 +1,5 @@
-"""Which records are the latest of their keys: against a dictionary, whatever the room; and a disk without any."""
+"""The latest record of each key is found as a dictionary finds it, with any amount of memory, and a full disk
+is an error."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ KINDS = [pa.int64(), pa.int32(), pa.string(), pa.large_string(), pa.binary(), pa
 def latest(
     keys: list[Any], kind: pa.DataType, *, memory: int, draw: random.Random, spill: int = 1 << 20
 ) -> tuple[list[int], int]:
-    """The positions that it tells, of keys that come in parts of any size; and how much went to the disk."""
+    """The positions of the latest records, when keys come in parts of any size, and how many bytes went to
+    the disk."""
     made = LatestKeys(kind, len(keys), memory_bytes=memory, spill_bytes=spill, what="a test")
     with made:
         at = 0
@@ -38,7 +40,7 @@ def latest(
 
 
 def drawn(kind: pa.DataType, draw: random.Random, count: int) -> list[Any]:
-    """Keys of which many come again: short, long, empty, alike at their begin and at their end."""
+    """Keys many of which repeat: short, long, empty, and alike at their beginning and at their end."""
     if pa.types.is_integer(kind):
         return [draw.choice((draw.randint(-9, 9), -(2**31), 2**31 - 1)) for _ in range(count)]
     texts = ["", "a", "a\0", "\0", "ä" * 9, "x" * 600, "x" * 600 + "y", "12345678", "123456789"]
@@ -65,7 +67,7 @@ def test_against_a_dictionary(kind: pa.DataType, memory: int) -> None:
 
 @pytest.mark.parametrize("memory", [1, 1 << 24])
 def test_keys_that_share_a_bucket_are_different_keys(memory: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hashes spread the keys and decide nothing: the same is found where all of them collide."""
+    """Different keys whose hashes are equal stay different: the result is the same if all of them collide."""
     monkeypatch.setattr(latest_keys, "buckets_of", lambda keys: np.zeros(len(keys), np.uint8))
     draw = random.Random(5)
     keys = drawn(pa.string(), draw, 500)
@@ -75,7 +77,8 @@ def test_keys_that_share_a_bucket_are_different_keys(memory: int, monkeypatch: p
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_keys_are_spread(kind: pa.DataType) -> None:
-    """Equal keys fall into one bucket wherever they stand in an array, and none gets more than twice its share."""
+    """Equal keys fall into one bucket wherever they are in an array, and no bucket gets more than twice its
+    share."""
     numbers = range(0, 1_000 * BUCKETS, 4)
     values = (
         numbers if pa.types.is_integer(kind) else [f"account-{number:09}-of-the-bank" for number in numbers]
@@ -87,7 +90,7 @@ def test_keys_are_spread(kind: pa.DataType) -> None:
 
 
 def test_none_at_all() -> None:
-    """No records, no bits."""
+    """Without any keys there are no positions."""
     assert latest([], pa.int64(), memory=1, draw=random.Random(1)) == ([], 0)
 
 
@@ -95,7 +98,8 @@ def test_none_at_all() -> None:
 
 
 def test_more_than_it_may_take() -> None:
-    """It says so in a line, with the place and what helps; nothing stays in the folder."""
+    """If the keys need more than `spill_bytes`, the error says in one line where the room ran out and what
+    helps, and no file stays."""
     before = sorted(Path(tempfile.gettempdir()).iterdir())
     with pytest.raises(SpillFullError) as raised:
         latest(list(range(10_000)), pa.int64(), memory=800, draw=random.Random(2), spill=1_000)
@@ -114,14 +118,15 @@ class _Usage(NamedTuple):
 
 
 def test_a_disk_with_less_room_than_all_keys_need(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error is raised when the first keys are put aside."""
+    """If the disk has less room than all keys need, the error is raised when the first keys are put aside."""
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: _Usage(9_000, 8_000, 1_000))
     with pytest.raises(SpillFullError, match="1000 free"):
         latest(list(range(10_000)), pa.int64(), memory=800, draw=random.Random(3))
 
 
 def test_a_disk_that_is_full_on_the_way() -> None:
-    """A write that the system refuses is the same error; a limit on the file's size stands in for the full disk."""
+    """A write that the system refuses is the same error. A limit on the file's size takes the place of a full
+    disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, hard))
     try:
@@ -132,14 +137,15 @@ def test_a_disk_that_is_full_on_the_way() -> None:
 
 
 def test_a_folder_that_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """TMPDIR may name what is gone meanwhile."""
+    """If TMPDIR names a folder that no longer exists, the error is the same."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
     with pytest.raises(SpillFullError, match="No such file"):
         latest(list(range(100)), pa.int64(), memory=1, draw=random.Random(6))
 
 
 def test_nothing_is_left_of_what_was_put_aside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Not even while it is in use: a process that is killed leaves nothing."""
+    """Keys that are put aside are in no named file, even during the work, so a killed process leaves
+    nothing."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     made = LatestKeys(pa.int64(), 1_000, memory_bytes=1, spill_bytes=1 << 20, what="a test")
     with made:

@@ -1,4 +1,4 @@
-"""Retention: what goes, what stays, and on whose word."""
+"""Retention: which files are trimmed, which stay, and which evidence allows it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ def only(report: object) -> Trimmed:
 
 
 def test_whole_files_by_their_newest_record() -> None:
-    """A file goes once its newest record is older than the retention, by one millisecond; one that is as old stays."""
+    """A file is trimmed once its newest record is more than the retention old. At exactly that age it
+    stays."""
     clock = ManualClock(START_MS)
     with fresh(clock, 1_000) as engine:
         log = engine.partition(TOPIC, 0)
@@ -71,7 +72,7 @@ def test_whole_files_by_their_newest_record() -> None:
 
 
 def test_a_merged_file_stays_for_its_newest_record() -> None:
-    """Of a file with records of several times none goes before all are old; a merge spans a tenth of the retention."""
+    """A merged file stays until all its records are old. A merge spans at most a tenth of the retention."""
     clock = ManualClock(START_MS)
     with fresh(clock, 10_000) as engine:
         log = engine.partition(TOPIC, 0)
@@ -86,7 +87,7 @@ def test_a_merged_file_stays_for_its_newest_record() -> None:
 
 
 def test_an_old_file_behind_a_young_one_waits() -> None:
-    """A log begins at one offset, so an old file after a young one stays as long as the young one does."""
+    """An old file after a young one stays as long as the young one, because a log begins at one offset."""
     clock = ManualClock(START_MS)
     with fresh(clock, 1_000) as engine:
         log = engine.partition(TOPIC, 0)
@@ -98,7 +99,7 @@ def test_an_old_file_behind_a_young_one_waits() -> None:
 
 
 def test_never_past_the_last_stable_offset() -> None:
-    """An open transaction holds retention back, however old what follows it is."""
+    """An open transaction holds retention back, however old the records after it are."""
     clock = ManualClock(START_MS)
     with fresh(clock, 1_000) as engine:
         commit(engine, 1)
@@ -119,7 +120,8 @@ def test_never_past_the_last_stable_offset() -> None:
 
 
 def test_the_index_of_aborted_transactions_does_not_grow_for_ever() -> None:
-    """Where all was aborted nothing is old, and the log begins behind it all the same; never inside a merged file."""
+    """Where everything was aborted the log's start moves past it, although nothing is old, but never into a
+    merged file."""
     clock = ManualClock(START_MS)
     with fresh(clock, 1_000) as engine:
         abort(engine, 1)
@@ -141,7 +143,8 @@ def test_the_index_of_aborted_transactions_does_not_grow_for_ever() -> None:
 
 
 def test_kept_for_ever() -> None:
-    """Without a retention nothing goes; with one of zero everything that is decided does, once."""
+    """Without a retention nothing is trimmed. With a retention of zero everything decided is trimmed,
+    once."""
     clock = ManualClock(START_MS)
     with fresh(clock, -1) as engine:
         commit(engine, 1)
@@ -157,7 +160,8 @@ def test_kept_for_ever() -> None:
 
 
 def test_readers_of_what_went_are_told() -> None:
-    """A read from before the log's start is OFFSET_OUT_OF_RANGE, and a group there begins where the log does."""
+    """A read from before the log's start is OFFSET_OUT_OF_RANGE, and a group with that position begins at the
+    log's start."""
     clock = ManualClock(START_MS)
     with fresh(clock, 1_000) as engine:
         commit(engine, 1)
@@ -180,7 +184,7 @@ def test_readers_of_what_went_are_told() -> None:
 
 
 def test_entries_start_is_the_last_entry_inside_an_old_snapshot() -> None:
-    """Of the entries those go that are below the last one inside the newest snapshot of that age."""
+    """The entries' start moves to the last entry inside the newest snapshot that is old enough."""
     store, clock = ledger()
     with open_engine(store, clock) as engine:
         old = int(keys(store, "snapshots")[0][:20])
@@ -193,7 +197,8 @@ def test_entries_start_is_the_last_entry_inside_an_old_snapshot() -> None:
 
 
 def test_internal_logs_too() -> None:
-    """The coordinator's log begins later too. Its rows are in the snapshots, and nothing is forgotten."""
+    """Retention also moves the entries' start of the coordinator's log. Its rows are in the snapshots, and
+    nothing is forgotten."""
     store, clock = ledger()
     with open_engine(store, clock) as engine:
         report = engine.maintenance.retain("__transaction_state", policy=POLICY)
@@ -210,7 +215,7 @@ def test_internal_logs_too() -> None:
 
 
 def test_young_entries_stay() -> None:
-    """No snapshot is old enough: nothing moves, whatever there is to gain."""
+    """If no snapshot is old enough, the entries' start does not move."""
     store, clock = ledger()
     with open_engine(store, clock) as engine:
         patient = MaintenancePolicy(entries_age_ms=10 * DAY_MS, trim_step=1)
@@ -219,7 +224,7 @@ def test_young_entries_stay() -> None:
 
 
 def test_a_trim_must_be_worth_its_own_entry() -> None:
-    """A log that nobody writes to is not trimmed again and again for the sake of its last trim."""
+    """A log that nobody writes to is not trimmed again and again because of its own last trim."""
     store, clock = ledger()
     with open_engine(store, clock) as engine:
         coordinator = "__transaction_state"
@@ -234,7 +239,7 @@ def test_a_trim_must_be_worth_its_own_entry() -> None:
 
 
 def test_a_single_snapshot_vouches_for_nothing() -> None:
-    """`entries_start` moves only with a second, newer snapshot that was verified too."""
+    """`entries_start` moves only if a second, newer snapshot was verified too."""
     store, clock = ledger()
     names = keys(store, "snapshots")
     for name in names[1:]:
@@ -244,7 +249,8 @@ def test_a_single_snapshot_vouches_for_nothing() -> None:
 
 
 def test_a_damaged_snapshot_is_not_counted() -> None:
-    """Where the old snapshot is damaged nothing vouches for its entries; where a newer one is, the next one does."""
+    """If the old snapshot is damaged, the entries' start does not move. If a newer one is damaged, the next
+    one takes its place."""
     store, clock = ledger()
     names = keys(store, "snapshots")
     store.put(f"{PREFIX}/snapshots/{names[0]}", b"PAR1 no more PAR1")
@@ -258,7 +264,8 @@ def test_a_damaged_snapshot_is_not_counted() -> None:
 
 
 def test_a_snapshot_that_differs_from_the_log_stops_the_partition() -> None:
-    """A whole snapshot of a state that the log does not give: nothing is trimmed, and the report names the object."""
+    """If a whole snapshot has another state than the log gives, nothing is trimmed, and the report names the
+    object."""
     store, clock = ledger()
     names = keys(store, "snapshots")
     for name in (names[0], names[1]):
@@ -305,7 +312,8 @@ def test_a_dry_run_says_the_same_and_writes_nothing() -> None:
 
 
 def test_targets() -> None:
-    """All topics and the internal ones without a name; a partition needs its topic."""
+    """Without a name, all topics and the internal ones are maintained. A partition without a topic is
+    refused."""
     store, clock = ledger()
     with open_engine(store, clock) as engine:
         with refused(InvalidRequestError, Reason.PARTITION_WITHOUT_TOPIC):
@@ -324,6 +332,6 @@ def test_targets() -> None:
     [{"orphan_age_ms": -1}, {"entries_age_ms": DAY_MS}, {"trim_step": 0}, {"min_files": 1}, {"target_file_bytes": 0}],
 )  # fmt: skip
 def test_impossible_policies(wrong: dict[str, int]) -> None:
-    """A policy that cannot be meant is refused where it is made."""
+    """A policy with impossible values is refused where it is made."""
     with pytest.raises(InvalidRequestError):
         MaintenancePolicy(**wrong)

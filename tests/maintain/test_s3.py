@@ -12,7 +12,8 @@ pytestmark = pytest.mark.minio
 
 
 def test_all_jobs(minio_bucket: S3Bucket) -> None:
-    """Each finds something to do, the ledger is sound after each, and a second round finds nothing due."""
+    """Each job finds something to do, the ledger is sound after each, and a second round has nothing to
+    do."""
     made, clock = ledger()
     env = minio_bucket.environment
     store = open_store(

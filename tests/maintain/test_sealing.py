@@ -1,4 +1,4 @@
-"""Sealing: upwards, below a settled trim, and never where the snapshots are not what they were."""
+"""Sealing goes upwards and stays below a settled trim, and stops if the snapshots have changed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from txn_engine.testing import ManualClock
 
 
 def trimmed() -> tuple[MemoryStore, ManualClock, int]:
-    """A ledger whose entries may be sealed, and up to where."""
+    """A ledger whose entries may be sealed, and the offset up to which they may."""
     store, clock = ledger()
     with open_engine(store, clock) as engine:
         entries_start = engine.maintenance.retain(TOPIC, policy=POLICY).partitions[0].entries_start
@@ -31,7 +31,7 @@ def trimmed() -> tuple[MemoryStore, ManualClock, int]:
 
 
 def test_all_entries_below_and_none_above() -> None:
-    """What is below `entries_start` is sealed, the entry at it and all that follow stay; readers see the same."""
+    """Every entry below `entries_start` is sealed, and the others stay. Readers see the same."""
     store, clock, entries_start = trimmed()
     with open_engine(store, clock) as engine:
         (report,) = engine.maintenance.seal(TOPIC).partitions
@@ -44,7 +44,7 @@ def test_all_entries_below_and_none_above() -> None:
 
 
 def test_seals_have_their_own_write_ids() -> None:
-    """No two seals are the same bytes: a write id names bytes."""
+    """Each seal has a write id of its own, so no two seals have the same bytes."""
     store, clock, _ = trimmed()
     with open_engine(store, clock) as engine:
         engine.maintenance.seal(TOPIC)
@@ -53,7 +53,7 @@ def test_seals_have_their_own_write_ids() -> None:
 
 
 def test_nothing_without_a_trim() -> None:
-    """Snapshots alone seal nothing."""
+    """Without a trim nothing is sealed, even if there are snapshots."""
     store, clock = ledger()
     with open_engine(store, clock) as engine:
         assert engine.maintenance.seal(TOPIC).partitions == ()
@@ -61,7 +61,7 @@ def test_nothing_without_a_trim() -> None:
 
 
 def test_never_from_its_own_plan() -> None:
-    """The trim's put was not applied and nobody knows: this process planned it, and still seals nothing."""
+    """If the trim's put was not applied, the process that planned it seals nothing."""
     store, clock = ledger()
     unanswered = FaultyStore(store)
 
@@ -86,7 +86,7 @@ def test_never_from_its_own_plan() -> None:
 
 @pytest.mark.parametrize("stopped_after", [0, 1, 7])
 def test_goes_on_where_a_run_stopped(stopped_after: int) -> None:
-    """A half-sealed log is finished from its first entry on, without another look at what is sealed."""
+    """A half-sealed log is finished from its first unsealed entry on, without another look at the seals."""
     store, clock, entries_start = trimmed()
     names = [name for name in keys(store, "log") if int(name[:20]) < entries_start]
     for name in names[:stopped_after]:
@@ -104,7 +104,8 @@ def test_goes_on_where_a_run_stopped(stopped_after: int) -> None:
 
 
 def test_the_last_look() -> None:
-    """Snapshots were damaged since the trim. The entries are nowhere else then, so they are not sealed."""
+    """If the snapshots were damaged after the trim, nothing is sealed, because the entries are stored nowhere
+    else."""
     store, clock, _ = trimmed()
     for name in keys(store, "snapshots")[:-1]:
         store.put(f"{PREFIX}/snapshots/{name}", b"PAR1 damaged PAR1")
@@ -115,7 +116,7 @@ def test_the_last_look() -> None:
 
 
 def test_a_damaged_entry_is_not_covered_up() -> None:
-    """Sealing stops at an entry that cannot be read: somebody has to look at it first."""
+    """Sealing stops at an entry that cannot be read, because somebody has to look at it first."""
     store, clock, _ = trimmed()
     names = keys(store, "log")
     store.put(f"{PREFIX}/log/{names[5]}", b"PAR1 damaged PAR1")

@@ -1,4 +1,4 @@
-"""Maintenance beside another run of itself: a second one at any moment of the first."""
+"""Two maintenance runs work at the same time: the second one starts at any moment of the first."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STRIDE = 3
 
 
 class Interruption:
-    """Lets another process do all jobs right before the n-th operation of a store."""
+    """A store that lets another process do all jobs right before its n-th operation."""
 
     def __init__(self, store: ObjectStore, clock: ManualClock, at: int) -> None:
         self._store, self._clock, self._at = store, clock, at
@@ -58,7 +58,8 @@ def everything(engine: Engine) -> None:
     ),
 )
 def test_another_run_at_any_moment(name: str, stride: int) -> None:
-    """Between two store operations of a job another process does all jobs: both end well, and the store is sound.
+    """If another process does all jobs between any two store operations of a job, both runs succeed and the
+    store is sound.
 
     `make test` interrupts two of the jobs, at every twelfth of the operations that the shard tries.
     """
@@ -90,7 +91,8 @@ def test_another_run_at_any_moment(name: str, stride: int) -> None:
 
 
 def test_another_run_with_another_policy() -> None:
-    """A run that keeps orphans for shorter raises the floor between this one's plan and its entry: it plans again."""
+    """If a run that keeps orphans for a shorter time raises the floor between this run's plan and its entry,
+    this run plans again."""
     store, clock = ledger()
     with open_engine(store, clock) as engine:
         upload(engine, 3001)

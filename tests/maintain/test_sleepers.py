@@ -1,4 +1,5 @@
-"""Writers that fell asleep before maintenance and wake up behind it: refused clearly, nothing lost, nothing doubled."""
+"""A writer that sleeps during maintenance is refused clearly when it wakes up, and nothing is lost or
+doubled."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ from txn_engine.testing import ManualClock
 
 
 def everything(engine: Engine, clock: ManualClock) -> None:
-    """A day of the DAGs: sweeps, snapshots, retention of entries, seals, expiry, clean-up."""
+    """Run a day of the DAGs: sweeps, snapshots, retention of entries, seals, expiry and clean-up."""
     clock.advance(2 * DAY_MS)
     engine.coordinator.abort_timed_out_transactions()
     engine.coordinator.write_pending_markers()
@@ -59,7 +60,7 @@ def batch(uploaded: EncodedFile, **producer: int) -> DataProposal:
 
 
 def seal_up_to_now(engine: Engine) -> None:
-    """Seal all but the youngest entries; forget nobody, collect nothing."""
+    """Seal all but the youngest entries, without forgetting a producer or collecting a file."""
     for _ in range(3):
         engine.admin.snapshot()
         commit(engine, 200)
@@ -69,7 +70,8 @@ def seal_up_to_now(engine: Engine) -> None:
 
 
 def test_a_plain_append_on_a_sealed_slot() -> None:
-    """The writer's slot was filled and sealed while it slept. The outcome is unknown, and nothing is sent."""
+    """If a plain append's slot was filled and sealed while its writer slept, its outcome is unknown, and
+    nothing is sent."""
     store, clock = ledger()
     with open_engine(store, clock) as sleeper, open_engine(store, clock) as awake:
         uploaded = upload(sleeper, 300)
@@ -86,7 +88,8 @@ def test_a_plain_append_on_a_sealed_slot() -> None:
 
 
 def test_an_idempotent_batch_on_a_sealed_slot() -> None:
-    """The state knows the producer and its last sequence: the batch is not there, and is appended at the end, once."""
+    """If an idempotent batch's slot was sealed while its writer slept, the batch is appended once at the end,
+    because the state shows that it is not in the log."""
     store, clock = ledger()
     with open_engine(store, clock) as sleeper, open_engine(store, clock) as awake:
         producer = sleeper.producer()
@@ -101,7 +104,8 @@ def test_an_idempotent_batch_on_a_sealed_slot() -> None:
 
 
 def test_an_idempotent_batch_whose_reply_was_lost() -> None:
-    """It did land, nobody heard, its slot was sealed: the state knows the batch, and it is not written again."""
+    """An idempotent batch that was stored without a reply and then sealed is not written again, because the
+    state knows it."""
     store, clock = ledger()
     deaf = FaultyStore(store)
     unheard: set[str] = set()
@@ -133,9 +137,10 @@ def test_an_idempotent_batch_whose_reply_was_lost() -> None:
 
 @pytest.mark.parametrize("has_looked", in_shard("kills", [False, True], keep=[True]))
 def test_a_transaction_that_slept_through_it_all(has_looked: bool) -> None:
-    """Timed out, aborted, expired, sealed: the next batch of the old transaction is refused, and none of it is seen.
+    """After a transaction has timed out, been aborted, expired and sealed, its writer's next batch is
+    refused, and none of it is seen.
 
-    Who fell asleep after its look at the log's end, and before its put, meets the seal.
+    A writer that sleeps between its look at the log's end and its put finds the seal.
     """
     store, clock = ledger()
     with open_engine(store, clock) as sleeper, open_engine(store, clock) as awake:
@@ -164,9 +169,8 @@ def test_a_transaction_that_slept_through_it_all(has_looked: bool) -> None:
 
 @pytest.mark.parametrize("looks_again", in_shard("kills", [False, True], keep=[True]))
 def test_a_first_write_that_slept_through_it_all(looks_again: bool) -> None:
-    """It had joined the partition and written nothing there: on its old view it meets a seal, on a new one the
-    coordinator is asked, and says no.
-    """
+    """The first write of a transaction that was ended meanwhile is refused: on an old view it finds a seal,
+    and on a new one the coordinator refuses it."""
     store, clock = ledger()
     with open_engine(store, clock) as sleeper, open_engine(store, clock) as awake:
         producer = sleeper.producer(transactional_id="sleeper")
@@ -187,7 +191,8 @@ def test_a_first_write_that_slept_through_it_all(looks_again: bool) -> None:
 
 
 def test_a_marker_of_an_old_decision() -> None:
-    """A coordinator that wakes up with a marker for what was decided, written and sealed long ago writes nothing."""
+    """A coordinator that wakes up with a marker for a transaction that was completed and sealed long ago
+    writes nothing."""
     store, clock = ledger()
     with open_engine(store, clock) as sleeper, open_engine(store, clock) as awake:
         producer = sleeper.producer(transactional_id="sleeper")
@@ -218,7 +223,8 @@ def test_a_marker_of_an_old_decision() -> None:
 
 
 def test_a_put_without_an_answer_whose_slot_was_sealed() -> None:
-    """Whether a plain append is in the log was unknown, and stays so: it is not sent again, and others go on."""
+    """A plain append with an unknown outcome whose slot was sealed stays unknown. It is not sent again, and
+    other writers go on."""
     store, clock = ledger()
     deaf = FaultyStore(store)
 
@@ -240,7 +246,7 @@ def test_a_put_without_an_answer_whose_slot_was_sealed() -> None:
 
 
 def test_a_file_that_was_collected() -> None:
-    """A writer uploads, sleeps, and names its file after that was deleted: refused, and readers miss no file."""
+    """A writer that names its file after clean-up has deleted it is refused, and readers miss no file."""
     store, clock = ledger()
     with open_engine(store, clock) as sleeper, open_engine(store, clock) as awake:
         log = sleeper.logs.get(TOPIC, 0, 0)
@@ -258,7 +264,8 @@ def test_a_file_that_was_collected() -> None:
 
 
 def test_a_duplicate_is_recognised_before_its_file_is_looked_at() -> None:
-    """The batch is in the log and its file's name is below the floor by now: the re-sent one gets its old offsets."""
+    """A batch that is in the log already gets its old offsets when it is sent again, although its file's name
+    is below the floor by now."""
     store, clock = ledger()
     with open_engine(store, clock) as sleeper, open_engine(store, clock) as awake:
         log = sleeper.partition(TOPIC, 0)

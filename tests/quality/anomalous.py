@@ -1,4 +1,5 @@
-"""Stores written raw, without the engine, each with one anomaly in it, and by which name the checks have to find it."""
+"""Stores that are written raw, without the engine, each with one anomaly, and the name by which the checks
+have to report it."""
 
 from __future__ import annotations
 
@@ -22,9 +23,8 @@ DECLARATION = Declaration(
 
 @dataclass(slots=True)
 class Books:
-    """A topic of two partitions, loaded by producer 0; copies of its records, by producer 1, who commits the group's
-    offsets. Each step may go wrong as its arguments say.
-    """
+    """A topic of two partitions that producer 0 loads, and copies of its records by producer 1, which commits
+    the group's offsets. Each step may go wrong as its arguments say."""
 
     ledger: Ledger = field(default_factory=Ledger)
     epochs: dict[int, int] = field(default_factory=lambda: {0: 0, 1: 0})
@@ -42,7 +42,7 @@ class Books:
         return java_partition(GROUP, self.ledger.internal_partitions)
 
     def load(self, batches: Sequence[tuple[int, int, Keys]], **ending: str) -> None:
-        """One transaction: batches by partition, first sequence and records; ends as `end` does."""
+        """Write one transaction: batches by partition, first sequence and records. It ends as `end` says."""
         places = [("payments", 0, partition) for partition in sorted({each[0] for each in batches})]
         epoch = self.epochs[0]
         self.ledger.transaction(LOAD, "Ongoing", 0, epoch, partitions=places)
@@ -53,7 +53,7 @@ class Books:
     def add(
         self, topic: str, partition: int, pid: int, sequence: int, keys: Keys, *, falls: bool = False
     ) -> None:
-        """A batch of a transaction; its offsets fall inside the file where that is asked for."""
+        """Write a batch of a transaction. With `falls`, its offsets fall inside the file."""
         deltas = [0, *reversed(range(1, len(keys)))] if falls else None
         row = self.ledger.batch(
             topic, partition, pid, self.epochs[pid], sequence, transactional=True, keys=keys, deltas=deltas
@@ -71,7 +71,8 @@ class Books:
         marked: str = "",
         left: str = "",
     ) -> None:
-        """Decide, mark, complete. `marked`: what the first place's marker says, if not that; `left` has no decision."""
+        """Decide, mark and complete a transaction. `marked` is a different marker for the first partition,
+        and `left` leaves the transaction without a decision."""
         epoch = self.epochs[pid] = self.epochs[pid] + 1
         prepared = -1
         if not left:
@@ -88,7 +89,8 @@ class Books:
             self.ledger.transaction(tid, f"Complete{decided}", pid, epoch, decision_offset=prepared)
 
     def copy(self, keys: Keys, offsets: Sequence[tuple[int, int]]) -> None:
-        """The consumer's transaction: copies, and the group's offsets by partition; it may have none of them."""
+        """Write the consumer's transaction: copies, and the group's offsets by partition, which may be
+        empty."""
         places = [("copies", 0, 0)] + ([("__consumer_offsets", 0, self.group_home)] if offsets else [])
         epoch = self.epochs[1]
         self.ledger.transaction(SUMS, "Ongoing", 1, epoch, partitions=places)
@@ -106,7 +108,7 @@ _READ = ((0, 4), (1, 3))
 
 
 def sound() -> Books:
-    """Nothing is wrong: a load over both partitions, one that was aborted, and copies with their offsets."""
+    """Nothing is wrong: a load of both partitions, one that was aborted, and copies with their offsets."""
     books = Books()
     books.load([(0, 0, FIRST), (1, 0, OTHER)])
     books.load([(1, 0, [(9, 90)])], decided="Abort")
@@ -123,7 +125,7 @@ def lost_write() -> Books:
 
 
 def not_taken() -> Books:
-    """The consumer's offsets went on, and one record is not in its output."""
+    """The consumer's offsets moved past one record that is not in its output."""
     books = Books()
     books.load([(0, 0, FIRST), (1, 0, OTHER)])
     books.copy(BOTH[1:], _READ)
@@ -131,7 +133,7 @@ def not_taken() -> Books:
 
 
 def duplicate() -> Books:
-    """A load was run again in another transaction."""
+    """A load was written again in another transaction."""
     books = Books()
     books.load([(0, 0, FIRST), (1, 0, OTHER)])
     books.load([(0, 0, FIRST[:1])])
@@ -140,7 +142,7 @@ def duplicate() -> Books:
 
 
 def taken_twice() -> Books:
-    """The output has a record twice."""
+    """The output has one record twice."""
     books = Books()
     books.load([(0, 0, FIRST), (1, 0, OTHER)])
     books.copy((*BOTH, BOTH[0]), _READ)
@@ -148,7 +150,7 @@ def taken_twice() -> Books:
 
 
 def aborted_read() -> Books:
-    """The coordinator aborted, the marker says commit."""
+    """The coordinator aborted a transaction whose marker says commit."""
     books = Books()
     books.load([(0, 0, FIRST)], decided="Abort", marked="commit")
     books.load([(1, 0, OTHER)])
@@ -157,7 +159,7 @@ def aborted_read() -> Books:
 
 
 def intermediate_read() -> Books:
-    """The coordinator has the transaction open, and a commit marker is there."""
+    """The coordinator says that a transaction is open, but its partition has a commit marker."""
     books = Books()
     books.load([(1, 0, OTHER)])
     books.load([(0, 0, FIRST)], left="open")
@@ -166,7 +168,7 @@ def intermediate_read() -> Books:
 
 
 def torn() -> Books:
-    """Committed in one partition, aborted in the other."""
+    """A transaction is committed in one partition and aborted in the other."""
     books = Books()
     books.load([(0, 0, FIRST), (1, 0, OTHER)], marked="abort")
     books.copy(OTHER, _READ)
@@ -174,7 +176,7 @@ def torn() -> Books:
 
 
 def reordered() -> Books:
-    """Two batches of one producer changed places."""
+    """Two batches of one producer are in the wrong order."""
     books = Books()
     books.load([(0, 1, FIRST[1:]), (0, 0, FIRST[:1]), (1, 0, OTHER)])
     books.copy(BOTH, [(0, 4), (1, 3)])
@@ -182,7 +184,7 @@ def reordered() -> Books:
 
 
 def poll_skip() -> Books:
-    """A snapshot leaves out a file that lies between two others: readers who begin there never get it."""
+    """A snapshot leaves out a file between two others, so readers that begin there never get it."""
     books = Books()
     books.load([(0, 0, FIRST[:1]), (0, 1, FIRST[1:2]), (0, 2, FIRST[2:]), (1, 0, OTHER)])
     books.copy(BOTH, _READ)
@@ -205,7 +207,7 @@ def poll_skip() -> Books:
 
 
 def falling_offsets() -> Books:
-    """Within one file offsets fall."""
+    """Within one file the offsets fall."""
     books = Books()
     places = [("payments", 0, 0)]
     books.load([(1, 0, OTHER)])
@@ -217,7 +219,7 @@ def falling_offsets() -> Books:
 
 
 def moved_back() -> Books:
-    """The group's offset of a partition goes back, and then on again over the same records."""
+    """The group's offset of a partition goes back, and then forward again over the same records."""
     books = Books()
     books.load([(0, 0, FIRST), (1, 0, OTHER)])
     books.copy(FIRST, [(0, 4)])
@@ -228,7 +230,7 @@ def moved_back() -> Books:
 
 
 def without_offsets() -> Books:
-    """Copies were committed, and the group's offsets by themselves."""
+    """The copies were committed in a transaction without offsets, and the group's offsets by themselves."""
     books = Books()
     books.load([(0, 0, FIRST), (1, 0, OTHER)])
     books.copy(BOTH, [])

@@ -63,13 +63,14 @@ PAUSE = "pause"
 
 
 def set_up(engine: Engine) -> None:
-    """The topic and its copy."""
+    """Create the topic and its copy."""
     for topic in ("payments", "copies"):
         engine.admin.create_topic(topic, partitions=2, schema=SCHEMA, key="account")
 
 
 def load(engine: Engine, folder: Path, *, once: bool = False) -> None:
-    """Transactions of 200 ids each, every fifth aborted first; goes on after the last one that was committed.
+    """Commit transactions of 200 ids each and abort every fifth try. Goes on after the last one that was
+    committed.
 
     once: return after a few transactions.
     """
@@ -98,7 +99,7 @@ def load(engine: Engine, folder: Path, *, once: bool = False) -> None:
 
 
 def copy(engine: Engine, _: Path, *, once: bool = False) -> None:
-    """Each record into `copies`, with the group's offsets in the same transaction.
+    """Copy each record into `copies`, with the group's offsets in the same transaction.
 
     once: return when everything is copied.
     """
@@ -123,7 +124,7 @@ def copy(engine: Engine, _: Path, *, once: bool = False) -> None:
 
 
 def prove(engine: Engine, folder: Path, *, once: bool = False) -> None:
-    """One proof after another, and again where the error says that another try may succeed.
+    """Make one proof after another. Try again if the consumer was not at rest or another prover was faster.
 
     once: return after the first proof, and raise any error.
     """
@@ -151,7 +152,7 @@ class Siege:
     kills: Counter[str] = field(default_factory=Counter)
 
     def run(self, rounds: int) -> None:
-        """Kill some of them, wait for a proof, and again; in the end kill all."""
+        """Kill some processes, wait for a proof, and repeat. In the end kill all."""
         self.running = [self._started(place) for place in range(len(ROLES))]
         try:
             for _ in range(rounds):
@@ -205,7 +206,8 @@ class Siege:
 
 
 def besiege(folder: Path, rounds: int, seed: int) -> dict[str, object]:
-    """Run everything and return what was seen, by name. Raises `AssertionError` if the chain did not hold."""
+    """Run everything and return what was seen, by name. Raises `AssertionError` if the chain does not
+    hold."""
     store = folder / "store"
     with txn_engine.connect(store.as_uri()) as engine:
         set_up(engine)
@@ -262,7 +264,7 @@ def _dying_engine(url: str, write: int) -> Engine:
 
 
 def _judged(engine: Engine, folder: Path) -> dict[str, object]:
-    """Judge the chain, remove a link and judge it again; nothing runs beside this."""
+    """Judge the chain, remove a link and judge it again. Nothing else runs meanwhile."""
     shelf = ProofShelf(Objects(engine.store), "payments", 0)
     numbers = shelf.numbers()
     going_on = _check_chain(shelf, numbers)
@@ -286,7 +288,8 @@ def _judged(engine: Engine, folder: Path) -> dict[str, object]:
 
 
 def _succeed_the_copier(engine: Engine) -> None:
-    """End what the last copier was killed within, as its next run does: a group with a pending commit has no proof."""
+    """End the transaction in which the last copier was killed, as its next run does, because a group with a
+    pending commit cannot be proved."""
     with engine.producer(transactional_id="copier") as producer:
         producer.init_transactions()
 
@@ -296,7 +299,8 @@ def _proof(engine: Engine, folder: Path, *, whole: bool = False) -> QualityResul
 
 
 def _check_chain(shelf: ProofShelf, numbers: list[int]) -> int:
-    """Each number once, each a success that follows the one before as it is; how many of them are not of everything."""
+    """Check that there is one proof for each number, and that each is a success whose parent is the proof
+    before it. Returns how many of them go on from an earlier proof."""
     assert numbers == list(range(len(numbers))), numbers
     before, going_on = "", 0
     for number in numbers:
@@ -309,7 +313,7 @@ def _check_chain(shelf: ProofShelf, numbers: list[int]) -> int:
 
 
 def main() -> int:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.quality.kills", description=__doc__)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)

@@ -1,4 +1,5 @@
-"""A small ledger made by hand: evidence in which everything is right, and the means to break one thing of it."""
+"""A small ledger made by hand: evidence in which everything is right, and functions that break one thing in
+it."""
 
 from __future__ import annotations
 
@@ -81,7 +82,7 @@ PLACES = {
 
 
 def write_input(path: Path, rows: Sequence[Sequence[object]] = ROWS, header: str = HEADER) -> Path:
-    """The ledger's rows as the file they came from: `;`-separated, strings in quotes."""
+    """Write the ledger's rows as their input file, separated by `;` with strings in quotes."""
     lines = [";".join(f'"{name}"' for name in header.split(";"))]
     for trans_id, account, date, kind, amount, bank in rows:
         lines.append(f'{trans_id};{account};{date};"{kind}";{amount};"{bank}"')
@@ -90,7 +91,7 @@ def write_input(path: Path, rows: Sequence[Sequence[object]] = ROWS, header: str
 
 
 def payments_table(rows: Sequence[Sequence[object]] = ROWS) -> pa.Table:
-    """Rows as the topic holds them: dates, decimals, and nothing for an empty string."""
+    """The rows as the topic has them: dates, decimals, and null for an empty string."""
     columns = list(zip(*rows, strict=True))
     columns[2] = tuple(
         dt.date(1900 + int(str(cell)[:2]), int(str(cell)[2:4]), int(str(cell)[4:])) for cell in columns[2]
@@ -111,7 +112,7 @@ def placed(table: pa.Table, places: Sequence[tuple[int, int]]) -> pa.Table:
 
 
 def offsets_table(places: Sequence[tuple[int, int]]) -> pa.Table:
-    """Only the two columns."""
+    """A table with these places in `_partition` and `_offset`."""
     return pa.table(
         {
             "_partition": pa.array([place[0] for place in places], pa.int32()),
@@ -121,7 +122,7 @@ def offsets_table(places: Sequence[tuple[int, int]]) -> pa.Table:
 
 
 def balances_table(rows: Sequence[tuple[int, str, int]]) -> pa.Table:
-    """Rows of the output: account, turnover, payments."""
+    """Rows of the output, with account, turnover and payments."""
     accounts, turnovers, counts = zip(*rows, strict=True)
     return pa.table(
         [
@@ -139,7 +140,7 @@ TURNOVERS = [(1, "649.95", 2), (2, "999.90", 2), (3, "90071992547409.92", 2), (1
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """A data file of the ledger: where it begins, and who wrote it."""
+    """A data file of the ledger: its first offset and its producer."""
 
     partition: int
     base_offset: int
@@ -149,9 +150,8 @@ class LogFile:
 
 @dataclass(frozen=True, slots=True)
 class HandRows(TopicRows):
-    """Rows made by hand: `committed` as read_committed returns them, `logged` places as read_uncommitted does, in
-    `log_files`. What a look into the files gives is taken from these.
-    """
+    """Rows made by hand: `committed` as read_committed returns them, and `logged` places as read_uncommitted
+    does, in `log_files`. The results of a look into the files are computed from these."""
 
     topic: str = ""
     committed: pa.Table = None
@@ -167,7 +167,7 @@ def hand_rows(
     log_files: tuple[LogFile, ...],
     ends: dict[int, int],
 ) -> HandRows:
-    """What reading a topic of these rows gives."""
+    """The result of reading a topic with these rows."""
     seen = [_seen(topic, schema, file, part) for file, part in _by_file(committed, log_files)]
     places = set(_places(committed))
     left = [place for place in _places(logged) if place not in places]
@@ -200,7 +200,7 @@ def _places(table: pa.Table) -> list[tuple[int, int]]:
 
 
 def _by_file(table: pa.Table, log_files: Sequence[LogFile]) -> list[tuple[LogFile, pa.Table]]:
-    """The rows of each file, the files and the rows in the order in which they come."""
+    """The rows of each file, in the order of the files and of their rows."""
     rows: dict[LogFile, list[int]] = {}
     for row, (partition, offset) in enumerate(_places(table)):
         below = [file for file in log_files if file.partition == partition and file.base_offset <= offset]
@@ -229,7 +229,7 @@ def _seen(topic: str, schema: pa.Schema, file: LogFile, rows: pa.Table) -> SeenF
 
 
 def output_rows(rows: Sequence[tuple[int, str, int]] = TURNOVERS) -> HandRows:
-    """The output topic: one partition, one offset a row."""
+    """The output topic, with one partition and one offset for each row."""
     places = [(0, offset) for offset in range(len(rows))]
     committed = placed(balances_table(rows), places)
     files = (LogFile(0, 0, 8),)
@@ -246,7 +246,7 @@ COMMITS = (
 
 
 def good_evidence(tmp_path: Path) -> Evidence:
-    """Evidence of a ledger in which everything is right; one transaction of two records was aborted."""
+    """Evidence of a ledger in which everything is right. One transaction of two records was aborted."""
     records = sorted(ROWS, key=lambda row: PLACES[row[0]])
     places = [PLACES[row[0]] for row in records]
     payments = hand_rows(
@@ -284,14 +284,14 @@ def good_evidence(tmp_path: Path) -> Evidence:
 
 
 def input_rows(folder: Path, rows: Sequence[Sequence[object]] = ROWS) -> InputRows:
-    """These rows as a file that was read."""
+    """The rows of an input file, as they are read."""
     file = write_input(folder / "trans.csv", rows)
     found = read_input(file, CHECK, PAYMENTS, folder / "input.parquet")
     return replace(found, rows=pq.read_table(found.rows))
 
 
 def with_replayed(evidence: Evidence, topic: str, partition: int, **changes: object) -> Evidence:
-    """The evidence with one partition as the auditor replayed it changed."""
+    """The evidence with changes to one partition as the auditor replayed it."""
     found = tuple(
         replace(state, **changes)  # type: ignore[arg-type]
         if (state.topic, state.partition) == (topic, partition)
@@ -302,7 +302,8 @@ def with_replayed(evidence: Evidence, topic: str, partition: int, **changes: obj
 
 
 def all_visible(evidence: Evidence) -> Evidence:
-    """The evidence with a log that holds what readers see, in the same files, and ends where the engine says."""
+    """The evidence with a replayed log that has the records that readers see, in the same files, and the ends
+    that the engine reports."""
     aborted = {(found.topic, found.partition): found.aborted for found in evidence.replayed}
     found = []
     for state in evidence.partitions:
@@ -328,7 +329,7 @@ def all_visible(evidence: Evidence) -> Evidence:
 
 
 def with_rows(evidence: Evidence, topic: str, **changes: object) -> Evidence:
-    """The evidence with parts of what was read of a topic changed."""
+    """The evidence with changes to the rows of one topic."""
     held = evidence.rows[topic]
     assert isinstance(held, HandRows)
     parts = {
@@ -343,5 +344,5 @@ def with_rows(evidence: Evidence, topic: str, **changes: object) -> Evidence:
 
 
 def with_payments(evidence: Evidence, **changes: object) -> Evidence:
-    """As `with_rows`, of `payments`."""
+    """The evidence with changes to the rows of `payments`."""
     return with_rows(evidence, "payments", **changes)

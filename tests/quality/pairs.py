@@ -59,7 +59,7 @@ _TOPS = pa.schema([("account", pa.string()), ("top", pa.decimal128(18, 2))])
 
 
 def payments_schema(draw: Random) -> pa.Schema:
-    """Columns under names that SQL has to quote now and then."""
+    """The payments' schema. Some of its columns have names that SQL has to quote."""
     return pa.schema(
         [
             ("id", pa.int64()),
@@ -73,7 +73,7 @@ def payments_schema(draw: Random) -> pa.Schema:
 
 
 def payment(draw: Random, number: int, kind: pa.DataType) -> Row:
-    """One, with nulls where they may be."""
+    """A random payment, with nulls where they are allowed."""
     moment = dt.datetime(2026, 1, 1, tzinfo=dt.UTC) + dt.timedelta(milliseconds=draw.randrange(10**9))
     at: Any = moment.date() if pa.types.is_date(kind) else moment
     if pa.types.is_timestamp(kind) and not kind.tz:
@@ -93,7 +93,7 @@ def payment(draw: Random, number: int, kind: pa.DataType) -> Row:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A relation, its output's columns, the rows that are right, and whether some rows are."""
+    """A relation, its output's columns, the correct rows, and a test whether rows are correct."""
 
     relation: Relation
     schema: pa.Schema
@@ -102,7 +102,7 @@ class Kind:
 
 
 def copies(draw: Random, schema: pa.Schema) -> Kind:
-    """Each row once, or as a set."""
+    """Each row is copied once, or as a set."""
     names = [
         "id",
         "account",
@@ -181,7 +181,7 @@ def totals(draw: Random, _: pa.Schema) -> Kind:
 
 
 def latest(_: Random, schema: pa.Schema) -> Kind:
-    """The last row of each account; the output may hold older ones before it."""
+    """The last row of each account. The output may have older ones before it."""
     own = pa.schema([schema.field(name) for name in ("account", "id", "amount")])
 
     def last(rows: Sequence[Row]) -> dict[Any, tuple[Any, Any]]:
@@ -195,7 +195,7 @@ def latest(_: Random, schema: pa.Schema) -> Kind:
 
 
 def query(_: Random, __: pa.Schema) -> Kind:
-    """The largest amount by account, by SQL on both sides."""
+    """The largest amount by account, computed by SQL on both sides."""
 
     def tops(rows: Sequence[Row], name: str) -> dict[Any, Decimal]:
         held: dict[Any, Decimal] = {}
@@ -222,7 +222,7 @@ KINDS = (copies, copies, totals, totals, latest, query)
 
 
 def damaged(draw: Random, rows: list[Row]) -> list[Row]:
-    """One row left out, twice, changed, or made up."""
+    """The rows with one left out, doubled, changed, or made up."""
     found = [dict(row) for row in rows]
     at = draw.randrange(len(found))
     change = draw.choice(("out", "twice", "changed", "made up"))
@@ -247,7 +247,7 @@ def damaged(draw: Random, rows: list[Row]) -> list[Row]:
 
 
 def of_the_store(draw: Random, engine: Engine, folder: Path) -> str:
-    """A byte of a live data file changed, such a file gone, an entry gone; of the topic's own."""
+    """Damage the topic's own store: change a byte of a live data file, or remove a data file or an entry."""
     topic = folder / "topics" / "payments" / "0"
     logs = [sorted(log.iterdir()) for log in sorted(topic.glob("*/log"))]
     entries = [entry for log in logs for entry in log[:-1]]  # a last one may be gone without a trace
@@ -270,7 +270,7 @@ def of_the_store(draw: Random, engine: Engine, folder: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A store and what is declared of it; `damage`: what was done to it, empty for none."""
+    """A store and its declaration. `damage` says what was done to the store, and is empty if nothing was."""
 
     engine: Engine
     declaration: Declaration
@@ -299,7 +299,7 @@ def _load(
 
 @contextlib.contextmanager
 def pair(seed: int, folder: Path) -> Iterator[Pair]:
-    """The store of a seed; of an odd one damaged."""
+    """The store of a seed. An odd seed's store is damaged."""
     draw = Random(seed)
     with txn_engine.connect(folder.as_uri()) as engine:
         schema = payments_schema(draw)
@@ -339,7 +339,7 @@ def pair(seed: int, folder: Path) -> Iterator[Pair]:
 
 
 def _rows(engine: Engine, topic: str) -> list[Row]:
-    """Committed rows; those of a key in their order."""
+    """The committed rows in the order of their partitions and offsets."""
     rows: list[Row] = (
         engine.scan(topic)
         .to_table()
@@ -350,7 +350,7 @@ def _rows(engine: Engine, topic: str) -> list[Row]:
 
 
 def verdict(pair: Pair, reduce: Reduce, folder: Path) -> tuple[bool, frozenset[str]]:
-    """Whether all passed, and the names of those that did not."""
+    """Whether all checks passed, and the names of those that did not."""
     with reduce(pair.engine) as reducer:
         result = check_exactly_once(
             pair.engine, pair.declaration, report_folder=folder, reducer=reducer, run_name="pair"
@@ -361,7 +361,7 @@ def verdict(pair: Pair, reduce: Reduce, folder: Path) -> tuple[bool, frozenset[s
 
 
 def main() -> int:
-    """Try the pairs; say what was found."""
+    """Try the pairs and print the result."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -44,7 +44,8 @@ MASTER = "spark.master=local[2]"
 
 
 def generate(engine: Engine, rows: int, accounts: int) -> None:
-    """Both topics, four partitions each: payments of so many accounts, and what each million of them comes to."""
+    """Write both topics, with four partitions each: payments of this many accounts, and the balances after
+    each million of them."""
     for name, schema in (("payments", SCHEMA), ("balances", BALANCES)):
         engine.admin.create_topic(name, partitions=4, schema=schema, key="account_id")
     with engine.producer(transactional_id="load") as load, engine.producer(transactional_id="job") as job:
@@ -82,7 +83,8 @@ def balances_of(table: pa.Table) -> pa.Table:
 
 
 def measured(command: list[str]) -> tuple[float, int, str]:
-    """Seconds, the most memory that all its processes held at once (bytes, every 50 ms), and what it printed."""
+    """The seconds, the most memory that all processes of the command held at once (bytes, looked at every 50
+    ms), and its output."""
     started = time.perf_counter()
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     most, ended = 0, threading.Event()
@@ -113,7 +115,7 @@ def _held(pid: int) -> Iterator[int]:
 
 
 def bare_scan(store: Path) -> float:
-    """Seconds that Spark takes for every value of both topics' files, its own start left out."""
+    """The seconds that Spark takes to read every value of both topics' files, without its own start."""
     from txn_engine.spark import read_topic, spark_session
 
     spark = spark_session(store.as_uri(), master="local[2]")
@@ -127,7 +129,7 @@ def bare_scan(store: Path) -> float:
 
 
 def main() -> None:
-    """Generate, check, print."""
+    """Generate the topics, check them, and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("rows", type=int)
     parser.add_argument("--accounts", type=int, default=1_000_000)

@@ -1,4 +1,4 @@
-"""Each named anomaly, written raw into a store, is found there and called by its name."""
+"""Each named anomaly is written raw into a store, and the checks report it by its name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def prove(books: Books, folder: Path) -> QualityResult:
 
 
 def test_a_sound_store_shows_none(tmp_path: Path) -> None:
-    """The same books without an anomaly: everything passes."""
+    """The same books without an anomaly pass every check."""
     result = prove(sound(), tmp_path)
     assert [check for check in result.checks if check.status != "passed"] == []
     assert result.anomalies == ()
@@ -37,7 +37,7 @@ def test_a_sound_store_shows_none(tmp_path: Path) -> None:
 def test_an_anomaly_is_found_by_its_name(
     make: Callable[[], Books], anomaly: str, check: str, tmp_path: Path
 ) -> None:
-    """By the check that is there for it, and the report says what the name means."""
+    """An anomaly is found by the check that is meant for it, and the report says what its name means."""
     result = prove(make(), tmp_path)
     assert not result.success
     assert check in {each.name for each in result.failed if anomaly in each.anomalies}
@@ -57,5 +57,5 @@ def test_the_page_names_the_checks_that_see_them() -> None:
 
 
 def test_every_anomaly_is_injected() -> None:
-    """None of the names is without a store that has it."""
+    """Every name of an anomaly has a store that has it."""
     assert {anomaly for _, anomaly, _ in INJECTED} == set(MEANINGS)

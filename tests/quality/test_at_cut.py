@@ -1,4 +1,5 @@
-"""Proofs as of a cut: judged while all goes on, and the same later, whatever was written and cleaned since."""
+"""Proofs as of a cut are made while loads go on, and give the same result later, whatever was written and
+cleaned since."""
 
 from __future__ import annotations
 
@@ -64,7 +65,8 @@ def prove(engine: Engine, folder: Path, check: Any = CHECK, **arguments: Any) ->
 
 
 def verdict(result: QualityResult) -> dict[str, tuple[str, int, int]]:
-    """Each check's; without how many rows of the group's log were looked at, for they are sealed one day."""
+    """The verdict of each check, without the number of rows of the group's log that were looked at, because
+    they may be sealed later."""
     of_history = ("positions_never_fall", "output_with_offsets")
     return {
         check.name: (check.status, 0 if check.name in of_history else check.total, check.wrong)
@@ -82,7 +84,8 @@ def shelf_of(engine: Engine) -> ProofShelf:
 
 
 def live_on(engine: Engine, clock: ManualClock, *, rounds: int = 2, days: int = 2) -> None:
-    """Rounds of loads, consumers and maintenance with all its jobs, each `days` days after the one before."""
+    """Run rounds of loads, consumers and maintenance with all its jobs, each `days` days after the one
+    before."""
     for day in range(rounds):
         clock.advance(days * DAY_MS)
         with engine.producer(transactional_id="later") as later:
@@ -107,7 +110,8 @@ def live_files(engine: Engine) -> set[str]:
 
 
 def test_what_is_inside_is_proved_while_loads_go_on(engine: Engine, tmp_path: Path) -> None:
-    """Committed since, and open: neither is judged. Of the store as it is everything would fail."""
+    """Transactions that are open, or were committed after the cut, are not judged as of the cut. A check of
+    the store as it is would fail."""
     load(engine)
     consume(engine)
     cut = engine.cut()
@@ -130,7 +134,8 @@ def test_what_is_inside_is_proved_while_loads_go_on(engine: Engine, tmp_path: Pa
 def test_a_run_of_the_consumer_that_is_under_way_is_not_waited_for(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither its output nor its position is inside."""
+    """A proof as of a cut does not wait for a consumer's open transaction, because neither its output nor its
+    position is inside the cut."""
     load(engine)
     consume(engine)
     more_payments(engine)
@@ -166,7 +171,8 @@ def test_a_consumer_that_lags_is_found_and_one_that_is_judged_by_its_position_is
 def test_verdict_and_digests_stay_the_same(
     tmp_path: Path, engine: Engine, clock: ManualClock, check: Any
 ) -> None:
-    """Though compaction, retention, sealing and clean-up went on for days, and the group and its topics too."""
+    """The verdict and the digests as of a cut stay the same after days of compaction, retention, sealing and
+    clean-up, even of the group and its topics."""
     load(engine)
     consume(engine)
     cut = engine.cut()
@@ -191,7 +197,7 @@ def test_verdict_and_digests_stay_the_same(
 
 @pytest.mark.shard("damage")
 def test_what_was_wrong_stays_wrong(engine: Engine, clock: ManualClock) -> None:
-    """A consumer that took a payment twice is found as of the cut, also after its output was put right."""
+    """A consumer that took a payment twice is found as of the cut, even after its output was corrected."""
     load(engine)
     consume(engine, [*TURNOVERS, (2, "3.00", 1)])
     cut = engine.cut()
@@ -202,7 +208,8 @@ def test_what_was_wrong_stays_wrong(engine: Engine, clock: ManualClock) -> None:
 
 
 def test_records_that_were_gone_before_do_not_apply(tmp_path: Path, clock: ManualClock) -> None:
-    """By the state as of the cut: what retention took later changes nothing."""
+    """If retention had already removed records, the sums do not apply as of the cut. What retention removes
+    after the cut does not matter."""
     with txn_engine.connect(f"memory://{tmp_path.name}-trimmed", clock=clock, configs=FEW_INTERNAL) as engine:
         make_topics(engine, payments={"retention_ms": 3_600_000})
         load(engine)
@@ -254,7 +261,8 @@ def test_a_position_that_fell_since_is_no_fault_of_then(engine: Engine) -> None:
 
 
 def test_a_file_that_readers_are_not_given_is_found(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other list is the auditor's, of the snapshots that the cut names."""
+    """A file that readers are not given is found by comparison with the auditor's list, which comes from the
+    snapshots that the cut names."""
     load(engine)
     consume(engine)
     cut = engine.cut()
@@ -293,7 +301,8 @@ def test_a_position_that_the_raw_objects_do_not_have_is_found(
 
 
 def test_positions_are_those_of_commits_that_were_pending_when_the_cut_looked(engine: Engine) -> None:
-    """Their marker stands above the cut in the group's log: that they are inside the cut says, to both readers."""
+    """The positions of commits that were pending when the cut was made count as inside, because the cut says
+    so to both readers, although their marker comes after it in the group's log."""
     load(engine)
     first, second = (engine.producer(transactional_id=name, markers="deferred") for name in ("one", "two"))
     with engine.consumer(group_id="balances") as consumer:
@@ -332,7 +341,8 @@ def test_positions_are_those_of_commits_that_were_pending_when_the_cut_looked(en
 def test_a_file_that_only_the_cut_has_is_held_against_its_checksum(
     engine: Engine, clock: ManualClock, damage: str
 ) -> None:
-    """No log of now lists it, so the audit of now does not look."""
+    """A file that only the cut needs is compared with its checksum. An audit of the present store does not
+    look at it."""
     load(engine)
     consume(engine)
     cut = engine.cut()
@@ -369,7 +379,8 @@ def test_a_cut_whose_snapshot_is_gone_proves_nothing(engine: Engine, tmp_path: P
 
 @pytest.mark.parametrize("proofs", in_shard("damage", [3, 4], keep=1))
 def test_proofs_of_cuts_go_on_from_one_another(engine: Engine, tmp_path: Path, proofs: int) -> None:
-    """One of an earlier cut begins anew, and says why; one of now goes on from whichever was last."""
+    """A proof of an earlier cut starts a new chain and says why. A proof of the present store goes on from
+    the last proof, whichever that was."""
     load(engine)
     consume(engine)
     first = engine.cut()

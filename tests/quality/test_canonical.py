@@ -1,4 +1,4 @@
-"""A cell of the file and a value of the topic are written down alike exactly when they mean the same."""
+"""A cell of the file and a value of the topic get the same text exactly if they mean the same."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ UTC = dt.UTC
     ],
 )
 def test_the_same_value_is_written_alike(cell: str, value: object, kind: pa.DataType) -> None:
-    """Whatever type the topic gave the column."""
+    """Equal values get the same text, whatever type the column has."""
     assert cells_text([cell], kind, "%y%m%d").to_pylist() == column_text(pa.array([value], kind)).to_pylist()
 
 
@@ -63,19 +63,21 @@ def test_the_same_value_is_written_alike(cell: str, value: object, kind: pa.Data
     ],
 )
 def test_another_value_is_written_otherwise(cell: str, value: object, kind: pa.DataType) -> None:
-    """Also where a float would not see it, and where the cell does not fit the type."""
+    """Different values get different text, even if a float could not tell them apart or the cell does not fit
+    the type."""
     assert cells_text([cell], kind, "%y%m%d").to_pylist() != column_text(pa.array([value], kind)).to_pylist()
 
 
 @pytest.mark.parametrize("cell", ["\uff11993-01-01", "1993-01-0\u0661"])
 @pytest.mark.parametrize("kind", [pa.date32(), pa.timestamp("ms", "UTC")])
 def test_digits_of_another_script_are_no_digits(cell: str, kind: pa.DataType) -> None:
-    """Also where the format's parser takes them: the loader takes no such date either."""
+    """A date with digits of another script stays text, although the format's parser accepts it, because the
+    loader refuses it too."""
     assert cells_text([cell], kind, "%Y-%m-%d").to_pylist() == [cell]
 
 
 def test_chunked_and_empty_columns() -> None:
-    """A scan's columns come in chunks, or without any."""
+    """A column may come in chunks, or without any."""
     chunked = pa.chunked_array([[dt.date(1993, 1, 1)], [None]], pa.date32())
     assert column_text(chunked).to_pylist() == ["1993-01-01", ""]
     for kind in (pa.date32(), pa.string(), pa.int64(), pa.decimal128(18, 2), pa.bool_()):
@@ -84,7 +86,7 @@ def test_chunked_and_empty_columns() -> None:
 
 @given(st.integers(min_value=-(10**30), max_value=10**30), st.integers(min_value=0, max_value=9))
 def test_money_survives_being_written_and_read(number: int, scale: int) -> None:
-    """Exact at every size and scale."""
+    """A decimal is the same after it was written as text and read again, at every size and scale."""
     assert unscaled_of_text(text_of_unscaled(number, scale), scale) == number
 
 
@@ -99,5 +101,5 @@ def test_money_survives_being_written_and_read(number: int, scale: int) -> None:
     ],
 )
 def test_money_is_shown_in_groups_of_thousands(number: int, scale: int, text: str) -> None:
-    """As the report's tables show it."""
+    """Amounts have groups of thousands in the report's tables."""
     assert text_of_unscaled(number, scale, grouped=True) == text

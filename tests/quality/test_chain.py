@@ -1,4 +1,5 @@
-"""Proofs that go on from one another: what is new is judged, what was proved is kept, a broken chain is said."""
+"""Proofs go on from one another: only new records are judged, proved ones are kept, and a broken chain is
+reported."""
 
 from __future__ import annotations
 
@@ -69,7 +70,7 @@ def payments(first: int, count: int) -> pa.Table:
 
 
 def nameless(row: int) -> pa.Table:
-    """A payment that has no id."""
+    """One payment without an id."""
     return payments(row, 1).set_column(0, PAYMENTS.field("id"), pa.nulls(1, pa.int64()))
 
 
@@ -90,7 +91,7 @@ def set_up(engine: Engine, **of_payments: Any) -> None:
 
 
 def load(engine: Engine, first: int, count: int) -> None:
-    """Payments, and in one transaction what a consumer makes of them."""
+    """Load payments, and write a consumer's results for them in one transaction."""
     write(engine, "payments", payments(first, count))
     with engine.producer(transactional_id="job") as producer:
         producer.init_transactions()
@@ -128,7 +129,7 @@ def failed(result: QualityResult) -> set[str]:
 
 
 def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many records are looked into, file by file."""
+    """The number of records that are looked at in each file."""
     counted: list[int] = []
     look = file_pass.facts_of
 
@@ -144,7 +145,7 @@ def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_only_what_is_new_is_looked_at(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second proof goes on from the first, and knows as much as one of everything."""
+    """The second proof goes on from the first, and knows as much as a proof of everything."""
     first = prove(engine, tmp_path).proof
     assert first is not None
     assert (first.number, first.is_whole, first.began, first.success) == (0, True, "no proof was there", True)
@@ -165,7 +166,7 @@ def test_only_what_is_new_is_looked_at(
 
 @pytest.mark.shard("damage")
 def test_a_proof_of_nothing_new(engine: Engine, tmp_path: Path) -> None:
-    """It takes its place, and what it covers is what was covered."""
+    """A proof without new records gets its own number and covers the same ranges as the one before."""
     proofs = [prove(engine, tmp_path).proof for _ in range(2)]
     assert proofs[1] is not None
     assert proofs[0] is not None
@@ -173,7 +174,7 @@ def test_a_proof_of_nothing_new(engine: Engine, tmp_path: Path) -> None:
 
 
 def test_what_was_kept_comes_back(engine: Engine, tmp_path: Path) -> None:
-    """Every field, from the store."""
+    """A proof that is read from the store has all its fields."""
     check = replace(CHECK, group_id="nobody", outputs=())
     result = prove(engine, tmp_path, check)
     assert result.proof is not None
@@ -203,7 +204,7 @@ BREAKS = {
 def test_what_breaks_behind_a_proof_is_found_as_from_the_start(
     engine: Engine, tmp_path: Path, broken: str
 ) -> None:
-    """An incremental proof fails where a whole one does, and says the same of what is wrong."""
+    """An incremental proof fails where a whole one does, and names the same faults."""
     assert prove(engine, tmp_path).success
     load(engine, 40, 5)
     breaks, name = BREAKS[broken]
@@ -221,7 +222,8 @@ def test_what_breaks_behind_a_proof_is_found_as_from_the_start(
 
 @pytest.mark.shard("damage")
 def test_an_id_that_is_null_before_a_proof_and_after(engine: Engine, tmp_path: Path) -> None:
-    """No statistics of a file tell where a null is, and two of them are the same id."""
+    """Two records whose id is null count as the same id, even if one comes before a proof and one after it,
+    although the files' statistics do not show that."""
     check = replace(CHECK, outputs=())
     write(engine, "payments", nameless(1))
     assert prove(engine, tmp_path, check).success
@@ -232,7 +234,7 @@ def test_an_id_that_is_null_before_a_proof_and_after(engine: Engine, tmp_path: P
 
 @pytest.mark.shard("damage")
 def test_what_comes_right_later(engine: Engine, tmp_path: Path) -> None:
-    """Output that was missing and came: the next proof goes on from the last good one, and holds."""
+    """If missing output arrives later, the next proof goes on from the last good one and succeeds."""
     assert prove(engine, tmp_path).success
     write(engine, "payments", payments(40, 5))
     assert not prove(engine, tmp_path).success
@@ -246,7 +248,7 @@ def test_what_comes_right_later(engine: Engine, tmp_path: Path) -> None:
 
 @pytest.mark.shard("damage")
 def test_a_set_and_a_key_that_were_there_before(engine: Engine, tmp_path: Path) -> None:
-    """A row that is new on one side only, and old on the other, is no difference."""
+    """If a new row's value was already in both sets before the proof, the sets still agree."""
     check = replace(CHECK, outputs=(Output("copies", SameSet({"account": "account"})),))
     assert prove(engine, tmp_path, check).success
     write(engine, "payments", payments(40, 1))
@@ -255,7 +257,7 @@ def test_a_set_and_a_key_that_were_there_before(engine: Engine, tmp_path: Path) 
 
 @pytest.mark.shard("damage")
 def test_merged_files_are_the_same_records(engine: Engine, tmp_path: Path) -> None:
-    """A rewrite that leaves nothing out keeps the digest: the chain goes on."""
+    """A merge without dropped records keeps the digest, so the chain goes on."""
     load(engine, 40, 40)
     assert prove(engine, tmp_path).success
     assert engine.maintenance.compact("payments", policy=MaintenancePolicy(min_files=2)).partitions
@@ -271,7 +273,8 @@ def began(result: QualityResult) -> str:
 
 
 def test_chains_that_begin_anew(tmp_path: Path) -> None:
-    """Another declaration, records that retention took, a topic made anew: knowingly, with the reason."""
+    """A new chain begins, with the reason, after a change of the declaration, after retention has removed
+    records, and after a topic was created again."""
     clock = ManualClock(1_700_000_000_000)
     with txn_engine.connect((tmp_path / "store").as_uri(), clock=clock, configs=FEW_INTERNAL) as engine:
         set_up(engine, retention_ms=3_600_000)
@@ -298,7 +301,8 @@ def test_chains_that_begin_anew(tmp_path: Path) -> None:
 @pytest.mark.shard("damage")
 @pytest.mark.parametrize("turns", [2, 3])
 def test_proofs_of_two_declarations_take_turns(engine: Engine, tmp_path: Path, turns: int) -> None:
-    """Each goes on from its own; what stands between is the other's, and a link all the same."""
+    """Proofs of two declarations each go on from their own last proof, and all of them are links of one
+    chain."""
     alone = replace(CHECK, outputs=())
     proofs = []
     for turn in range(turns):
@@ -343,7 +347,7 @@ def proof_file(store: Path, number: int) -> Path:
     ),
 )
 def test_a_link_that_was_removed(on_disk: Path, tmp_path: Path, number: int, why: str) -> None:
-    """The next proof looks at everything and says why."""
+    """If a link was removed, the next proof looks at everything and says why."""
     proof_file(on_disk, number).unlink()
     with txn_engine.connect(on_disk.as_uri()) as engine:
         assert began(prove(engine, tmp_path)) == why
@@ -355,7 +359,8 @@ def test_a_link_that_was_removed(on_disk: Path, tmp_path: Path, number: int, why
 @pytest.mark.parametrize("number", in_shard("damage", [0, 1, 2], keep=[1]))
 @pytest.mark.parametrize("part", ["json", "parquet"])
 def test_a_link_that_was_changed(on_disk: Path, tmp_path: Path, number: int, part: str) -> None:
-    """One byte of it: what leans on it is looked at again, or it is not needed; never is it believed."""
+    """A changed link is never believed: if the next proof needs it, everything that depends on it is looked
+    at again."""
     (path,) = (on_disk / "proofs" / "payments" / "0").glob(f"{number:020d}*.{part}")
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
@@ -373,7 +378,8 @@ def test_a_link_that_was_changed(on_disk: Path, tmp_path: Path, number: int, par
 def test_records_that_changed_behind_their_proof(
     on_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A whole proof does not agree with the chain, and says from which link on; the chain begins anew."""
+    """If proved records have changed, a whole proof says from which link on it disagrees with the chain, and
+    begins a new chain."""
     with txn_engine.connect(on_disk.as_uri()) as engine:
         load(engine, 30, 10)
         write(engine, "payments", payments(40, 1))
@@ -393,7 +399,8 @@ def test_records_that_changed_behind_their_proof(
 
 
 def test_two_provers_at_once(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One has the number; the other goes on from there, and both proofs stand in one chain."""
+    """If two provers race for a number, one gets it and the other goes on from there. Both proofs are in one
+    chain."""
     prove(engine, tmp_path)
     put, others = ProofShelf.put, []
 
@@ -434,7 +441,8 @@ def test_a_prover_that_never_gets_a_number(
     ),
 )
 def test_dying_at_any_write(tmp_path: Path, after: bool, writes: Sequence[int]) -> None:
-    """Before or after any put of a proof: the next run proves the same, and the chain holds."""
+    """If the prover dies before or after any put of a proof, the next run proves the same, and the chain
+    holds."""
     begun = tmp_path / "begun"
     with txn_engine.connect(begun.as_uri(), configs=FEW_INTERNAL) as engine:
         set_up(engine)
@@ -481,7 +489,7 @@ def test_processes_that_are_killed(tmp_path: Path, rounds: int, seed: int) -> No
 
 
 def test_without_a_record_nothing_is_written() -> None:
-    """As before there were proofs."""
+    """Without `record`, a check writes nothing into the store."""
     store = MemoryStore()
     with Engine(store) as engine:
         set_up(engine)
@@ -495,7 +503,7 @@ def test_without_a_record_nothing_is_written() -> None:
 
 
 def consume(engine: Engine, *, to: int | None = None) -> None:
-    """The group reads to the end, or its position is set."""
+    """Let the group read to the end and commit, or commit the position `to`."""
     with engine.producer(transactional_id="job") as producer, engine.consumer(group_id="job") as consumer:
         producer.init_transactions()
         consumer.subscribe(["payments"])
@@ -511,7 +519,8 @@ def consume(engine: Engine, *, to: int | None = None) -> None:
 
 @pytest.mark.shard("damage")
 def test_a_group_that_goes_on_and_one_that_went_back(tmp_path: Path) -> None:
-    """Behind a position each proof goes on from the last; where the group was set back the chain begins anew."""
+    """Below a group's position each proof goes on from the last one. If the group was set back, a new chain
+    begins."""
     check = replace(CHECK, outputs=(), group_id="job", up_to_position=True)
     with txn_engine.connect(f"memory://{tmp_path.name}", configs=FEW_INTERNAL) as engine:
         set_up(engine)

@@ -1,4 +1,5 @@
-"""Proofs of topics whose columns change: each digest goes by its version, and no verdict is wrong for it."""
+"""Proofs of topics whose columns change: each digest has a version of the columns, and no verdict is wrong
+because of a change."""
 
 from __future__ import annotations
 
@@ -74,7 +75,7 @@ CHANGES: dict[str, list[Change]] = {
 
 
 def payments(engine: Engine, topic: str, first: int, count: int) -> pa.Table:
-    """Payments in the columns that the topic has now."""
+    """Payments in the present columns of the topic."""
     made = [
         {
             "id": number,
@@ -95,7 +96,7 @@ def payments(engine: Engine, topic: str, first: int, count: int) -> pa.Table:
 
 
 def load(engine: Engine, first: int, count: int) -> None:
-    """Payments, and what a consumer makes of them."""
+    """Load payments, and write a consumer's results for them."""
     write(engine, "payments", payments(engine, "payments", first, count))
     found = payments(engine, "copies", first, count)
     write(engine, "copies", found)
@@ -136,7 +137,8 @@ def proved(engine: Engine, folder: Path, check: Declaration = CHECK, **arguments
 
 
 def versions(proof: Proof, topic: str = "payments") -> list[tuple[int, int]]:
-    """By partition and in order: the version, and how many records have a digest by it."""
+    """For each range in the order of partitions: the version of its columns, and how many records its digest
+    covers."""
     return [(each.schema_version, each.digest.rows) for each in proof.ranges if each.topic == topic]
 
 
@@ -144,7 +146,8 @@ def versions(proof: Proof, topic: str = "payments") -> list[tuple[int, int]]:
 def test_a_proof_goes_on_in_the_new_columns(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """New records alone are looked at, by the new columns; a whole proof agrees with the digests of both versions."""
+    """A proof after a change looks at new records only, by the new columns. A whole proof agrees with the
+    digests of both versions."""
     first = proved(engine, tmp_path)
     assert (first.schema_versions, versions(first)) == (
         {"payments": 0, "copies": 0, "sums": 0},
@@ -169,7 +172,7 @@ def test_a_proof_goes_on_in_the_new_columns(
 @pytest.mark.shard("damage")
 @pytest.mark.parametrize("kind", ["dropped", "wider"])
 def test_what_breaks_after_a_change_is_found(engine: Engine, tmp_path: Path, kind: str) -> None:
-    """An id of before the change again, and a payment that no consumer took."""
+    """After a change of columns, a repeated id and a payment that no consumer took are found."""
     proved(engine, tmp_path)
     engine.admin.alter_topic("payments", CHANGES[kind])
     write(engine, "payments", payments(engine, "payments", 3, 1))
@@ -195,7 +198,7 @@ SPOILT: dict[str, tuple[Change, str, Callable[[pa.Array[Any]], pa.Array[Any]]]] 
 
 
 def spoil(monkeypatch: pytest.MonkeyPatch, name: str, change: Callable[[Any], Any]) -> None:
-    """A merge that puts other values than it read: the log is sound all the same."""
+    """Let a merge write other values than it read. The log is sound all the same."""
     read = merging.read_data_file
 
     def other(*arguments: Any, **keywords: Any) -> Iterator[pa.Table]:
@@ -211,7 +214,8 @@ def spoil(monkeypatch: pytest.MonkeyPatch, name: str, change: Callable[[Any], An
 def test_damage_to_records_that_were_proved_by_other_columns_is_found(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """By a whole proof, which takes the digest by the version that it was made by; in the partition where it is."""
+    """A whole proof computes digests by the version that they were made with, and names the partition with
+    the damage."""
     change, name, spoiling = SPOILT[kind]
     load(engine, 40, 40)
     proved(engine, tmp_path)
@@ -230,7 +234,8 @@ def test_damage_to_records_that_were_proved_by_other_columns_is_found(
 
 @pytest.mark.shard("damage")
 def test_files_that_are_merged_after_a_change_are_the_same_records(engine: Engine, tmp_path: Path) -> None:
-    """Files of the new version have the old one's columns, by other names and types: the chain goes on."""
+    """Files that are merged after a change of columns count as the same records, because the columns are
+    found under their new names and types. The chain goes on."""
     load(engine, 40, 40)
     proved(engine, tmp_path)
     changes = [
@@ -251,7 +256,8 @@ def test_files_that_are_merged_after_a_change_are_the_same_records(engine: Engin
 def test_a_digest_by_a_column_that_is_gone_is_not_judged(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither right nor wrong: a chain begins, and says why. What can be judged is, in the other partition."""
+    """A digest with a column that was dropped is neither right nor wrong if a merge has written the file
+    since: a new chain begins and says why. The digests of the other partition are judged."""
     load(engine, 40, 40)
     proved(engine, tmp_path)
     engine.admin.alter_topic("payments", DropColumn("size"))
@@ -281,7 +287,7 @@ def test_a_digest_by_a_column_that_is_gone_is_not_judged(
 def test_damage_beside_a_digest_that_cannot_be_judged(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is found all the same."""
+    """Damage in another topic is found, although one digest cannot be judged."""
     load(engine, 40, 40)
     proved(engine, tmp_path)
     engine.admin.alter_topic("payments", DropColumn("size"))
@@ -295,7 +301,7 @@ def test_damage_beside_a_digest_that_cannot_be_judged(
 
 
 def test_all_that_was_proved_went_by_a_column_that_is_gone(engine: Engine, tmp_path: Path) -> None:
-    """The check is not made then."""
+    """If every digest has a column that is gone, the check of digests is not made."""
     load(engine, 40, 42)
     check = replace(CHECK, outputs=())
     proved(engine, tmp_path, check)
@@ -309,7 +315,8 @@ def test_all_that_was_proved_went_by_a_column_that_is_gone(engine: Engine, tmp_p
 
 @pytest.mark.shard("damage")
 def test_a_partition_that_had_no_record_before_a_change(tmp_path: Path) -> None:
-    """It has one range, of the version that its first records were judged by."""
+    """A partition without records before a change has one range, of the version with which its first records
+    were judged."""
     with txn_engine.connect(f"memory://{tmp_path.name}", configs=FEW_INTERNAL) as engine:
         set_up(engine)
         proved(engine, tmp_path)
@@ -321,7 +328,8 @@ def test_a_partition_that_had_no_record_before_a_change(tmp_path: Path) -> None:
 
 
 def test_a_proof_by_an_earlier_program_is_gone_on_from(tmp_path: Path) -> None:
-    """One that says nothing of versions: it went by the columns that the topic was made with."""
+    """A proof goes on from one by an older program that names no versions: it was made with the topic's first
+    columns."""
     store = tmp_path / "store"
     with txn_engine.connect(store.as_uri(), configs=FEW_INTERNAL) as engine:
         set_up(engine)
@@ -345,7 +353,7 @@ def test_a_proof_by_an_earlier_program_is_gone_on_from(tmp_path: Path) -> None:
 
 @pytest.mark.shard("damage")
 def test_a_range_of_a_version_that_the_topic_never_had(engine: Engine, tmp_path: Path) -> None:
-    """What a proof says is not believed: it is begun anew."""
+    """A proof that names a version that the topic never had is not believed, and a new chain begins."""
     shelf = shelf_of(engine)
     held = proved(engine, tmp_path)
     odd = replace(
@@ -361,7 +369,8 @@ def test_a_range_of_a_version_that_the_topic_never_had(engine: Engine, tmp_path:
 def test_columns_that_change_while_files_are_listed(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are listed again: all is judged by the columns that came, or refused where a declared one is gone."""
+    """If columns change while the files are listed, the files are listed again and judged by the new columns.
+    If a declared column is gone, the check is refused."""
     from txn_engine.quality.standpoint import Now
 
     scan, changes = Now.scan, [RenameColumn("note", "text"), DropColumn("size")]
@@ -386,7 +395,8 @@ def test_columns_that_change_while_files_are_listed(
 
 
 def test_a_declared_column_that_was_renamed(engine: Engine, tmp_path: Path) -> None:
-    """It is refused by its old name in one line; by the new one it is another declaration, with its own chain."""
+    """A declaration with the old name of a renamed column is refused in one line. With the new name it is
+    another declaration with a chain of its own."""
     proved(engine, tmp_path)
     engine.admin.alter_topic("payments", RenameColumn("amount", "value"))
     with pytest.raises(InvalidRequestError) as refused:
@@ -400,7 +410,7 @@ def test_a_declared_column_that_was_renamed(engine: Engine, tmp_path: Path) -> N
 
 
 def test_as_of_a_cut_columns_are_those_of_the_cut(engine: Engine, tmp_path: Path) -> None:
-    """Verdict and digests stay the same, whatever becomes of the columns and of the files."""
+    """As of a cut, verdict and digests stay the same, whatever happens to the columns and files later."""
     load(engine, 40, 40)
     cut = engine.cut()
     before = proved(engine, tmp_path, cut=cut)

@@ -1,4 +1,5 @@
-"""Input = output + dead letters: proved of loads and of consumers, found where a row is lost or doubled."""
+"""The equation input = output + dead letters is proved for loads and for consumers, and a lost or doubled row
+is found."""
 
 from __future__ import annotations
 
@@ -84,7 +85,7 @@ def load(engine: Engine, path: Path, run_id: str = "monday") -> None:
 
 
 def mended(engine: Engine, line: int, **columns: Any) -> dict[tuple[int, int], str]:
-    """The row of the letter of that line."""
+    """The repair of the letter with this line, as `replay` takes it."""
     for letter in engine.scan("loads-dead").to_table().to_pylist():
         if letter["source_line"] == line:
             return {(letter["_partition"], letter["_offset"]): json.dumps(columns)}
@@ -92,7 +93,8 @@ def mended(engine: Engine, line: int, **columns: Any) -> dict[tuple[int, int], s
 
 
 def test_of_a_file(engine: Engine, file: Path, tmp_path: Path) -> None:
-    """Rows that could not be cut are rows; a letter that was mended is a record from then on, whatever its id is."""
+    """Rows that the loader could not parse count as rows. A letter that was repaired counts as a record from
+    then on, whatever its id is."""
     load(engine, file)
     result = prove(engine, tmp_path, OF_FILE, input_file=file)
     assert not result.failed, result.failed
@@ -122,7 +124,8 @@ def test_of_a_file(engine: Engine, file: Path, tmp_path: Path) -> None:
 def test_of_a_file_with_bytes_that_are_no_text_and_a_long_row(
     engine: Engine, file: Path, tmp_path: Path
 ) -> None:
-    """What the loader takes for a letter is one, and what it takes for a record too."""
+    """The check takes the same rows for letters and for records as the loader: bytes that are not text are a
+    letter, and a long row is a record."""
     file.write_bytes(f"{HEADER}1,1.00,{'x' * 200_000}\n".encode() + b"2,2.00,\xff\n3,3.00,c\n")
     load(engine, file)
     result = prove(engine, tmp_path, OF_FILE, input_file=file)
@@ -146,7 +149,7 @@ def test_of_a_file_with_bytes_that_are_no_text_and_a_long_row(
 def test_of_a_file_what_is_wrong(
     engine: Engine, file: Path, tmp_path: Path, wrong: str, numbers: Account, also: set[str]
 ) -> None:
-    """Found by the numbers, and by the row where there is one."""
+    """A lost or doubled row or letter is found by the numbers, and by its row if there is one."""
     loaded = tmp_path / "day" / "payments.csv"
     loaded.parent.mkdir()
     lost = {"a row lost": "1,1.00,a\n", "a letter lost": "5,5.005,c\n"}.get(wrong, "")
@@ -183,7 +186,7 @@ def add(engine: Engine, ids: range) -> None:
 def consume(
     engine: Engine, *, lost: Collection[int] = (), both: Collection[int] = (), twice: Collection[int] = ()
 ) -> None:
-    """The payments that are new; those with an id that seven divides are letters."""
+    """Copy the new payments. Those with an id that is divisible by seven become dead letters."""
     with engine.consumer(group_id="copier") as consumer, engine.producer(transactional_id="job") as producer:
         consumer.subscribe(["payments"])
         rows = consumer.poll(10_000).to_pylist()  # type: ignore[union-attr]
@@ -219,7 +222,7 @@ def letters(rows: list[dict[str, Any]], **changes: Any) -> pa.Table:
 
 
 def test_of_a_consumer(engine: Engine, tmp_path: Path) -> None:
-    """Proof by proof, each of what is new; what a replay writes is output from then on, and is not of the group's."""
+    """Each proof judges only new records. A replayed letter counts as output from then on."""
     add(engine, range(40))
     consume(engine)
     first = prove(engine, tmp_path, OF_CONSUMER)
@@ -276,7 +279,8 @@ def test_of_a_consumer_what_is_wrong(
     also: set[str],
     after_a_proof: bool,
 ) -> None:
-    """Lost, doubled, or in both; where the numbers agree by chance the rows do not."""
+    """Lost records, doubled ones and those that are in both topics are found. Where the numbers agree by
+    chance, the rows do not."""
     if after_a_proof:
         add(engine, range(1_000, 1_010))
         consume(engine)
@@ -292,7 +296,7 @@ def test_of_a_consumer_what_is_wrong(
 
 @pytest.mark.shard("damage")
 def test_a_replay_whose_record_is_not_there(engine: Engine, tmp_path: Path) -> None:
-    """The group says that a letter was replayed, and no record says so."""
+    """A letter that the group says was replayed, but whose record does not exist, is found."""
     add(engine, range(50))
     consume(engine)
     prove(engine, tmp_path, OF_CONSUMER)
@@ -307,7 +311,8 @@ def test_a_replay_whose_record_is_not_there(engine: Engine, tmp_path: Path) -> N
 
 
 def test_letters_that_do_not_say_of_which_record(engine: Engine, tmp_path: Path) -> None:
-    """Nothing is known then, and the report says what to do."""
+    """If a letter does not say which record it is about, the checks are errored, and the report says what to
+    do."""
     add(engine, range(50))
     consume(engine)
     with engine.producer(transactional_id="job") as producer:
@@ -321,7 +326,8 @@ def test_letters_that_do_not_say_of_which_record(engine: Engine, tmp_path: Path)
 
 
 def test_what_a_declaration_may_say(engine: Engine, tmp_path: Path) -> None:
-    """By its file too; proofs of declarations without dead letters go on from those of before there were any."""
+    """A declaration file may name a dead letter topic. The hash of a declaration without one is the same as
+    before dead letters existed."""
     held = {
         "topic": "payments",
         "record_id": "id",

@@ -1,4 +1,4 @@
-"""A declaration as YAML: what it says is what is proved, and what is mistyped is refused by name."""
+"""A declaration in YAML is proved as it says, and its mistakes are refused by name."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def read(folder: Path, text: str) -> Declaration:
 
 
 def test_the_payments_check(tmp_path: Path) -> None:
-    """The example of the docs is the check of the payments."""
+    """The example of the docs is the payments' declaration."""
     assert read(tmp_path, PAYMENTS) == CHECK
 
 
 def test_everything_that_can_be_said(tmp_path: Path) -> None:
-    """Every relation, both ways of naming columns, and the input file."""
+    """A file may declare every relation, both ways of naming columns, and the input file."""
     text = """
 topic: payments
 record_id: [bank, trans_id]
@@ -135,7 +135,7 @@ outputs:
 def test_an_invalid_declaration_is_refused_in_one_line(
     tmp_path: Path, text: str, reason: Reason, field: str | None
 ) -> None:
-    """The error's place is the file and the field, or None where two fields contradict each other."""
+    """The error's place is the file and the field, or None if two fields contradict each other."""
     with pytest.raises(InvalidRequestError) as refused:
         read(tmp_path, text)
     place = None if field is None else f"{tmp_path / 'declaration.yaml'}{field}"

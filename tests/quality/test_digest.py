@@ -1,4 +1,4 @@
-"""A digest says whether two sets of rows are the same, whoever read them and in whatever order."""
+"""A digest says whether two sets of rows are equal, whichever reader read them and in whatever order."""
 
 from __future__ import annotations
 
@@ -74,7 +74,8 @@ def table_of(rows: list[dict[str, Any]]) -> pa.Table:
 @settings(max_examples=EXAMPLES)
 @given(st.lists(ROW, max_size=12), st.randoms(use_true_random=False), st.integers(1, 12))
 def test_order_and_chunks_do_not_count(rows: list[dict[str, Any]], chance: random.Random, cut: int) -> None:
-    """Shuffled, cut in two, its columns in another order: the same digest; the parts' add up to it."""
+    """Shuffled rows, other chunks and another order of columns give the same digest, and the digests of parts
+    add up to it."""
     whole = digest_of(table_of(rows))
     shuffled = rows.copy()
     chance.shuffle(shuffled)
@@ -89,7 +90,7 @@ def test_order_and_chunks_do_not_count(rows: list[dict[str, Any]], chance: rando
 @settings(max_examples=EXAMPLES)
 @given(ROW, ROW, st.sampled_from(SCHEMA.names))
 def test_another_value_is_another_digest(one: dict[str, Any], other: dict[str, Any], name: str) -> None:
-    """One cell changed, and values swapped between two rows, are seen."""
+    """A changed cell, and values swapped between two rows, change the digest."""
     changed = {**one, name: other[name]}
     same = table_of([one]).equals(table_of([changed]))
     assert (digest_of(table_of([one])) == digest_of(table_of([changed]))) == same
@@ -101,7 +102,7 @@ def test_another_value_is_another_digest(one: dict[str, Any], other: dict[str, A
 
 
 def test_a_row_twice_is_not_a_row_once() -> None:
-    """How often a row is there counts."""
+    """The digest depends on how often a row is there."""
     once = table_of([{"id": 1}])
     assert (
         digest_of(pa.concat_tables([once, once])) == digest_of(once).plus(digest_of(once)) != digest_of(once)
@@ -109,14 +110,14 @@ def test_a_row_twice_is_not_a_row_once() -> None:
 
 
 def test_nothing_is_not_the_empty_value() -> None:
-    """A null differs from what takes its place in memory."""
+    """A null has another digest than the empty value of its type."""
     for name, value in (("name", ""), ("id", 0), ("tags", []), ("good", False), ("part", 0.0)):
         assert digest_of(table_of([{name: None}])) != digest_of(table_of([{name: value}]))
     assert digest_of(table_of([{"inner": None}])) != digest_of(table_of([{"inner": {"x": None, "y": None}}]))
 
 
 def test_values_do_not_move_between_columns_and_members() -> None:
-    """The same words in another column, list or place are other rows."""
+    """The same words in another column, list or position have another digest."""
     pairs = [
         ({"name": "a"}, {"blob": b"a"}),
         ({"tags": ["a", "b"]}, {"tags": ["b", "a"]}),
@@ -135,7 +136,7 @@ PLAIN = ["id", "small", "natural", "amount", "day", "at", "name", "blob", "good"
 def test_who_reads_the_file_does_not_count(
     tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]]
 ) -> None:
-    """PyArrow, DuckDB and Polars read the same Parquet file."""
+    """PyArrow, DuckDB and Polars give the same digest for the same Parquet file."""
     path = tmp_path_factory.mktemp("digest") / "rows.parquet"
     schema = pa.schema([SCHEMA.field(name) for name in PLAIN])
     table = table_of(rows).select(PLAIN)
@@ -149,7 +150,7 @@ def test_who_reads_the_file_does_not_count(
 
 
 def test_known_answers() -> None:
-    """A digest is kept: what it comes to may not change from one version to the next."""
+    """The digest of a row may not change from one version to the next, because digests are stored."""
     row = {
         "id": 7,
         "amount": Decimal("12.50"),
@@ -171,6 +172,6 @@ def test_a_type_without_a_digest_is_refused() -> None:
 
 
 def test_nothing_has_the_digest_of_nothing(tmp_path: Path) -> None:
-    """No rows, whatever the columns."""
+    """A table without rows has the same digest, whatever its columns are."""
     assert digest_of(SCHEMA.empty_table()) == Digest()
     assert row_keys(SCHEMA.empty_table()) == []

@@ -1,4 +1,4 @@
-"""The real engine, from its API to the verdict."""
+"""A check runs on the real engine, from its API to the verdict."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
 
 
 def make_topics(engine: Engine, **of_topic: Mapping[str, Any]) -> None:
-    """The input and the output; `of_topic`: what is different for one of them."""
+    """Create the input and the output topic. `of_topic` gives settings of one of them."""
     for name, schema in (("payments", PAYMENTS), ("balances", BALANCES)):
         config = of_topic.get(name, {})
         engine.admin.create_topic(name, partitions=2, schema=schema, key="account_id", **config)
 
 
 def load(engine: Engine, transactional_id: str = "load") -> None:
-    """The ledger's rows in two transactions, with an aborted try between them."""
+    """Load the ledger's rows in two transactions, with an aborted try between them."""
     with engine.producer(transactional_id=transactional_id) as producer:
         producer.init_transactions()
         with producer.transaction():
@@ -78,7 +78,7 @@ def load(engine: Engine, transactional_id: str = "load") -> None:
 
 
 def consume(engine: Engine, rows: list[tuple[int, str, int]] = TURNOVERS) -> None:
-    """The consumer's output and its offsets in one transaction."""
+    """Write the consumer's output and its offsets in one transaction."""
     with engine.producer(transactional_id="balances") as producer:
         producer.init_transactions()
         producer.begin_transaction()
@@ -102,7 +102,7 @@ def prove(engine: Engine, folder: Path, *, with_file: bool = True) -> QualityRes
 
 
 def counted(engine: Engine, folder: Path, check: Declaration = CHECK) -> Verdict:
-    """What the checks come to, beside the ledger's file."""
+    """The verdict of the checks, with the ledger's file."""
     return verdict_of(engine, check, input_file=write_input(folder / "trans.csv"))
 
 
@@ -111,7 +111,7 @@ def not_passed(result: QualityResult) -> dict[str, str]:
 
 
 def test_a_right_run_is_proven(engine: Engine, tmp_path: Path) -> None:
-    """Two loads, one aborted try, one consumer: everything passes, and the steps are told."""
+    """Two loads, an aborted try and a consumer pass every check, and progress is reported."""
     load(engine)
     consume(engine)
     told: list[str] = []
@@ -132,7 +132,7 @@ def test_a_right_run_is_proven(engine: Engine, tmp_path: Path) -> None:
 
 
 def test_without_a_file(engine: Engine, tmp_path: Path) -> None:
-    """The sums are taken from the committed records."""
+    """Without a file, the sums are computed from the committed records."""
     load(engine)
     consume(engine)
     assert prove(engine, tmp_path, with_file=False).success
@@ -140,7 +140,8 @@ def test_without_a_file(engine: Engine, tmp_path: Path) -> None:
 
 @pytest.mark.shard("damage")
 def test_a_load_that_ran_twice(engine: Engine, tmp_path: Path) -> None:
-    """Loaded again under another id: the records are there twice, and the consumer has not read the second ones."""
+    """If a load ran again under another id, the checks find its records twice, and that the consumer has not
+    read the second ones."""
     load(engine)
     consume(engine)
     load(engine, "load-again")
@@ -148,7 +149,8 @@ def test_a_load_that_ran_twice(engine: Engine, tmp_path: Path) -> None:
 
 
 def test_an_open_transaction(engine: Engine, tmp_path: Path) -> None:
-    """Its records are hidden and rightly so; that it is open is said three times, and its rows are missing."""
+    """Three checks say that a transaction is open, and two that its rows are missing. Hiding its records is
+    right."""
     with engine.producer(transactional_id="load") as producer:
         producer.init_transactions()
         with producer.transaction():
@@ -173,7 +175,7 @@ def test_an_open_transaction(engine: Engine, tmp_path: Path) -> None:
 
 @contextmanager
 def output_without_commit(engine: Engine) -> Iterator[None]:
-    """The balances' output and offsets are flushed, and aborted in the end."""
+    """Flush the balances' output and offsets in a transaction that is aborted at the end."""
     with engine.producer(transactional_id="balances") as producer:
         producer.init_transactions()
         producer.begin_transaction()
@@ -184,7 +186,8 @@ def output_without_commit(engine: Engine) -> Iterator[None]:
 
 
 def test_a_consumer_between_output_and_commit(engine: Engine, tmp_path: Path) -> None:
-    """Its offsets are pending, its output is not visible yet."""
+    """If the consumer's transaction is open, its offsets are pending and its output is not visible, and the
+    checks say so."""
     load(engine)
     with output_without_commit(engine):
         found = counted(engine, tmp_path).not_passed
@@ -193,7 +196,7 @@ def test_a_consumer_between_output_and_commit(engine: Engine, tmp_path: Path) ->
 
 
 def test_a_group_that_never_committed(engine: Engine, tmp_path: Path) -> None:
-    """No such group is no error of the check: nothing was consumed."""
+    """A group that never committed is not an error: the check finds that nothing was consumed."""
     load(engine)
     found = counted(engine, tmp_path).not_passed
     assert found == {
@@ -203,7 +206,7 @@ def test_a_group_that_never_committed(engine: Engine, tmp_path: Path) -> None:
 
 
 def test_another_topics_transaction_is_left_alone(engine: Engine, tmp_path: Path) -> None:
-    """A transaction that is open elsewhere on the store is none of this topic's business."""
+    """An open transaction on other topics of the store does not matter."""
     load(engine)
     consume(engine)
     engine.admin.create_topic("other", schema=pa.schema([pa.field("x", pa.int64())]))
@@ -218,7 +221,7 @@ def test_another_topics_transaction_is_left_alone(engine: Engine, tmp_path: Path
 
 
 def test_nothing_written_yet(engine: Engine, tmp_path: Path) -> None:
-    """Empty topics: the checks are made, and only the file's rows are missing."""
+    """With empty topics the checks are made, and only the file's rows are missing."""
     found = counted(engine, tmp_path).not_passed
     assert set(found) == {"no_input_row_missing", "totals_in_balances"}
 
@@ -228,7 +231,8 @@ def _one_file(folder: Path, topic: str) -> Path:
 
 
 def test_a_damaged_data_file_errs_and_is_named(tmp_path: Path) -> None:
-    """What needs the records cannot be judged; offsets and transactions still are; the audit names the file."""
+    """If a data file is damaged, checks that need its records are errored, the others are made, and the audit
+    names the file."""
     store = tmp_path / "store"
     with txn_engine.connect(store.as_uri(), configs=FEW_INTERNAL) as engine:
         make_topics(engine)
@@ -251,12 +255,12 @@ def test_a_damaged_data_file_errs_and_is_named(tmp_path: Path) -> None:
 
 
 def with_output(topic: str = "balances", **changes: Any) -> Declaration:
-    """The check with another output, or another relation of it."""
+    """The declaration with another output, or another relation of it."""
     return replace(CHECK, outputs=(Output(topic, replace(SUMS, **changes)),))
 
 
 def test_a_wrong_call_is_refused_before_anything_is_written(engine: Engine, tmp_path: Path) -> None:
-    """Unknown topic, missing column, a broken file: one line, and no report."""
+    """An unknown topic, a missing column or a broken file is an error of one line, without a report."""
     load(engine)
     report = tmp_path / "report"
     wrong = [
@@ -284,7 +288,8 @@ def _gathered(engine: Engine) -> Any:
 
 
 def test_the_evidence_names_the_producers_of_files(engine: Engine, tmp_path: Path) -> None:
-    """Who wrote a record is read from its file's name, so that aborted ranges are judged producer by producer."""
+    """The producer of a record is read from its file's name, so that aborted ranges are judged by
+    producer."""
     load(engine)
     evidence = _gathered(engine)
     files = evidence.rows["payments"].files
@@ -311,7 +316,7 @@ def failed_checks(engine: Engine) -> frozenset[str]:
 def falsify(
     monkeypatch: pytest.MonkeyPatch, *, state: str, pending: int, open_transactions: Map[int, int]
 ) -> None:
-    """The engine gives these answers, whatever is on the store."""
+    """Make the engine give these answers, whatever is on the store."""
     list_transactions, describe_group = Admin.list_transactions, Admin.describe_group
     state_of = PartitionLog.state.fget
 
@@ -333,7 +338,8 @@ def falsify(
 
 
 def test_an_engine_that_overlooks_what_is_open(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says that all has ended; by the raw entries a transaction is open and its offsets are pending."""
+    """If the engine says that a transaction has ended, but by the raw entries it is open with pending
+    offsets, the checks find that."""
     load(engine)
     consume(engine)
     with output_without_commit(engine), monkeypatch.context() as falsified:
@@ -343,7 +349,8 @@ def test_an_engine_that_overlooks_what_is_open(engine: Engine, monkeypatch: pyte
 
 
 def test_an_engine_that_makes_up_what_is_open(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All has ended by the raw entries; it says otherwise, and sweeps and readers go by what it says."""
+    """If the engine says that a transaction is open, but by the raw entries it has ended, the checks find
+    that, because sweeps and readers act on it."""
     load(engine)
     consume(engine)
     falsify(monkeypatch, state="Ongoing", pending=3, open_transactions=Map({3: 0}))
@@ -351,7 +358,7 @@ def test_an_engine_that_makes_up_what_is_open(engine: Engine, monkeypatch: pytes
 
 
 def test_an_engine_that_makes_up_an_abort(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It withholds a committed file and lists its producer's offsets as aborted: the raw entries say committed."""
+    """If the engine hides a committed file as aborted, the checks find that the raw entries say committed."""
     load(engine)
     consume(engine)
     scan = Engine.scan
@@ -399,7 +406,7 @@ UNDER_WAY = {
 
 
 def more_payments(engine: Engine) -> Producer:
-    """A load that was committed behind the group's position, and one that is open."""
+    """Commit a load after the group's position, and leave another one open."""
     with engine.producer(transactional_id="later") as later:
         later.init_transactions()
         with later.transaction():
@@ -413,7 +420,8 @@ def more_payments(engine: Engine) -> Producer:
 
 
 def test_what_was_consumed_is_proved_while_loads_go_on(engine: Engine, tmp_path: Path) -> None:
-    """Committed behind the position, and open: neither is judged, and the report says so; everything would fail."""
+    """With `up_to_position`, records after the position and open ones are not judged, and the report says so.
+    A check of everything would fail."""
     load(engine)
     consume(engine)
     more_payments(engine)
@@ -444,7 +452,7 @@ def test_what_was_consumed_is_proved_while_loads_go_on(engine: Engine, tmp_path:
 def test_a_record_taken_twice_or_not_at_all_is_found_while_loads_go_on(
     engine: Engine, tmp_path: Path, rows: list[tuple[int, str, int]], failed: set[str]
 ) -> None:
-    """What the position says was consumed must be in the output, once."""
+    """With `up_to_position`, every record below the position has to be in the output exactly once."""
     load(engine)
     consume(engine, rows)
     more_payments(engine)
@@ -455,7 +463,8 @@ def test_a_record_taken_twice_or_not_at_all_is_found_while_loads_go_on(
 def test_a_run_of_the_consumer_that_is_under_way_is_waited_for(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its output and its position are seen together, or neither; where it never ends, the check says who it is."""
+    """The check waits for a consumer's open transaction, so that it sees output and position together. If the
+    transaction never ends, the error names the producer."""
     import txn_engine.quality.gather as gathering
 
     load(engine)
@@ -482,7 +491,8 @@ def test_a_run_of_the_consumer_that_is_under_way_is_waited_for(
 def test_the_groups_run_that_ends_while_its_output_is_read_does_not_mix_two_moments(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Output of the new position beside the old one would be a false alarm: it is read again."""
+    """If the consumer commits while its output is read, the output is read again, so that it is not compared
+    with an older position."""
     import txn_engine.quality.gather as gathering
 
     load(engine)
@@ -507,7 +517,7 @@ def test_the_groups_run_that_ends_while_its_output_is_read_does_not_mix_two_mome
 
 
 def test_up_to_a_position_needs_a_group_and_no_file(engine: Engine, tmp_path: Path) -> None:
-    """A wrong call: nothing is written."""
+    """`up_to_position` without a group, or with a file, is refused and nothing is written."""
     load(engine)
     with pytest.raises(InvalidRequestError) as without_group:
         replace(CONSUMED, group_id=None)
@@ -520,7 +530,7 @@ def test_up_to_a_position_needs_a_group_and_no_file(engine: Engine, tmp_path: Pa
 
 
 def test_a_group_that_never_committed_has_consumed_nothing(engine: Engine, tmp_path: Path) -> None:
-    """No record is judged, and no output is expected."""
+    """If the group never committed, no record is judged and no output is expected."""
     load(engine)
     result = check_exactly_once(engine, CONSUMED, report_folder=tmp_path)
     assert result.success, result.failed
@@ -535,7 +545,8 @@ def test_a_group_that_never_committed_has_consumed_nothing(engine: Engine, tmp_p
 )
 @pytest.mark.parametrize("gone", in_shard("damage", ["payments", "balances"], keep=1))
 def test_after_retention_the_rest_is_still_proven(tmp_path: Path, check: Declaration, gone: str) -> None:
-    """Sums over what is gone do not apply; everything else is judged, and nothing is red."""
+    """After retention, sums over removed records do not apply. Everything else is judged, and nothing
+    fails."""
     clock = ManualClock(1_700_000_000_000)
     with txn_engine.connect((tmp_path / "store").as_uri(), clock=clock, configs=FEW_INTERNAL) as engine:
         make_topics(engine, **{gone: {"retention_ms": 3_600_000}})
@@ -552,7 +563,8 @@ def test_after_retention_the_rest_is_still_proven(tmp_path: Path, check: Declara
 
 @pytest.mark.parametrize("policy", in_shard("damage", ["compact,delete", "compact"], keep=1))
 def test_a_policy_alone_excuses_nothing(tmp_path: Path, policy: str) -> None:
-    """Nothing was compacted yet: wrong sums of the output, and rows that the topic lacks, are found."""
+    """A policy of compaction alone excuses nothing: before the first pass, wrong sums of the output and
+    missing rows are found."""
     with txn_engine.connect((tmp_path / "store").as_uri(), configs=FEW_INTERNAL) as engine:
         make_topics(engine, balances={"cleanup_policy": policy}, payments={"cleanup_policy": policy})
         load(engine)
@@ -572,7 +584,8 @@ def compact_output(engine: Engine, **policy: Any) -> None:
 def test_sums_of_an_output_that_was_compacted_do_not_apply(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: bool, runs: int
 ) -> None:
-    """Also where the pass has not ended: it has left records out, whole files of them or a part of one."""
+    """The sums of a compacted output do not apply, even if the pass died, because it has dropped whole files
+    or parts of one."""
     with txn_engine.connect((tmp_path / "store").as_uri(), configs=FEW_INTERNAL) as engine:
         make_topics(engine, balances={"cleanup_policy": "compact"})
         load(engine)
@@ -594,7 +607,8 @@ def test_sums_of_an_output_that_was_compacted_do_not_apply(
 def test_a_pass_that_has_not_ended_is_seen_when_what_it_replaced_is_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file that it wrote tells by its name that it is a rewritten one."""
+    """A pass that died is recognised by the name of its rewritten file, even after the files that it replaced
+    are forgotten."""
     clock = ManualClock(1_700_000_000_000)
     with txn_engine.connect((tmp_path / "store").as_uri(), clock=clock, configs=FEW_INTERNAL) as engine:
         make_topics(engine, balances={"cleanup_policy": "compact"})
@@ -613,7 +627,7 @@ def test_a_pass_that_has_not_ended_is_seen_when_what_it_replaced_is_forgotten(
 
 
 class ProcessDiedError(BaseException):
-    """What a process that is gone does not live to see."""
+    """A process died. Its code does not see what happens afterwards."""
 
 
 def _die(*_: object) -> None:
@@ -621,7 +635,7 @@ def _die(*_: object) -> None:
 
 
 def test_small_files_that_were_merged_excuse_nothing(tmp_path: Path) -> None:
-    """A topic that keeps everything holds the same records afterwards."""
+    """A merge excuses nothing, because a topic that keeps everything has the same records afterwards."""
     with txn_engine.connect((tmp_path / "store").as_uri(), configs=FEW_INTERNAL) as engine:
         make_topics(engine)
         load(engine)
@@ -633,7 +647,7 @@ def test_small_files_that_were_merged_excuse_nothing(tmp_path: Path) -> None:
 
 
 def test_rows_that_were_lost_are_missed_beside_those_that_retention_took(tmp_path: Path) -> None:
-    """Few offsets lie below the log's start, and more rows than that are not there."""
+    """If more rows are missing than offsets lie below the log's start, the check of missing rows fails."""
     clock = ManualClock(1_700_000_000_000)
     lost = [(300 + number, *ROWS[0][1:]) for number in range(9)]
     with txn_engine.connect((tmp_path / "store").as_uri(), clock=clock, configs=FEW_INTERNAL) as engine:

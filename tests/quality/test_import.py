@@ -1,4 +1,4 @@
-"""Importing the package costs nothing: Great Expectations comes with the first check."""
+"""Importing the package does not import Great Expectations, which comes with the first check."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ ROOT = Path(__file__).parents[2]
 
 
 def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The code in a fresh interpreter."""
+    """Run the code in a fresh interpreter."""
     command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120, check=True)
 
 
 def test_the_import_is_cheap() -> None:
-    """DAG files and the command line may import the package without paying for what they may not use."""
+    """DAG files and the command line can import the package without the cost of what they may not use."""
     heavy = ("great_expectations", "pandas", "jinja2", "duckdb", "yaml")
     code = f"import sys, txn_engine.quality; print([name for name in {heavy} if name in sys.modules])"
     assert run(code).stdout.strip() == "[]"
@@ -43,7 +43,8 @@ REPORT = (
 def test_a_context_is_told_to_send_nothing(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Whatever the environment says, and nothing is printed. The shard asks a fresh process the same."""
+    """Great Expectations is set to send nothing, whatever the environment says, and nothing is printed. The
+    shard checks the same in a fresh process."""
     monkeypatch.setenv("GX_ANALYTICS_ENABLED", "true")
     new_context()
     assert os.environ["GX_ANALYTICS_ENABLED"] == "false"
@@ -53,7 +54,8 @@ def test_a_context_is_told_to_send_nothing(
 @pytest.mark.shard("damage")
 @pytest.mark.parametrize("uses", [CONTEXT, REPORT], ids=["a context", "a report"])
 def test_nothing_is_sent_anywhere(tmp_path: Path, uses: str) -> None:
-    """Great Expectations is told to send nothing, whatever the environment says, and prints nothing either."""
+    """In a fresh process, Great Expectations is set to send nothing, whatever the environment says, and
+    nothing is printed."""
     setting = "os.environ['GX_ANALYTICS_ENABLED']"
     code = f"import os, sys; {setting} = 'true'\n{uses}print({setting})"
     done = run(code, str(tmp_path))

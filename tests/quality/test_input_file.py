@@ -1,4 +1,4 @@
-"""The input file is read by a road of its own, and refused as a whole where it is not whole."""
+"""The input file is read by code of its own, and a file that is not whole is refused as a whole."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from txn_engine.reasons import Reason
 
 
 def read_input(path: Path, check: Declaration = CHECK) -> pa.Table:
-    """The rows, as they are kept."""
+    """The rows of the file, as the check keeps them."""
     with tempfile.TemporaryDirectory() as folder:
         found = read_file(path, check, PAYMENTS, Path(folder) / "input.parquet")
         table = pq.read_table(found.rows)
@@ -43,7 +43,7 @@ def read_input(path: Path, check: Declaration = CHECK) -> pa.Table:
 
 
 def test_cells_become_values_with_their_lines(tmp_path: Path) -> None:
-    """In the topic's types, exactly; lines are counted from 1, the header's."""
+    """Cells become exact values of the topic's types. Lines are counted from 1, which is the header's."""
     rows = read_input(write_input(tmp_path / "trans.csv"))
     assert rows.column_names == [LINE, *HEADER.split(";"), UNFIT, UNFIT_ID]
     assert rows.select(PAYMENTS.names).equals(payments_table())
@@ -52,7 +52,8 @@ def test_cells_become_values_with_their_lines(tmp_path: Path) -> None:
 
 
 def test_a_cell_that_its_type_cannot_hold_is_null_and_named(tmp_path: Path) -> None:
-    """The row is kept: it differs from whatever the topic holds; one without an id can be found nowhere."""
+    """A row with a cell that does not fit its type is kept: its value is null, and the cell is named. A row
+    whose id does not fit is marked too."""
     rows = [(101, 1, "soon", "PRIJEM", "1.00", ""), ("x", 2, "930101", "PRIJEM", "1.00", "")]
     table = read_input(write_input(tmp_path / "trans.csv", rows), replace(CHECK, outputs=()))
     assert table["date"].to_pylist() == [None, dt.date(1993, 1, 1)]
@@ -66,7 +67,7 @@ def test_a_cell_that_its_type_cannot_hold_is_null_and_named(tmp_path: Path) -> N
     odd=st.lists(st.sampled_from(["x", "1.001", "1,0", "NaN", "1e99", " 1"]), max_size=3),
 )
 def test_values_come_back_and_no_other_cell_does(values: list[Decimal | None], odd: list[str]) -> None:
-    """Written out and read again each value is itself; what is none is said to be none."""
+    """A value that is written and read again is the same value, and any other cell is marked as unfit."""
     cells = ["" if value is None else f"{value:f}" for value in values] + odd
     found, unfit = typed_cells(cells, pa.decimal128(18, 2), "%y%m%d")
     assert found.to_pylist() == [*values, *[None] * len(odd)]
@@ -81,14 +82,14 @@ def test_more_rows_than_are_held_at_once(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_byte_order_mark_and_blank_lines_do_not_matter(tmp_path: Path) -> None:
-    """What spreadsheets leave behind is no row and no part of a name."""
+    """A byte order mark and blank lines are neither a row nor part of a name."""
     path = write_input(tmp_path / "trans.csv")
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes() + b"\n\n")
     assert read_input(path).num_rows == 8
 
 
 def test_another_delimiter(tmp_path: Path) -> None:
-    """The check says how cells are parted."""
+    """The declaration says how cells are separated."""
     path = tmp_path / "trans.csv"
     path.write_text(
         write_input(path, ROWS[:4]).read_text(encoding="utf-8").replace(";", "\t"), encoding="utf-8"
@@ -151,7 +152,7 @@ def test_a_file_that_is_not_there_or_not_text(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("amount", ["12,50", "1e-3", ".", "NaN", "0.001", "ten"])
 def test_a_bad_amount_names_its_line(amount: str, tmp_path: Path) -> None:
-    """An amount that the topic's decimal does not hold exactly is refused with its line."""
+    """An amount that does not fit the topic's decimal exactly is refused with its line."""
     path = write_input(tmp_path / "trans.csv", [*ROWS[:2], (103, 1, "930102", "VYDAJ", amount, "")])
     with pytest.raises(InvalidRecordError) as caught:
         read_input(path)
@@ -172,7 +173,8 @@ def test_a_bad_amount_names_its_line(amount: str, tmp_path: Path) -> None:
     ],
 )
 def test_no_error_quotes_the_file(text: str | bytes, tmp_path: Path) -> None:
-    """Whatever file was named, a password's or another's: no cell and no header in text, repr, trace or pickle."""
+    """No error shows a cell or a header of the file in its text, repr, traceback or pickle, whatever file was
+    named."""
     path = tmp_path / "trans.csv"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(TxnEngineError) as caught:
@@ -208,15 +210,14 @@ def _output(**changes: object) -> tuple[Output, ...]:
     ],
 )
 def test_a_declaration_that_makes_no_sense_is_refused(changes: dict[str, object]) -> None:
-    """No id, an output without a key or anything to compare, a direction without values, a delimiter of two characters,
-    a format of dates that says no day.
-    """
+    """A declaration is refused without an id, with an output that has no key or nothing to compare, a
+    direction without values, a delimiter of two characters, or a date format without a day."""
     with pytest.raises(InvalidRequestError):
         replace(CHECK, **changes)  # type: ignore[arg-type]
 
 
 def test_the_least_that_can_be_checked() -> None:
-    """A topic and what tells its records apart."""
+    """A declaration needs only a topic and the columns that identify its records."""
     check = Declaration(topic="payments", record_id=("trans_id",))
     assert check.topics == ("payments",)
     assert check.topic_columns == ("trans_id",)

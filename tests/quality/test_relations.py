@@ -1,4 +1,4 @@
-"""What ties an output to its topic: each relation holds where it should, and names what breaks it."""
+"""Each relation between an output and its topic passes on right outputs, and names the rows that break it."""
 
 from __future__ import annotations
 
@@ -107,14 +107,15 @@ def prove(engine: Engine, folder: Path, topic: str, relation: Relation) -> Quali
 
 
 def only(result: QualityResult) -> tuple[str, str, list[dict[str, str]]]:
-    """Name, what was observed and examples of the one check that failed."""
+    """The name of the one check that failed, what it observed, and its examples."""
     assert result.errored == ()
     (check,) = result.failed
     return check.name, check.observed, [dict(example) for example in check.examples]
 
 
 def test_right_outputs_pass(engine: Engine, tmp_path: Path) -> None:
-    """Every relation at once, two of one topic, with other names and types than the topic's."""
+    """Correct outputs pass, for every relation at once, with two outputs of one topic and other names and
+    types than the topic's."""
     load_payments(engine)
     load_copies(engine)
     load_sums(engine)
@@ -146,7 +147,7 @@ def test_right_outputs_pass(engine: Engine, tmp_path: Path) -> None:
 
 
 def test_a_row_twice_and_one_left_out(engine: Engine, tmp_path: Path) -> None:
-    """Identity sees both; the set does not see the first."""
+    """The identity finds a doubled row and a missing one. The set does not find the doubled one."""
     load_payments(engine)
     load_copies(engine, [*ROWS[1:], ROWS[2]])
     name, observed, examples = only(prove(engine, tmp_path, "copies", COPY))
@@ -159,7 +160,7 @@ def test_a_row_twice_and_one_left_out(engine: Engine, tmp_path: Path) -> None:
 
 
 def test_a_set_with_another_member(engine: Engine, tmp_path: Path) -> None:
-    """A row on one side only; nothing counts as a value."""
+    """A row on one side only breaks the set. Null counts as a value."""
     load_payments(engine)
     load_copies(engine, [row for row in ROWS if row[1] is not None])
     _, observed, examples = only(prove(engine, tmp_path, "copies", SameSet({"account": 'ac"count'})))
@@ -184,7 +185,7 @@ def test_a_set_with_another_member(engine: Engine, tmp_path: Path) -> None:
 def test_totals_that_do_not_agree(
     engine: Engine, tmp_path: Path, wrong: list[tuple[Any, ...]], observed: str
 ) -> None:
-    """Another sum, another count, a key left out, one too many."""
+    """Another sum, another count, a missing key and an extra key break the totals."""
     load_payments(engine)
     load_sums(engine, wrong)
     name, seen, _ = only(prove(engine, tmp_path, "sums", TOTALS))
@@ -192,14 +193,15 @@ def test_totals_that_do_not_agree(
 
 
 def test_a_key_that_comes_to_nothing_on_both_sides(engine: Engine, tmp_path: Path) -> None:
-    """A record of the output that adds nothing is no fault."""
+    """A key of the output that adds up to nothing is not a fault."""
     load_payments(engine)
     load_sums(engine, [*RIGHT_SUMS, ("c", "0.00", 0)])
     assert prove(engine, tmp_path, "sums", TOTALS).success
 
 
 def test_an_older_record_is_not_the_latest(engine: Engine, tmp_path: Path) -> None:
-    """The output's last record of a key carries an earlier one's values."""
+    """The relation of latest records fails if the output's last record of a key has an earlier record's
+    values."""
     load_payments(engine)
     load_copies(engine, [*ROWS, ROWS[3]])
     _, observed, examples = only(prove(engine, tmp_path, "copies", LATEST))
@@ -208,7 +210,8 @@ def test_an_older_record_is_not_the_latest(engine: Engine, tmp_path: Path) -> No
 
 
 def test_the_latest_of_a_key_in_two_partitions(engine: Engine, tmp_path: Path) -> None:
-    """There is no order between partitions: what is latest is not known, and that is no proof."""
+    """If a key has records in two partitions, its latest record is unknown, because partitions have no order,
+    so the check does not pass."""
     engine.admin.create_topic("payments", partitions=2, schema=PAYMENTS)
     for number, rows in enumerate((ROWS[:3], ROWS[3:])):
         engine.partition("payments", number).append(table(PAYMENTS, rows))
@@ -234,7 +237,7 @@ def test_the_latest_of_a_key_in_two_partitions(engine: Engine, tmp_path: Path) -
 def test_a_query_that_cannot_be_judged_is_errored(
     engine: Engine, tmp_path: Path, query: str, said: str
 ) -> None:
-    """Neither passed nor failed, and its text quotes no value."""
+    """A query that cannot be judged is errored, and the report does not quote its values."""
     load_payments(engine)
     load_sums(engine)
     relation = SqlReduction(query, "SELECT account, total FROM output")
@@ -258,7 +261,7 @@ def test_a_query_that_cannot_be_judged_is_errored(
     ],
 )
 def test_a_query_that_is_no_select_is_refused(engine: Engine, tmp_path: Path, query: str) -> None:
-    """One line, and no report."""
+    """A query that is not a SELECT is refused in one line, without a report."""
     load_payments(engine)
     load_sums(engine)
     with pytest.raises(InvalidRequestError) as refused:
@@ -297,7 +300,7 @@ def test_a_relation_that_does_not_fit_is_refused(
 
 
 def test_a_sum_that_fits_no_decimal_is_errored(engine: Engine, tmp_path: Path) -> None:
-    """Never a number that wrapped around."""
+    """A sum that does not fit a decimal is errored, and never a number that wrapped around."""
     most = Decimal("9" * 38)
     schema = pa.schema([("k", pa.int64()), ("x", pa.decimal128(38, 0))])
     for topic in ("payments", "sums"):

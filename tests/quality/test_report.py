@@ -1,4 +1,5 @@
-"""The page: whole in itself, safe with whatever the data holds, and readable by everybody."""
+"""The report's page is complete in itself, safe with whatever the data contains, and readable for
+everybody."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from txn_engine.quality.report_files import made_folder
 
 
 def report_evidence(evidence: Evidence, **arguments: Any) -> QualityResult:
-    """A whole report."""
+    """A complete report of the evidence."""
     with InProcess(MemoryStore()) as reducer:
         return report_of(evidence, reducer, **arguments)
 
@@ -34,7 +35,7 @@ VOID = {"meta", "link", "img", "br", "input", "hr", "path"}
 
 
 class Outline(HTMLParser):
-    """What of a page matters here: its tags, what it links to, its text, and whether every tag is closed."""
+    """What these tests need of a page: its tags, links and text, and whether every tag is closed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,7 +76,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> QualityResult:
 
 @pytest.fixture(scope="module")
 def bad(tmp_path_factory: pytest.TempPathFactory) -> QualityResult:
-    """Three kinds of trouble, and names from data that try to break out of the page."""
+    """A report with three kinds of trouble, and names from the data that try to break out of the page."""
     folder = tmp_path_factory.mktemp("bad")
     evidence: Evidence = good_evidence(folder)
     rows = [(1, "661.95", 3), (2, "1002.90", 3), (4, "5.00", 1)]
@@ -94,7 +95,7 @@ def bad(tmp_path_factory: pytest.TempPathFactory) -> QualityResult:
 
 
 def test_the_verdict_stands_first(good: QualityResult, bad: QualityResult) -> None:
-    """One heading of the first rank says how it came out; then what is wrong and what to do."""
+    """The one h1 of the page says the verdict. The faults and what to do follow."""
     assert "Exactly once: proven" in outline(good.report).text
     text = outline(bad.report).text
     assert (
@@ -106,7 +107,8 @@ def test_the_verdict_stands_first(good: QualityResult, bad: QualityResult) -> No
 
 
 def test_a_report_is_its_owners(tmp_path: Path) -> None:
-    """It holds cells: a new folder is closed to others, unless the one above names a group."""
+    """The report has cells of the data, so a new folder is closed to others, unless its parent's mode has the
+    group's sticky bit."""
     result = report_evidence(good_evidence(tmp_path), report_folder=tmp_path / "a" / "report", run_name="x")
     assert result.report.parent.stat().st_mode & 0o777 == 0o700
     shared = tmp_path / "shared"
@@ -117,7 +119,8 @@ def test_a_report_is_its_owners(tmp_path: Path) -> None:
 
 
 def test_nothing_is_fetched_and_nothing_runs(good: QualityResult, bad: QualityResult) -> None:
-    """No script, no style sheet, font or picture from elsewhere; links lead to files beside the page only."""
+    """The page has no script, style sheet, font or picture from elsewhere, and links only to files next to
+    it."""
     for result in (good, bad):
         folder = result.report.parent
         for page in folder.rglob("*.html"):
@@ -131,7 +134,7 @@ def test_nothing_is_fetched_and_nothing_runs(good: QualityResult, bad: QualityRe
 
 
 def test_links_between_the_data_docs_lead_somewhere(good: QualityResult) -> None:
-    """Great Expectations' own pages can be reached from the report and from each other."""
+    """The report and Great Expectations' own pages link to each other."""
     docs = good.report.parent / "data_docs"
     assert (docs / "index.html").is_file()
     for page in docs.rglob("*.html"):
@@ -142,7 +145,7 @@ def test_links_between_the_data_docs_lead_somewhere(good: QualityResult) -> None
 def test_templates_are_compiled_once_a_process(
     good: QualityResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ours and Great Expectations': a second report has the same pages, and nothing is compiled for it."""
+    """A second report in one process compiles no template, and has the same pages."""
     compiled: list[str | None] = []
     honest = Environment.compile
 
@@ -159,7 +162,7 @@ def test_templates_are_compiled_once_a_process(
 
 
 def test_what_comes_from_data_is_escaped(bad: QualityResult) -> None:
-    """Names, findings, URLs and values are shown as they are, as text; no tag or attribute comes from them."""
+    """Names, findings, URLs and values are shown as text. None of them becomes a tag or an attribute."""
     parsed = outline(bad.report)
     assert parsed.text.count("<script>alert(1)</script>") >= 4
     assert {tag for tag, _ in parsed.tags}.isdisjoint({"script", "img"})
@@ -176,7 +179,7 @@ def test_secrets_of_the_url_are_not_shown(bad: QualityResult) -> None:
 
 
 def test_causes_stand_before_what_follows_from_them(bad: QualityResult) -> None:
-    """What could not be looked at and what is damaged comes before the sums that it spoils."""
+    """Checks that could not be made and damage come before the sums that depend on them."""
     text = outline(bad.report).text
     order = [
         "3 checks could not be made",
@@ -189,7 +192,7 @@ def test_causes_stand_before_what_follows_from_them(bad: QualityResult) -> None:
 
 
 def test_differing_accounts_stand_first_with_their_difference(bad: QualityResult) -> None:
-    """The accounts that disagree come before the large ones, exact to the cent."""
+    """Accounts that disagree come before the large ones, with the difference exact to the cent."""
     text = outline(bad.report).text
     assert "2 of 4 keys disagree" in text
     accounts = text[text.index("turnover expected") :]
@@ -201,7 +204,8 @@ def test_differing_accounts_stand_first_with_their_difference(bad: QualityResult
 def test_every_check_is_in_the_table_with_its_status_in_words(
     good: QualityResult, bad: QualityResult
 ) -> None:
-    """Status is text, not colour alone; each check carries its name, meaning and what to do."""
+    """The table says each check's status in words, not by colour alone, with its name, meaning and what to
+    do."""
     for result in (good, bad):
         text = outline(result.report).text
         for check in result.checks:
@@ -212,7 +216,8 @@ def test_every_check_is_in_the_table_with_its_status_in_words(
 
 
 def test_the_page_is_accessible(good: QualityResult, bad: QualityResult) -> None:
-    """Language, one h1, headings without gaps, captions and scopes in tables, names for pictures."""
+    """The page has a language, one h1, headings without gaps, captions and scopes in tables, and names for
+    pictures."""
     for result in (good, bad):
         tags = outline(result.report).tags
         assert ("html", {"lang": "en"}) in tags
@@ -244,7 +249,7 @@ def _contrast(one: str, other: str) -> float:
 
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
 def test_text_stands_out_in_light_and_dark(scheme: int, good: QualityResult) -> None:
-    """All text has a contrast of at least 4.5 to 1 on what it stands on (WCAG AA)."""
+    """All text has a contrast of at least 4.5 to 1 with its background (WCAG AA)."""
     blocks = re.findall(r":root \{(.*?)\}", good.report.read_text(encoding="utf-8"), re.DOTALL)
     colours = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", blocks[scheme]))
     pairs = [
@@ -269,7 +274,8 @@ def test_the_logs_are_drawn_to_scale(good: QualityResult) -> None:
 
 
 def test_the_page_stays_small(tmp_path: Path) -> None:
-    """Sixty-four partitions are drawn, the rest is counted; nothing grows with the number of findings."""
+    """The page draws sixty-four partitions and counts the others, and does not grow with the number of
+    findings."""
     evidence = good_evidence(tmp_path)
     states = tuple(replace(evidence.partitions[0], partition=number) for number in range(100))
     many = replace(

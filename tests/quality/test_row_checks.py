@@ -1,4 +1,4 @@
-"""Expectations whose rows are to be dead letters: which they are, and what is refused."""
+"""Row checks: which expectations can turn rows into dead letters, and which are refused."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ VOTES = {"type": "expect_table_row_count_to_be_between", "kwargs": {"min_value":
 
 
 def test_rows_and_votes_are_parted(tmp_path: Path) -> None:
-    """By what each says; names are those that a vote has."""
+    """A suite is split into checks of single rows, with their names, and a rest that is a vote on all
+    rows."""
     found, rest = parted(load_suite(suite(tmp_path, POSITIVE, VOTES, NAMED)))
     assert [(check.name, dict(check.arguments)) for check in found] == [
         ("positive", {"column": "amount", "min_value": 0}),
@@ -67,7 +68,7 @@ def test_a_check_that_cannot_judge_single_rows_is_refused(
 
 
 def test_a_function_is_a_vote() -> None:
-    """A function judges all rows together, so it cannot turn single rows into dead letters."""
+    """A function is a vote: it judges all rows together, so it cannot turn single rows into dead letters."""
 
     def holds(_rows: Any) -> bool:
         return True

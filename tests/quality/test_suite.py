@@ -1,4 +1,5 @@
-"""Each kind of violation makes exactly the check of its name fail; a check that cannot be made is never a pass."""
+"""Each kind of violation makes exactly the check of its name fail. A check that cannot be made never
+passes."""
 
 from __future__ import annotations
 
@@ -57,7 +58,7 @@ Gone = Callable[[Evidence, str], Evidence]
 
 
 def judged(evidence: Evidence) -> tuple[CheckResult, ...]:
-    """The results alone, without a report."""
+    """The results of the checks, without a report."""
     checks = named_checks(evidence.check, has_input=evidence.input is not None)
     now = dt.datetime(2026, 11, 21, tzinfo=dt.UTC)
     counted = counts(evidence)
@@ -68,20 +69,20 @@ def judged(evidence: Evidence) -> tuple[CheckResult, ...]:
 
 
 def counts(evidence: Evidence) -> Mapping[str, Counted | EvidenceMissingError]:
-    """What each check came to."""
+    """What each check has counted."""
     with InProcess(MemoryStore()) as reducer:
         return count(evidence, Reductions(evidence, reducer))
 
 
 def wrong_in(evidence: Evidence) -> set[str]:
-    """The names of the checks that counted something wrong. Nothing that they needed was missing."""
+    """The names of the checks that counted a fault. None of their evidence was missing."""
     found = counts(evidence)
     assert not [name for name, counted in found.items() if isinstance(counted, EvidenceMissingError)]
     return {name for name, counted in found.items() if isinstance(counted, Counted) and counted.wrong}
 
 
 def report_evidence(evidence: Evidence, **arguments: Any) -> QualityResult:
-    """A whole report."""
+    """A complete report of the evidence."""
     with InProcess(MemoryStore()) as reducer:
         return report_of(evidence, reducer, **arguments)
 
@@ -160,13 +161,14 @@ def changed_text(evidence: Evidence) -> Evidence:
 
 
 def aborted_visible(evidence: Evidence) -> Evidence:
-    """By the raw entries producer 7 aborted what readers see; what the engine says of it does not count."""
+    """By the raw entries, producer 7 aborted a record that readers see. The engine's own answer does not
+    count."""
     aborted = (AbortedRange(9, 3, 5), AbortedRange(7, 6, 8))
     return with_replayed(evidence, "payments", 0, aborted=aborted)
 
 
 def abort_made_up(evidence: Evidence) -> Evidence:
-    """The engine hides two records as aborted: by the raw entries they are not."""
+    """The engine hides two records as aborted that the raw entries do not show as aborted."""
     return with_replayed(evidence, "payments", 0, aborted=())
 
 
@@ -177,13 +179,13 @@ def undecided_visible(evidence: Evidence) -> Evidence:
 
 
 def hidden_by_another_producer(evidence: Evidence) -> Evidence:
-    """A record of producer 7 is withheld; that it lies inside an aborted range of producer 9 is no excuse."""
+    """A record of producer 7 is hidden. That it lies inside an aborted range of producer 9 is no excuse."""
     rows = evidence.rows["payments"]
     return with_payments(evidence, log_files=tuple(replace(file, producer_id=7) for file in rows.log_files))
 
 
 def lso_behind(evidence: Evidence) -> Evidence:
-    """Two undecided records at the end of partition 1."""
+    """There are two undecided records at the end of partition 1."""
     states = (
         evidence.partitions[0],
         replace(evidence.partitions[1], high_watermark=8),
@@ -201,7 +203,7 @@ def open_transaction(evidence: Evidence) -> Evidence:
 
 
 def open_transaction_overlooked(evidence: Evidence) -> Evidence:
-    """The engine knows of none; the raw entries have one."""
+    """The raw entries have an open transaction that the engine does not know."""
     return with_replayed(evidence, "payments", 0, open_transactions=1)
 
 
@@ -210,7 +212,7 @@ def pending_commit_overlooked(evidence: Evidence) -> Evidence:
 
 
 def end_made_up(evidence: Evidence) -> Evidence:
-    """The engine says CompleteCommit; the id's latest row in the raw entries is Ongoing."""
+    """The engine says CompleteCommit, but the id's latest row in the raw entries is Ongoing."""
     return replace(evidence, replayed_transactions=(TransactionState("load", "Ongoing"),))
 
 
@@ -235,17 +237,19 @@ def wrong_lag(evidence: Evidence) -> Evidence:
 
 
 def lag_of_a_shorter_log(evidence: Evidence) -> Evidence:
-    """The engine has not seen the log's last entries: its lag of 0 agrees with its own last stable offset."""
+    """The engine has not seen the log's last entries, so its lag of 0 agrees with its own last stable
+    offset."""
     return with_replayed(evidence, "payments", 0, last_stable_offset=12, log_end_offset=12)
 
 
 def moved_on_over_an_open_transaction(evidence: Evidence) -> Evidence:
-    """The engine overlooks an open transaction: all its own figures agree, the raw entries say otherwise."""
+    """The engine overlooks an open transaction: all its own figures agree, and only the raw entries show
+    it."""
     return with_replayed(evidence, "payments", 1, last_stable_offset=3)
 
 
 def abort_overlooked(evidence: Evidence) -> Evidence:
-    """The engine overlooks an abort: its index of aborted transactions has none, and its readers see the records."""
+    """The engine overlooks an abort: its aborted index is empty, and its readers see the records."""
     return with_replayed(evidence, "payments", 0, live_records=2)
 
 
@@ -261,7 +265,7 @@ def not_ended(evidence: Evidence) -> Evidence:
 
 
 def wrong_turnover(evidence: Evidence) -> Evidence:
-    """One cent on an amount that floats of cents cannot tell from its neighbour."""
+    """One amount is a cent too high, which a float cannot tell from its neighbour."""
     rows = [*TURNOVERS[:2], (3, "90071992547409.91", 2), *TURNOVERS[3:]]
     return all_visible(replace(evidence, rows={**evidence.rows, "balances": output_rows(rows)}))
 
@@ -298,7 +302,7 @@ def out_of_order(evidence: Evidence) -> Evidence:
 
 
 def file_overlooked(evidence: Evidence) -> Evidence:
-    """By the raw entries another file has taken the place of one that readers are given."""
+    """By the raw entries, another file has replaced one that readers get."""
     live = evidence.replayed[0].live
     assert live is not None
     other = live[0]._replace(key="topics/payments/0/0/data/rewritten")
@@ -306,19 +310,19 @@ def file_overlooked(evidence: Evidence) -> Evidence:
 
 
 def file_of_other_records(evidence: Evidence) -> Evidence:
-    """The raw entry names one record more than the file holds, and reaches no further."""
+    """The raw entry names one record more than the file has, with the same last offset."""
     live = evidence.replayed[1].live
     assert live is not None
     return with_replayed(evidence, "payments", 1, live=(live[0]._replace(record_count=3), *live[1:]))
 
 
 def aborted_by_its_decision(evidence: Evidence) -> Evidence:
-    """The markers say committed, the coordinator's rows say that the file's transaction was aborted."""
+    """The markers say committed, but by the coordinator's rows the file's transaction was aborted."""
     return replace(evidence, fates={evidence.rows["payments"].files[0].key: "aborted"})
 
 
 def undecided_by_its_state(evidence: Evidence) -> Evidence:
-    """The markers say committed, by the coordinator's rows the file's transaction is open."""
+    """The markers say committed, but by the coordinator's rows the file's transaction is open."""
     return replace(evidence, fates={evidence.rows["payments"].files[0].key: "undecided"})
 
 
@@ -329,7 +333,7 @@ def position_moved_back(evidence: Evidence) -> Evidence:
 
 
 def output_apart_from_offsets(evidence: Evidence) -> Evidence:
-    """The next epoch of the producer wrote the last row, and committed no offset."""
+    """The producer's next epoch wrote the last row without an offset."""
     files = (LogFile(0, 0, 8), LogFile(0, len(TURNOVERS) - 1, 8, 1))
     return all_visible(with_rows(evidence, "balances", log_files=files))
 
@@ -398,7 +402,7 @@ FIRST_OF_EACH_CHECK = [
 
 
 def test_a_right_ledger_passes_every_check(evidence: Evidence, tmp_path: Path) -> None:
-    """Nothing wrong: all checks are made and pass, and the report is there."""
+    """With a correct ledger all checks are made and pass, and there is a report."""
     result = report_evidence(evidence, report_folder=tmp_path / "report")
     assert [check.name for check in result.checks if check.status != "passed"] == []
     assert result.success
@@ -417,7 +421,7 @@ def test_a_right_ledger_passes_every_check(evidence: Evidence, tmp_path: Path) -
 def test_a_violation_is_counted_by_its_own_check(
     breaker: Breaker, expected: set[str], evidence: Evidence
 ) -> None:
-    """Something is counted for what is broken, and nothing for anything else."""
+    """A violation is counted by its own check and by no other."""
     assert wrong_in(breaker(evidence)) == expected
 
 
@@ -428,7 +432,7 @@ def test_a_violation_is_counted_by_its_own_check(
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_a_violation_fails_its_own_check(breaker: Breaker, expected: set[str], evidence: Evidence) -> None:
-    """What is broken is named; everything else still passes; nothing errs."""
+    """A violation is named by its own check, everything else passes, and nothing is errored."""
     checks = judged(breaker(evidence))
     assert named(checks, "failed") == expected
     assert named(checks, "errored") == set()
@@ -440,7 +444,8 @@ def test_a_violation_fails_its_own_check(breaker: Breaker, expected: set[str], e
 def test_a_position_that_was_moved_on_purpose_may_fall(
     metadata_and_offset: tuple[str, int], evidence: Evidence
 ) -> None:
-    """Nor is what fell before that held against the group any more; what falls after it is."""
+    """A position that was moved on purpose or deleted may fall, and earlier falls no longer count. A fall
+    after it does."""
     metadata, offset = metadata_and_offset
     fell = position_moved_back(evidence)
     moved = CommittedOffset(0, 6, offset, -1, -1, metadata)
@@ -458,13 +463,13 @@ def test_a_position_that_was_moved_on_purpose_may_fall(
 
 
 def test_every_check_has_a_violation() -> None:
-    """No check of the suite is untested."""
+    """Every check of the suite has a violation in these tests."""
     tested = set().union(*(names for _, names in VIOLATIONS)) | {"input_ids_unique"}
     assert {check.name for check in named_checks(CHECK, has_input=True)} == tested
 
 
 def test_a_file_that_repeats_an_id_is_said(evidence: Evidence, tmp_path: Path) -> None:
-    """The file's own fault is told apart from the topic's."""
+    """A file that repeats an id is reported as the file's own fault, not as the topic's."""
     doubled = input_rows(tmp_path, [*ROWS, ROWS[0]])
     failed = named(judged(replace(evidence, input=doubled)), "failed")
     assert "input_ids_unique" in failed
@@ -499,7 +504,7 @@ def test_a_file_that_repeats_an_id_is_said(evidence: Evidence, tmp_path: Path) -
 def test_a_part_that_cannot_be_had_errs(
     part: str, checks: set[str], evidence: Evidence, tmp_path: Path
 ) -> None:
-    """Checks that miss their evidence are errored, not failed and not passed; the others are still made."""
+    """Checks whose evidence is missing are errored, neither failed nor passed. The others are made."""
     kind, _, topic = part.partition(":")
     rows = {name: found for name, found in evidence.rows.items() if not (kind == "rows" and name == topic)}
     broken = replace(evidence, rows=rows, failures={part: "CorruptObjectError: data/7.parquet is damaged"})
@@ -515,7 +520,8 @@ def test_a_part_that_cannot_be_had_errs(
 def test_an_expectation_that_raises_is_errored(
     evidence: Evidence, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Great Expectations says success=False for an exception too; we say errored, and its neighbours are judged."""
+    """Great Expectations says success=False for an exception. The check is errored, and the others are
+    judged."""
     from txn_engine.quality import judge as judging
 
     validate = judging.validated
@@ -535,7 +541,7 @@ def test_an_expectation_that_raises_is_errored(
 def test_a_suite_that_cannot_be_run_is_errored(
     evidence: Evidence, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A fault of the suite itself errs every check: none has passed."""
+    """If the suite itself cannot be run, every check is errored and none has passed."""
     from txn_engine.quality import judge as judging
 
     def broken(*_: object) -> None:
@@ -551,7 +557,8 @@ def test_a_suite_that_cannot_be_run_is_errored(
 def test_a_verdict_that_does_not_fit_the_number_is_errored(
     evidence: Evidence, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Something was counted, and Great Expectations calls it a success: neither is believed."""
+    """If Great Expectations reports another number than was counted, the check is errored, because neither
+    can be believed."""
     from txn_engine.quality import judge as judging
 
     validate = judging.validated
@@ -564,13 +571,13 @@ def test_a_verdict_that_does_not_fit_the_number_is_errored(
 
 
 def test_a_transaction_on_another_topic_is_no_concern(evidence: Evidence) -> None:
-    """Somebody else's open transaction does not make this topic's proof fail."""
+    """An open transaction on another topic does not make this topic's proof fail."""
     other = replace(evidence, transactions=(TransactionState("elsewhere", "Ongoing", concerns=False),))
     assert all(check.status == "passed" for check in judged(other))
 
 
 def test_warnings_of_the_audit_do_not_fail(evidence: Evidence, tmp_path: Path) -> None:
-    """A warning is work that a sweep will do; it is shown, and breaks no rule."""
+    """A warning of the audit is shown and fails no check, because a sweep will do that work."""
     warned = replace(evidence, findings=(AuditFinding("warning producer-id-block: unused", is_error=False),))
     result = report_evidence(warned, report_folder=tmp_path)
     assert result.success
@@ -578,20 +585,22 @@ def test_warnings_of_the_audit_do_not_fail(evidence: Evidence, tmp_path: Path) -
 
 
 def test_an_aborted_range_of_another_producer_hides_nothing(evidence: Evidence) -> None:
-    """Transactions interleave: a committed record inside another producer's aborted range is rightly visible."""
+    """A committed record inside another producer's aborted range is visible rightly, because transactions
+    interleave."""
     reaching = with_replayed(evidence, "payments", 0, aborted=(AbortedRange(9, 1, 5),))
     assert all(check.status == "passed" for check in judged(reaching))
 
 
 def test_a_rewritten_file_does_not_name_its_producer(evidence: Evidence) -> None:
-    """Compaction's files belong to nobody: what they hold was decided, and is not judged by producer."""
+    """A rewritten file has no producer, and its records were decided, so it is not judged by producer."""
     files = (LogFile(0, 0, None), LogFile(0, 3, 9), LogFile(0, 6, None), LogFile(1, 0, None))
     rewritten = all_visible(with_payments(evidence, log_files=files))
     assert all(check.status == "passed" for check in judged(rewritten))
 
 
 def test_without_a_file_records_are_judged_by_themselves(evidence: Evidence, tmp_path: Path) -> None:
-    """No input file: ids unique, sums taken from the committed records, and the report says what was not compared."""
+    """Without an input file, ids have to be unique and sums are computed from the committed records. The
+    report says what was not compared."""
     alone = replace(evidence, input=None)
     result = report_evidence(alone, report_folder=tmp_path)
     assert result.success
@@ -605,7 +614,7 @@ def test_without_a_file_records_are_judged_by_themselves(evidence: Evidence, tmp
 
 
 def test_without_output_and_group_less_is_checked(evidence: Evidence, tmp_path: Path) -> None:
-    """A topic alone can be proved too; what is left out is said."""
+    """A topic without output and group can be proved too, and the report says which checks are left out."""
     check = replace(CHECK, outputs=(), group_id=None)
     states = tuple(state for state in evidence.partitions if state.topic == "payments")
     alone = replace(
@@ -620,7 +629,7 @@ def test_without_output_and_group_less_is_checked(evidence: Evidence, tmp_path: 
 
 
 def test_an_empty_topic_and_no_transactions_pass(evidence: Evidence, tmp_path: Path) -> None:
-    """Nothing was written, nothing was read: nothing is wrong, and nothing raises."""
+    """With empty topics and no transactions everything passes and nothing raises."""
     for topic, rows in evidence.rows.items():
         evidence = with_rows(
             evidence,
@@ -637,7 +646,7 @@ def test_an_empty_topic_and_no_transactions_pass(evidence: Evidence, tmp_path: P
 
 
 def test_at_most_twenty_examples_and_the_whole_number(evidence: Evidence, tmp_path: Path) -> None:
-    """A thousand missing rows: the number is exact, twenty of them are shown."""
+    """With a thousand missing rows the number is exact, and twenty of them are shown."""
     more = [(number, *ROWS[0][1:]) for number in range(5000, 6000)]
     big = replace(evidence, input=input_rows(tmp_path, [*ROWS, *more]))
     missing = next(check for check in judged(big) if check.name == "no_input_row_missing")
@@ -647,7 +656,7 @@ def test_at_most_twenty_examples_and_the_whole_number(evidence: Evidence, tmp_pa
 
 
 def test_a_changed_value_is_shown_by_column(evidence: Evidence) -> None:
-    """The example names where the record stands and only the columns that differ."""
+    """The example of a changed row names its place and only the columns that differ."""
     changed = next(check for check in judged(changed_amount(evidence)) if check.status != "passed")
     example = changed.examples[0]
     assert example["in the file"].startswith("amount ")
@@ -656,7 +665,7 @@ def test_a_changed_value_is_shown_by_column(evidence: Evidence) -> None:
 
 
 def test_the_json_holds_both_sides(evidence: Evidence, tmp_path: Path) -> None:
-    """Our results and Great Expectations' own, for a machine to read."""
+    """The JSON has our results and Great Expectations' own, for programs."""
     result = report_evidence(audit_finding(evidence), report_folder=tmp_path, run_name="nightly")
     data = json.loads(result.json.read_text(encoding="utf-8"))
     assert data["run_name"] == "nightly"
@@ -671,7 +680,7 @@ def test_the_json_holds_both_sides(evidence: Evidence, tmp_path: Path) -> None:
 
 
 def test_a_second_run_replaces_the_first(evidence: Evidence, tmp_path: Path) -> None:
-    """The folder holds one run: no page, result or Data Docs of an earlier one."""
+    """A second run replaces the folder: no page, result or Data Docs of an earlier run stay."""
     folder = tmp_path / "report"
     report_evidence(audit_finding(evidence), report_folder=folder, run_name="first")
     result = report_evidence(evidence, report_folder=folder, run_name="second")
@@ -681,13 +690,13 @@ def test_a_second_run_replaces_the_first(evidence: Evidence, tmp_path: Path) -> 
 
 
 def test_file_names_come_from_the_run_name_safely() -> None:
-    """A run name never leads out of the folder."""
+    """A run name cannot lead out of the folder."""
     assert exactly_once._file_name("../../etc/passwd <b>") == "etc-passwd-b"
     assert exactly_once._file_name("///") == "run"
 
 
 def test_a_folder_that_cannot_be_written(evidence: Evidence, tmp_path: Path) -> None:
-    """One line that names the folder."""
+    """If the folder cannot be written, the error is one line that names it."""
     (tmp_path / "file").write_text("in the way", encoding="utf-8")
     with pytest.raises(StoreAccessError) as refused:
         report_evidence(evidence, report_folder=tmp_path / "file" / "report")
@@ -695,7 +704,8 @@ def test_a_folder_that_cannot_be_written(evidence: Evidence, tmp_path: Path) -> 
 
 
 def test_rows_of_maintenance_behind_the_position_are_not_unread_records(evidence: Evidence) -> None:
-    """A trim, say, lies behind the last marker: nobody will ever commit it, and nothing is to be read there."""
+    """Rows of maintenance after the last marker, a trim for example, are not unread records, because no group
+    will ever commit past them."""
     behind = with_payments(_longer(evidence, 7), ends={0: 9, 1: 7})
     group = (evidence.group[0], replace(evidence.group[1], last_stable_offset=7, lag=1))
     assert named(judged(replace(behind, group=group)), "failed") == set()
@@ -709,7 +719,8 @@ ROWS_OF_FILE, SUMS = {"no_input_row_missing"}, {"totals_in_balances"}
 
 
 def trimmed(evidence: Evidence, topic: str, start: int = 3) -> Evidence:
-    """Partition 0 of the topic begins at this offset, and what lay before it is not returned any more."""
+    """The evidence with partition 0 of the topic trimmed to this offset, and without the records before
+    it."""
     states = tuple(
         replace(state, log_start_offset=start) if (state.topic, state.partition) == (topic, 0) else state
         for state in evidence.partitions
@@ -735,7 +746,7 @@ def compacted(evidence: Evidence, topic: str) -> Evidence:
 
 
 def never_loaded(evidence: Evidence, rows: int) -> Evidence:
-    """The file has so many rows more than the topic."""
+    """The evidence with this many more rows in the file than in the topic."""
     assert evidence.input is not None
     more = [(900 + number, *ROWS[0][1:]) for number in range(rows)]
     return replace(evidence, input=input_rows(evidence.input.path.parent, [*ROWS, *more]))
@@ -760,7 +771,8 @@ def never_loaded(evidence: Evidence, rows: int) -> Evidence:
 def test_what_compares_whole_histories_does_not_apply_where_a_part_is_gone(
     tmp_path: Path, evidence: Evidence, gone: Breaker, with_file: bool, left_out: set[str]
 ) -> None:
-    """Everything else is judged as ever; the run is no failure, and neither calls anything proven that was not made."""
+    """If a part of the history is gone, the checks that compare whole histories do not apply. Everything else
+    is judged, and the run is a success that says so."""
     seen = gone(evidence if with_file else replace(evidence, input=None))
     result = report_evidence(seen, report_folder=tmp_path)
     assert result.success, (result.failed, result.errored)
@@ -778,7 +790,7 @@ def test_what_compares_whole_histories_does_not_apply_where_a_part_is_gone(
 
 @pytest.mark.parametrize("gone", in_shard("damage", [trimmed, compacted], keep=1))
 def test_what_is_gone_excuses_no_missing_row_where_none_is_missing(evidence: Evidence, gone: Gone) -> None:
-    """The check is made, and passes."""
+    """If records are gone but no row of the file is missing, the check of missing rows is made and passes."""
     assert evidence.input is not None
     left = [ROWS[1], *ROWS[3:]]  # not those trimmed
     whole = replace(evidence, input=input_rows(evidence.input.path.parent, left))
@@ -797,7 +809,8 @@ def test_what_is_gone_excuses_no_missing_row_where_none_is_missing(evidence: Evi
     ),
 )
 def test_no_more_rows_may_be_missing_than_offsets_are_gone(evidence: Evidence, gone: Gone, most: int) -> None:
-    """Rows that were never loaded are found beside those that went; the sums of the file miss them at once."""
+    """If more rows are missing than the removed offsets can explain, the check fails. The sums of the file
+    fail in any case."""
     excused = judged(gone(never_loaded(evidence, most), "payments"))
     assert named(excused, "not_applicable") == ROWS_OF_FILE
     assert named(excused, "failed") == SUMS
@@ -807,7 +820,8 @@ def test_no_more_rows_may_be_missing_than_offsets_are_gone(evidence: Evidence, g
 
 
 def test_a_trimmed_topic_that_cannot_be_read_errs(evidence: Evidence) -> None:
-    """What is missing is not known then: that records went is no reason yet."""
+    """If a trimmed topic cannot be read, the checks are errored, because nobody knows whether the missing
+    rows were trimmed."""
     seen = trimmed(evidence, "payments")
     rows = {"balances": seen.rows["balances"]}
     broken = replace(seen, rows=rows, failures={"rows:payments": "CorruptObjectError: data/7.parquet"})
@@ -815,7 +829,7 @@ def test_a_trimmed_topic_that_cannot_be_read_errs(evidence: Evidence) -> None:
 
 
 def test_the_reason_names_partitions_and_offsets(evidence: Evidence) -> None:
-    """And no more of them than a person reads."""
+    """The reason names the partitions and offsets that are gone, but no more of them than a person reads."""
     left = trimmed(evidence, "payments")
     assert not_applicable(left, counts(left))["no_input_row_missing"] == (
         "rows of the file not found: 2, records that may be gone: at most 3; "
@@ -834,7 +848,7 @@ def test_the_reason_names_partitions_and_offsets(evidence: Evidence) -> None:
     in_shard("damage", [duplicate_row, changed_amount, aborted_visible, lag_left, audit_finding], keep=1),
 )
 def test_what_is_wrong_is_found_in_what_is_left(tmp_path: Path, evidence: Evidence, breaker: Breaker) -> None:
-    """A trimmed topic excuses nothing else."""
+    """Violations in the rest of a trimmed topic are found all the same."""
     result = report_evidence(trimmed(breaker(evidence), "payments"), report_folder=tmp_path)
     assert not result.success
     (expected,) = (names for broken, names in VIOLATIONS if broken is breaker)
@@ -845,6 +859,6 @@ def test_what_is_wrong_is_found_in_what_is_left(tmp_path: Path, evidence: Eviden
 
 
 def test_without_the_offsets_nothing_is_said_of_sums(evidence: Evidence) -> None:
-    """Whether anything was trimmed is not known then."""
+    """Without the offsets, the sums are errored, because nobody knows whether records were trimmed."""
     blind = replace(evidence, partitions=(), failures={"offsets": "StoreUnavailableError: no answer"})
     assert named(judged(blind), "errored") >= SUMS | ROWS_OF_FILE

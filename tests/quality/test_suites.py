@@ -1,4 +1,4 @@
-"""A user's own suite: what is taken for one, what is refused in a line, and what its checks come to."""
+"""A user's own suite: what is accepted as one, what is refused in one line, and how its results count."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def statuses(run: SuitesRun) -> list[tuple[str, str, str]]:
 
 
 def saved(folder: Path, *expectations: Any, kind: str = "json", **more: Any) -> Path:
-    """A file as Great Expectations saves a suite."""
+    """A file in which Great Expectations has saved a suite."""
     suite = gx.ExpectationSuite(name="mine", expectations=list(expectations), **more)
     held = suite.to_json_dict()
     path = folder / f"suite.{kind}"
@@ -41,7 +41,8 @@ def saved(folder: Path, *expectations: Any, kind: str = "json", **more: Any) -> 
 
 @pytest.mark.parametrize("kind", ["json", "yaml", "yml"])
 def test_a_suite_comes_back_from_its_file_as_it_was(tmp_path: Path, kind: str) -> None:
-    """Expectations, arguments, severities, descriptions and names; it comes to the same as the suite itself."""
+    """A suite that is read from its file has the same expectations, arguments, severities, descriptions and
+    names, and gives the same results."""
     expectations = [
         gxe.ExpectColumnValuesToNotBeNull(column="id", severity="warning", description="ids are there"),
         gxe.ExpectColumnValuesToBeInSet(
@@ -66,7 +67,8 @@ def test_a_suite_comes_back_from_its_file_as_it_was(tmp_path: Path, kind: str) -
 
 
 def test_a_suite_of_great_expectations_is_left_as_it_was() -> None:
-    """It may be one that the caller goes on using: run twice, it has the same expectations under the same ids."""
+    """Running a suite object does not change it: after two runs it has the same expectations with the same
+    ids."""
     suite = gx.ExpectationSuite(
         name="mine", expectations=[gxe.ExpectColumnValuesToNotBeNull(column="amount")]
     )
@@ -180,7 +182,8 @@ def test_a_value_that_is_not_a_suite_is_refused(given: Any, reason: Reason) -> N
 
 
 def test_a_suite_that_great_expectations_has_emptied_is_refused(caplog: pytest.LogCaptureFixture) -> None:
-    """Its own constructor leaves out an expectation that it does not know: such a suite would pass whatever comes."""
+    """A suite without expectations is refused. Great Expectations' constructor drops unknown ones, so the
+    suite would pass with any rows."""
     caplog.set_level(logging.CRITICAL, logger="great_expectations")
     suite = gx.ExpectationSuite(name="mine", expectations=[{"type": "expect_nothing", "kwargs": {}}])
     with pytest.raises(InvalidRequestError) as refused:
@@ -189,7 +192,8 @@ def test_a_suite_that_great_expectations_has_emptied_is_refused(caplog: pytest.L
 
 
 def test_severities() -> None:
-    """Critical decides and is the default; what is a warning, or information, only tells; a suite's is the stronger."""
+    """A critical expectation fails the run, and is the default. A warning or information only reports. A
+    severity of the whole suite wins."""
     bad = {"column": "id"}
     for severity, success in ((None, False), ("critical", False), ("warning", True), ("info", True)):
         given = {} if severity is None else {"severity": severity}
@@ -206,7 +210,8 @@ def test_severities() -> None:
 
 
 def test_errored_is_neither_failed_nor_passed() -> None:
-    """An unknown column and SQL, which pandas cannot run, say nothing of the rows; what is beside them is judged."""
+    """An unknown column, or SQL, which pandas cannot run, is errored, because it says nothing about the rows.
+    The other expectations are judged."""
     run = check_rows(
         ROWS,
         [
@@ -229,7 +234,7 @@ def named(rows: Any) -> list[NamedResult]:
 
 
 def test_a_function_says_what_it_found() -> None:
-    """A bool, or results by name; of examples at most 20 are kept."""
+    """A function returns a bool, or results by name. At most 20 examples of each are kept."""
     run = check_rows(ROWS, named)
     assert statuses(run) == [("there are rows", "passed", "critical"), ("few", "failed", "warning")]
     assert run.success
@@ -258,7 +263,8 @@ def explode(rows: Any) -> bool:
     ],
 )
 def test_a_function_that_says_nothing_of_use_is_errored(function: Callable[[Any], Any]) -> None:
-    """It blocks; what it raised is in the report alone."""
+    """A function that raises or returns something else is errored and fails the run. What it raised does not
+    appear in the result."""
     run = check_rows(ROWS, function)
     ((_, check),) = run.checks
     assert (check.status, run.success) == ("errored", False)
@@ -266,7 +272,7 @@ def test_a_function_that_says_nothing_of_use_is_errored(function: Callable[[Any]
 
 
 def test_whole_numbers_beside_nulls_stay_what_they_are() -> None:
-    """pandas would make floats of them, and of the largest other numbers."""
+    """Whole numbers next to nulls stay exact, although pandas would make floats of them."""
     seen: list[Any] = []
     rows = pa.table({"id": [LARGE, None]})
     check_rows(rows, lambda frame: seen.append(frame["id"][0]) is None)
@@ -276,7 +282,8 @@ def test_whole_numbers_beside_nulls_stay_what_they_are() -> None:
 
 
 def test_rows_that_cannot_be_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """More than pandas is given, and what is no table, in one line that says what to do."""
+    """Too many rows for pandas, or an object that is not a table, is refused in one line that says what to
+    do."""
     monkeypatch.setattr(suite_rows, "ROWS_MAX", 3)
     for rows, reason in (
         (ROWS, Reason.TOO_MANY_ROWS),
@@ -289,7 +296,8 @@ def test_rows_that_cannot_be_taken(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_report_opens_offline_and_shows_no_markup_of_the_data(tmp_path: Path) -> None:
-    """Nothing is fetched or run; values are escaped; all files it links to are there; it is its owner's alone."""
+    """The report fetches and runs nothing, escapes values, links only to existing files, and can be read by
+    its owner only."""
     folder = tmp_path / "made" / "report"
     suite = [
         gxe.ExpectColumnValuesToNotBeNull(column="id"),
@@ -319,7 +327,8 @@ def test_the_report_opens_offline_and_shows_no_markup_of_the_data(tmp_path: Path
 def test_nothing_of_a_check_is_logged(
     caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Great Expectations logs the traces of what it meets; they are kept back, and its logger is as it was after."""
+    """Great Expectations' log of errors is suppressed during a check, and its logger is as before
+    afterwards."""
     caplog.set_level(logging.DEBUG)
     logger = logging.getLogger("great_expectations")
     before = (logger.propagate, list(logger.handlers))

@@ -1,4 +1,4 @@
-"""Users' suites beside the proof's own checks: one report, one verdict, one proof."""
+"""Users' suites run with the proof's own checks: one report, one verdict, one proof."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ def own(result: QualityResult) -> dict[str, CheckResult]:
 
 
 def test_a_critical_check_turns_the_verdict_red(engine: Engine, tmp_path: Path) -> None:
-    """Ours are still proven, and the page says both; examples are in the report alone."""
+    """A critical check of a user fails the verdict. Our own checks are still proven, and the page says both.
+    Examples are in the report alone."""
     result = prove(engine, tmp_path, SuiteOn([ALL_NAMED, NO_BANK]))
     assert {name: check.status for name, check in own(result).items()} == {
         "payments: checks: named": "passed",
@@ -75,7 +76,7 @@ def test_a_critical_check_turns_the_verdict_red(engine: Engine, tmp_path: Path) 
 
 @pytest.mark.shard("damage")
 def test_a_warning_only_tells(engine: Engine, tmp_path: Path) -> None:
-    """It is counted, and shown; the verdict stands, and so does the proof."""
+    """A user's warning is counted and shown, and the verdict and the proof are a success."""
     result = prove(engine, tmp_path, SuiteOn([NO_BANK], severity="warning"), record=True)
     assert result.success
     assert result.proof is not None
@@ -89,7 +90,7 @@ def test_a_warning_only_tells(engine: Engine, tmp_path: Path) -> None:
 
 @pytest.mark.shard("damage")
 def test_a_suite_that_errs_is_neither_passed_nor_failed(engine: Engine, tmp_path: Path) -> None:
-    """An unknown column; a function that raises; rows that are not there."""
+    """An unknown column, a function that raises, and rows that do not exist make a suite errored."""
     unknown = gxe.ExpectColumnValuesToNotBeNull(column="nothing")
 
     def raises(_: Any) -> bool:
@@ -103,7 +104,8 @@ def test_a_suite_that_errs_is_neither_passed_nor_failed(engine: Engine, tmp_path
 
 
 def test_the_rows_are_those_that_were_asked_for(engine: Engine, tmp_path: Path) -> None:
-    """The topic, an output, offsets, a transaction; each by its number of rows."""
+    """A suite gets the rows that it asks for: the topic's, an output's, those of offsets, or those of a
+    transaction."""
     seen: list[tuple[list[str], int]] = []
 
     def look(rows: Any) -> bool:
@@ -130,7 +132,8 @@ def test_the_rows_are_those_that_were_asked_for(engine: Engine, tmp_path: Path) 
 
 
 def test_what_is_new_alone(engine: Engine, tmp_path: Path) -> None:
-    """Behind a proof `new_only` has no rows; without it every row is there again, and the chain goes on."""
+    """After a proof, a suite with `new_only` gets no rows if nothing is new. Without it, it gets every row
+    again, and the chain goes on."""
     seen: list[int] = []
 
     def look(rows: Any) -> bool:
@@ -146,7 +149,8 @@ def test_what_is_new_alone(engine: Engine, tmp_path: Path) -> None:
 
 
 def test_a_red_suite_is_red_in_the_proof_too(engine: Engine, tmp_path: Path) -> None:
-    """What no suite passed is looked at again; another suite begins no new chain."""
+    """A failed suite makes the proof a failure, so the next proof looks at its records again. Another suite
+    does not begin a new chain."""
     red = prove(engine, tmp_path, SuiteOn([NO_BANK]), record=True)
     assert red.proof is not None
     assert not red.proof.success
@@ -159,7 +163,7 @@ def test_a_red_suite_is_red_in_the_proof_too(engine: Engine, tmp_path: Path) -> 
 
 
 def test_too_many_rows_for_pandas(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Said, with what takes more; the other checks are made."""
+    """With too many rows for pandas the suite is errored, and the other checks are made."""
     monkeypatch.setattr(in_process, "ROWS_MAX", 7)
     result = prove(engine, tmp_path, SuiteOn([ALL_NAMED]))
     assert "8 rows; pandas judges at most 7" in result.errored[0].detail
@@ -172,7 +176,7 @@ def saved(folder: Path, name: str) -> None:
 
 
 def test_suites_of_a_declaration_file(engine: Engine, tmp_path: Path) -> None:
-    """Files stand beside it."""
+    """Suites of a declaration file are files next to it."""
     saved(tmp_path, "mine.json")
     file = tmp_path / "payments.yaml"
     file.write_text(
@@ -219,7 +223,7 @@ def test_an_invalid_suite_is_refused(text: str, reason: Reason, field: str | Non
 
 
 def test_a_file_that_is_not_there_is_refused_before_anything(engine: Engine, tmp_path: Path) -> None:
-    """No report, no proof."""
+    """A missing suite file is refused before a report or a proof is written."""
     with pytest.raises(InvalidRequestError) as refused:
         prove(engine, tmp_path, SuiteOn(tmp_path / "nowhere.json"), record=True)
     assert refused.value.reason is Reason.FILE_UNREADABLE

@@ -1,7 +1,7 @@
-"""What the checks of a declaration come to, without Great Expectations and without a report.
+"""The results of a declaration's checks, without Great Expectations and without a report.
 
-That costs half of a whole proof. `test_suite.py` and `test_at_cut.py` prove that what is counted here is what a whole
-proof says.
+This costs half as much as a whole proof. `test_suite.py` and `test_at_cut.py` prove that a whole proof gives
+the same result.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from txn_engine.quality.standpoint import AtCut, Now
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The checks that did not pass: those that found something, those that lack evidence, those that do not apply."""
+    """The checks that did not pass: those that found a fault, those that lack evidence, and those that do not
+    apply."""
 
     failed: frozenset[str]
     errored: Mapping[str, str]
@@ -40,7 +41,7 @@ class Verdict:
 
     @property
     def success(self) -> bool:
-        """Whether nothing is wrong and nothing is unknown."""
+        """Whether nothing is wrong and no result is unknown."""
         return not self.failed and not self.errored
 
 

@@ -139,7 +139,8 @@ def rewrite_without_an_output_for_an_input(story: Story) -> str:
 
 @damage("data-file-records")
 def rewrite_that_moves_a_record(story: Story) -> str:
-    """The aborted records are at 8 and 9, the marker at 10: nothing live may come to stand there."""
+    """A rewrite moves a record to the place of the aborted ones (8 and 9) or of their marker (10), where no
+    live record may be."""
     value = rewrite_of(story, "payments/0/plain", "payments/0/plain2", deltas=[0, 3, 6])
     _rewrite(story, value)
     return f"topics/payments/0/0/{value['outputs'][0]['data_path']}"
@@ -194,7 +195,7 @@ def sealed_with_one_snapshot(story: Story) -> str:
 
 @damage("snapshot-damaged", "snapshots-too-few")
 def first_snapshot_behind_seals_damaged(story: Story) -> str:
-    """The replay starts from the next one."""
+    """The first snapshot after the seals is damaged, so the replay starts from the next one."""
     sealed(story)
     key = f"{SNAPSHOTS}{4:020d}.parquet"
     story.ledger.flip(key)
@@ -211,7 +212,7 @@ def every_snapshot_behind_seals_damaged(story: Story) -> str:
 
 @damage("snapshot-differs")
 def snapshot_after_sealing_differs(story: Story) -> str:
-    """It is compared with a replay from the older snapshot kept."""
+    """The snapshot after the sealing differs from a replay from the older snapshot that is kept."""
     sealed(story)
     return snapshot_sealed(story, 8, log_start_offset=4)
 
@@ -227,7 +228,7 @@ def snapshot_behind_seals_under_another_name(story: Story) -> str:
 
 @damage("snapshot-differs")
 def snapshot_behind_seals_of_another_time(story: Story) -> str:
-    """What the replay starts from is judged by the entry that it ends with, where that is not sealed."""
+    """The snapshot from which the replay starts has another time than its last entry, which is not sealed."""
     sealed(story)
     return snapshot_sealed(story, 4, last_append_time=1)
 
@@ -285,7 +286,7 @@ def growth_that_is_missing(story: Story) -> str:
 
 @damage("object-damaged", "object-misnamed")
 def growth_with_a_changed_byte(story: Story) -> str:
-    """The partition that it made is one too many then."""
+    """A growth has a changed byte, so the partition that it made does not belong to the topic."""
     ledger = story.ledger
     ledger.grow("payments", 0, 3)
     ledger.entry("payments", 2, ledger.batch("payments", 2))
@@ -318,7 +319,7 @@ def _erase(story: Story, files: list[tuple[str, dict[str, Any] | None]], *, live
 
 
 def erased(story: Story, name: str, deltas: list[int], **output: Any) -> tuple[str, dict[str, Any] | None]:
-    """Of this file only the records at these deltas are left."""
+    """Erase a file so that only the records at these deltas are left of it."""
     value = rewrite_of(story, name, deltas=deltas, **output)
     return value["inputs"][0], value["outputs"][0]
 
@@ -363,7 +364,7 @@ def more_left_than_there_was(story: Story) -> str:
 
 @damage("data-file-records")
 def a_record_moved_by_an_erasure(story: Story) -> str:
-    """Within the file, and at an offset that it never had."""
+    """An erasure moves a record within its file, to an offset that it never had."""
     story.ledger.control("payments", 0, "rewrite", rewrite_of(story, "payments/0/plain", "payments/0/plain2"))
     merged = json.loads(story.ledger.rows(story.entry("payments", 0, 12))[0]["control_value"])["outputs"][0]
     moved = rewrite_of(story, "payments/0/plain", deltas=[0, 4], last_offset=9)["outputs"][0]
@@ -374,7 +375,7 @@ def a_record_moved_by_an_erasure(story: Story) -> str:
 
 @damage("erased-there")
 def erased_record_put_back(story: Story) -> str:
-    """A finished erasure names the offset of a record that a live file has."""
+    """A finished erasure names the offset of a record that a live file still has."""
     _erasure(story, [0, 0])
     return f"topics/payments/0/0/{story.files['payments/0/first']['data_path']}"
 
@@ -386,7 +387,7 @@ def erasure_of_nonsense(story: Story) -> str:
 
 @damage("object-damaged")
 def erasure_of_ranges_that_make_up_for_each_other(story: Story) -> str:
-    """As many offsets as the one range has too many, the other has too few."""
+    """One range of an erasure has as many offsets too many as the other has too few."""
     return _erasure(story, [0, 1 << 42, 1 << 42, 0])
 
 

@@ -1,4 +1,4 @@
-"""Damage to cuts, and cuts of what is not there."""
+"""Damage to cuts, and cuts of objects that do not exist."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.verify.story import Story
 
 
 def with_cut(story: Story, number: int = 0, **changed: Any) -> str:
-    """A cut of payments before its first record; its key."""
+    """Store a cut of payments from before its first record. Returns its key."""
     ledger = story.ledger
     count = ledger.internal_partitions
     held: dict[str, Any] = {
@@ -51,7 +51,7 @@ def cut_beyond_its_log(story: Story) -> str:
 
 @damage("cut-torn")
 def cut_between_two_partitions_of_a_transaction(story: Story) -> str:
-    """Its rows are below it in one, and at or above it in the other."""
+    """A transaction's rows are below the cut in one partition, and at or above it in the other."""
     return with_cut(story, topics=[a_topic(offsets=[7, 0])])
 
 
@@ -62,7 +62,8 @@ def cut_through_a_transaction(story: Story) -> str:
 
 @damage("cut-torn")
 def cut_of_all_without_the_partition_of_a_transaction(story: Story) -> str:
-    """What such a cut does not have is wholly above it."""
+    """A cut of all topics lacks one partition of a transaction, so that the transaction is wholly above it
+    there."""
     one = {"offsets": [7], "snapshots": [7], "slots": [0]}
     return with_cut(story, topics=[a_topic(**one)], every_topic=True)
 
@@ -83,7 +84,8 @@ def cut_before_the_offsets_of_an_output(story: Story) -> str:
 
 @damage("cut-torn")
 def one_of_many_cuts_torn(story: Story) -> str:
-    """The others have all inside, or nothing; some are of another topic alone."""
+    """One of many cuts is torn. The others have everything inside, or nothing, and some are of another topic
+    only."""
     for number in range(5):
         with_cut(story, number=number)
         with_cut(story, number=6 + number, topics=[a_topic(offsets=[8, 3])], every_topic=number % 2 == 1)

@@ -1,4 +1,4 @@
-"""The kinds of damage that are tried, each with the codes that must come of it."""
+"""The kinds of damage that are tried, each with the codes that it must lead to."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KINDS: list[Kind] = []
 
 
 def damage(*codes: str) -> Callable[[Damage], Damage]:
-    """Register a kind of damage with the codes that must come of it, and no others."""
+    """Register a kind of damage with the codes that it must lead to, and no others."""
 
     def register(function: Damage) -> Damage:
         KINDS.append((function.__name__, function, set(codes)))
@@ -33,13 +33,15 @@ def one_per_code(kinds: Sequence[Kind] = KINDS) -> list[Any]:
 def one_per_family(kinds: Sequence[Kind] = KINDS) -> list[Any]:
     """Parameters (damage, codes) of which `make test` tries one kind of each family, and the shard all.
 
-    A family is the codes with the same first word: all that is said of entries, of snapshots, of data files.
+    A family is the codes with the same first word: all codes about entries, about snapshots, or about data
+    files.
     """
     return _sampled(kinds, lambda codes: {code.partition("-")[0] for code in codes})
 
 
 def some_families(kinds: Sequence[Kind] = KINDS) -> list[Any]:
-    """As `one_per_family`, of every third family only: for tests of how an audit is made, not of what it finds."""
+    """Like `one_per_family`, for every third family only: for tests of how an audit is made, not of what it
+    finds."""
     families = [param for param in one_per_family(kinds) if not param.marks]
     kept = [param.id for param in families[::3]]
     return in_shard("damage", [pytest.param(do, codes, id=name) for name, do, codes in kinds], keep=kept)

@@ -1,4 +1,5 @@
-"""Damage by compaction by key: what it leaves out and is not superseded, what it calls clean and is not."""
+"""Damage by compaction by key: records that it dropped although nothing superseded them, and ranges that it
+calls clean although they are not."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ class File:
 
 
 class Table:
-    """A compacted topic of one partition beside the story: plain batches, rewrites by key, clean rows."""
+    """A compacted topic of one partition next to the story: plain batches, rewrites by key, and clean
+    rows."""
 
     def __init__(self, story: Story) -> None:
         self.ledger = story.ledger
@@ -35,18 +37,18 @@ class Table:
         return self.ledger.ends.get((TABLE, 0), 0)
 
     def path(self, base: int) -> str:
-        """The key of the live file that begins there."""
+        """The key of the live file that begins at this offset."""
         return f"topics/{TABLE}/0/0/{self._live[base].row['data_path']}"
 
     def put(self, *keys: tuple[int, int | None]) -> str:
-        """A batch of nobody's; the key of its file."""
+        """Write a batch without a producer. Returns the key of its file."""
         row = self.ledger.batch(TABLE, 0, keys=keys)
         base = self.ledger.entry(TABLE, 0, row)
         self._live[base] = File(file_row(row, base, "live"), {base + at: key for at, key in enumerate(keys)})
         return self.path(base)
 
     def merged(self, *bases: int, keep: Sequence[int]) -> tuple[list[str], list[Row]]:
-        """The inputs and the outputs of a rewrite of these files, with the records at `keep` left of them."""
+        """The inputs and the outputs of a rewrite of these files that keeps the records at `keep`."""
         files = [self._live.pop(base) for base in bases]
         inputs = [file.row["data_path"] for file in files]
         if not keep:
@@ -68,12 +70,12 @@ class Table:
         return inputs, [output]
 
     def rewrite(self, *bases: int, keep: Sequence[int] = (), tombstones_to: int = 0) -> str:
-        """A rewrite by key of the files that begin there; the key of its entry."""
+        """Write a rewrite by key of the files that begin at these offsets. Returns the key of its entry."""
         inputs, outputs = self.merged(*bases, keep=keep)
         return self.control("rewrite", {"inputs": inputs, "outputs": outputs, "tombstones_to": tombstones_to})
 
     def clean(self, cleaned_to: int, tombstones_to: int = 0) -> str:
-        """A clean row; the key of its entry."""
+        """Write a clean row. Returns the key of its entry."""
         return self.control("clean", {"cleaned_to": cleaned_to, "tombstones_to": tombstones_to})
 
     def control(self, kind: str, value: dict[str, Any]) -> str:
@@ -130,7 +132,7 @@ def superseded_by_a_record_above_the_lso(story: Story) -> str:
 
 @damage("key-lost")
 def tombstone_gone_before_its_value(story: Story) -> str:
-    """The older value is read again."""
+    """A tombstone was removed before its key's older value, which is then read again."""
     table = Table(story)
     table.put((1, 10))
     lost = table.put((1, None))

@@ -1,4 +1,5 @@
-"""Damage to what says which topics there are, things that are no part of a store, and rows of whole nonsense."""
+"""Damage to the objects that say which topics exist, objects that do not belong to a store, and rows with
+impossible values."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ def put(story: Story, key: str, data: bytes = b"hello") -> str:
 
 
 def made_again(story: Story) -> None:
-    """Balances deleted and made again; nothing was written since."""
+    """Delete balances and create it again. Nothing was written to it since."""
     story.ledger.topic("balances", 1, 1, deleted=True)
     story.ledger.topic("balances", 3, 2)
 
@@ -60,7 +61,7 @@ def lives_lost_below_a_log(story: Story) -> str:
 
 
 def changed(story: Story, number: int, **other: Any) -> str:
-    """A change of payments, as its owner leaves it but for what is named."""
+    """Store a change of payments as its owner leaves it, except for the fields that are given."""
     held = {"topic": "payments", "incarnation": 0, "number": number, "created_ms": 0, "write_id": f"{0:032x}"}
     held |= {"settings": {"retention.ms": 5}, "schema": None} | other
     key = f"topics/payments/0/changes/{number:020d}.json"
@@ -129,7 +130,7 @@ def second_life_of_an_internal_topic(story: Story) -> str:
 
 
 def _with_row(story: Story, state: str, **changed: Any) -> str:
-    """A row of LOAD, with fields that only a writer gone wrong can have written."""
+    """A row of LOAD with fields that only a faulty writer can have written."""
     ledger = story.ledger
     base = ledger.transaction(LOAD, state, 0, 3 if state == "Empty" else 2, **IDS)
     key = ledger.entry_key("__transaction_state", story.load_home, base)
@@ -176,7 +177,7 @@ def data_file_of_an_endless_producer_id(story: Story) -> str:
 
 @damage("entry-malformed")
 def marker_at_the_last_offset(story: Story) -> str:
-    """No log end would be behind it."""
+    """A marker has the last offset that exists, so the log's end would have no number."""
     open_load(story)
     ledger = story.ledger
     key = story.entry("payments", 0, LAST_OFFSET)
@@ -189,7 +190,7 @@ def marker_at_the_last_offset(story: Story) -> str:
 
 
 def restored_from_block(story: Story, block: object = 5, *, finished: bool = True) -> None:
-    """The same ledger, whose ids would begin with that block."""
+    """Make the ledger a restored one, whose ids begin with this block."""
     counts = {"__transaction_state": story.ledger.internal_partitions}
     counts["__consumer_offsets"] = story.ledger.internal_partitions
     story.ledger.json(

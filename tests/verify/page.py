@@ -1,4 +1,4 @@
-"""The tables of docs/VERIFY.md, made from the auditor's codes and from the damage that its tests do.
+"""The tables of docs/VERIFY.md, made from the auditor's codes and from the damage in its tests.
 
 python -m tests.verify.page        writes them into the page
 """
@@ -29,7 +29,7 @@ INVARIANTS = {
 
 
 def generated() -> str:
-    """All tables, as they stand between the two marks of the page."""
+    """All tables, as they appear between the two marks of the page."""
     return f"{_codes()}\n{_invariants()}\n{_damage()}"
 
 

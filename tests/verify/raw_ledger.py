@@ -1,4 +1,5 @@
-"""Writes a ledger's raw objects by docs/FORMAT.md, with no engine: what the auditor's tests audit and damage."""
+"""Write a ledger's raw objects by docs/FORMAT.md, without the engine, for the auditor's tests to audit and
+damage."""
 
 from __future__ import annotations
 
@@ -163,7 +164,7 @@ class Ledger:
     # --- the store's own objects --------------------------------------------------------------------------
 
     def create(self) -> None:
-        """store.json and the first block of producer ids."""
+        """Write store.json and the first block of producer ids."""
         counts = {
             "__transaction_state": self.internal_partitions,
             "__consumer_offsets": self.internal_partitions,
@@ -183,7 +184,7 @@ class Ledger:
         self.block(0)
 
     def block(self, number: int, **changed: Any) -> None:
-        """One block of producer ids."""
+        """Write one block of producer ids."""
         held = {
             "first_producer_id": number * 1000,
             "count": 1000,
@@ -194,7 +195,7 @@ class Ledger:
         self.json(f"producer_ids/{number:020d}.json", "producer_ids", held)
 
     def topic(self, name: str, partitions: int, incarnation: int = 0, **changed: Any) -> None:
-        """A topic of payments."""
+        """Write a topic of payments."""
         held = {
             "topic": name,
             "incarnation": incarnation,
@@ -213,7 +214,7 @@ class Ledger:
         self.json(f"topics/{name}/{incarnation}.json", "topic", held)
 
     def grow(self, name: str, number: int, partitions: int, incarnation: int = 0) -> None:
-        """The topic has so many partitions from here on."""
+        """Let the topic have this many partitions from here on."""
         held = {
             "topic": name,
             "incarnation": incarnation,
@@ -224,11 +225,11 @@ class Ledger:
         self.json(f"topics/{name}/{incarnation}/partitions/{number:020d}.json", "partitions", held)
 
     def json(self, key: str, kind: str, held: dict[str, Any]) -> None:
-        """One JSON object."""
+        """Write one JSON object."""
         self.store.put(key, encode_json(held, kind))
 
     def write_id(self) -> str:
-        """A fresh one."""
+        """A fresh write id."""
         self.serial += 1
         return f"{self.serial:032x}"
 
@@ -248,7 +249,7 @@ class Ledger:
         return base
 
     def placed(self, row: Row, offset: int) -> Row:
-        """The row with its offsets and the columns it does not give."""
+        """The row with its offsets, and with the columns that it does not give."""
         count = row.get("record_count", 1)
         stamps = row.get("first_timestamp", self.now_ms)
         return {
@@ -274,7 +275,7 @@ class Ledger:
     def put_entry(
         self, key: str, topic: str, rows: Sequence[Row], *, schema: pa.Schema | None = None
     ) -> None:
-        """Write these rows there, whatever they say."""
+        """Write these rows into the entry, whatever they say."""
         table = pa.Table.from_pylist(list(rows), schema=schema or schema_of(topic))
         self.store.put(key, encode_parquet(table, kind="entry", metadata={"write_id": self.write_id()}))
 
@@ -287,7 +288,7 @@ class Ledger:
         return pq.read_table(pa.BufferReader(self.store.get(key))).to_pylist()
 
     def change(self, key: str, edit: Callable[[list[Row]], None]) -> None:
-        """Edit an entry's rows in place, with a right checksum: damage that only replay can see."""
+        """Change an entry's rows in place with a correct checksum. Only a replay can find this damage."""
         rows = self.rows(key)
         edit(rows)
         self.put_entry(key, key.split("/")[1], rows)
@@ -422,7 +423,7 @@ class Ledger:
         self.store.put(key, bytes(data))
 
     def keys(self, prefix: str = "") -> list[str]:
-        """The keys of all objects there."""
+        """The keys of all objects below this prefix."""
         return [info.key for info in self.store.list(prefix)]
 
 
@@ -448,7 +449,7 @@ def encode_records(
     keys: Sequence[tuple[int, int | None]] | None = None,
     field_ids: Sequence[int | None] | None = None,
 ) -> bytes:
-    """A data file of so many payments, empty ones but for `keys`: account and amount of each."""
+    """A data file of this many payments. They are empty, or have the accounts and amounts of `keys`."""
     columns: list[Any] = [pa.nulls(count, field.type) for field in schema]
     if keys is not None:
         columns[0] = pa.array([key for key, _ in keys], schema.field(0).type)
@@ -468,7 +469,7 @@ def encode_records(
 
 
 def java_partition(name: str, partitions: int) -> int:
-    """Where an id's rows live, for names of ASCII."""
+    """The partition of an ASCII id's rows."""
     value = 0
     for char in name:
         value = (31 * value + ord(char)) & 0xFFFFFFFF

@@ -55,7 +55,7 @@ _LARGE_FROM = 1_000
 
 
 class Folder:
-    """Objects straight into files: what is written here need not survive a power cut."""
+    """A store that writes objects straight into files, because they need not survive a power cut."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -70,7 +70,7 @@ class Folder:
 
 
 def records(count: int, stamp: int) -> pa.Table:
-    """Payments whose notes do not compress away."""
+    """Payments whose notes cannot be compressed."""
     numbers = np.random.default_rng(7).integers(0, 1 << 62, count)
     notes = pa.array([f"{number:040x}" for number in numbers.tolist()], pa.large_string())
     amounts = pa.array(numbers % 10_000_000).cast(pa.decimal128(21, 2)).cast(PAYMENTS.field("amount").type)
@@ -82,7 +82,7 @@ def records(count: int, stamp: int) -> pa.Table:
 
 
 def batches(ledger: Ledger, total: int, batch: int) -> Iterator[Row]:
-    """Plain batches of idempotent producers in turn, each with its data file."""
+    """Plain batches of several idempotent producers in turn, each with its data file."""
     stamp = ledger.now_ms
     table = records(batch, stamp)
     profile = LARGE if batch >= _LARGE_FROM else SMALL
@@ -114,7 +114,8 @@ def build(root: Path, total: int, batch: int) -> int:
 
 
 def set_aside(root: Path, aside: Path) -> int:
-    """Move the last hundredth of the log's entries away, for an audit to be made without them; return how many."""
+    """Move the last hundredth of the log's entries away, so that an audit is made without them. Returns how
+    many."""
     log = root / "topics" / "payments" / "0" / "0" / "log"
     last = sorted(log.iterdir())[-(len(os.listdir(log)) // 100) :] if log.is_dir() else []
     aside.mkdir()
@@ -124,13 +125,13 @@ def set_aside(root: Path, aside: Path) -> int:
 
 
 def bring_back(root: Path, aside: Path) -> None:
-    """And back again, as if they were written since."""
+    """Move the entries back, as if they had been written since."""
     for path in aside.iterdir():
         path.rename(root / "topics" / "payments" / "0" / "0" / "log" / path.name)
 
 
 def audit(root: Path, workers: int, processes: int, state: Path | None) -> dict[str, object]:
-    """Audit it in this process and those that it starts; what it took."""
+    """Audit the store in this process and the processes that it starts. Returns what it took."""
     started = time.perf_counter()
     with MemoryOfAll() as memory:
         store = open_store(root.as_uri(), create=False)
@@ -158,9 +159,9 @@ def read_bare(root: Path) -> dict[str, object]:
 
 
 class MemoryOfAll:
-    """The most memory that this process and those below it had at one time, looked at each tenth of a second.
+    """The most memory that this process and its children had at one time, measured each tenth of a second.
 
-    What they share counts for each of them.
+    Memory that they share counts for each of them.
     """
 
     def __init__(self) -> None:
@@ -189,7 +190,8 @@ class MemoryOfAll:
 
 
 def measure(total: int, batch: int, workers: int, processes: int) -> dict[str, Any]:
-    """Build a log; audit it, read it bare, audit it again when a hundredth was added, each in a process of its own."""
+    """Build a log, audit it, read it bare, and audit it again after a hundredth was added, each in a process
+    of its own."""
     with tempfile.TemporaryDirectory(prefix="txn-engine-scale-") as name:
         root, aside, state = (Path(name, each) for each in ("store", "aside", "state"))
         started = time.perf_counter()
@@ -214,7 +216,7 @@ def tell(seen: dict[str, Any]) -> dict[str, Any]:
 
 
 def alone(*asked: str) -> dict[str, Any]:
-    """What this program prints in a process of its own."""
+    """What this program prints when it runs in a process of its own."""
     told = subprocess.run(
         [sys.executable, "-m", "tests.verify.scale", *asked],
         check=True,
@@ -230,7 +232,7 @@ def alone(*asked: str) -> dict[str, Any]:
 
 
 def words(total: int, batch: int) -> str:
-    """What a log is called in the table."""
+    """The name of a log in the table."""
     return f"{total:,} records in {total // batch:,} batches" if total else "no records"
 
 
@@ -241,7 +243,7 @@ def render(rows: Sequence[Sequence[str]]) -> str:
 
 
 def table_of_page() -> str:
-    """What stands between the marks."""
+    """The text between the marks of the page."""
     return PAGE.read_text(encoding="utf-8").split(BEGIN)[1].split(END)[0]
 
 

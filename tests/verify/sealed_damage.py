@@ -1,4 +1,4 @@
-"""Damage behind seals, and whole logs that are gone: what a maintained store is judged by."""
+"""Damage in sealed logs, and whole logs that are gone: what a maintained store is judged by."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LOG = "topics/payments/0/1/log/"
 
 
 def commit_behind_seals(story: Story, epoch: int = 2, *, written: bool = True, marked: bool = True) -> None:
-    """Producer 0, which payments-1 knew when it was sealed, commits a transaction there."""
+    """Let producer 0, which payments-1 knew when it was sealed, commit a transaction there."""
     ledger = story.ledger
     ledger.transaction(LOAD, "Ongoing", 0, epoch, partitions=_PLACES, **_IDS)
     if written:
@@ -42,7 +42,7 @@ def last_marker_of_a_sealed_partition_missing(story: Story) -> str:
 
 @damage("decision-not-carried-out")
 def last_transaction_of_a_sealed_partition_missing(story: Story) -> str:
-    """Its batch and its marker, the log's last two entries."""
+    """The log lacks its last two entries: the batch and the marker of a transaction."""
     sealed(story)
     commit_behind_seals(story, written=False, marked=False)
     return _LOG
@@ -50,7 +50,8 @@ def last_transaction_of_a_sealed_partition_missing(story: Story) -> str:
 
 @damage("decision-not-carried-out")
 def last_marker_of_a_newcomer_in_a_sealed_partition_missing(story: Story) -> str:
-    """The snapshot does not know this producer; that its transaction is open tells."""
+    """A marker is missing for a producer that the snapshot does not know. The audit finds it because the
+    transaction is open."""
     sealed(story)
     ledger = story.ledger
     ledger.transaction(SUMS, "Ongoing", 1, 1, partitions=_PLACES)
@@ -62,7 +63,8 @@ def last_marker_of_a_newcomer_in_a_sealed_partition_missing(story: Story) -> str
 
 @damage("decision-not-carried-out")
 def last_transaction_of_a_decision_that_only_a_snapshot_holds_missing(story: Story) -> str:
-    """The coordinator's replay starts between the Prepare row and the Complete row."""
+    """A transaction is missing whose Prepare row only a snapshot has, because the coordinator's replay starts
+    between it and the Complete row."""
     ledger = story.ledger
     places = [("balances", 0, 0)]
     began = ledger.transaction(SUMS, "Ongoing", 1, 1, partitions=places)
@@ -92,7 +94,7 @@ def marker_of_nobody_behind_a_sealed_coordinator(story: Story) -> str:
 
 @damage("marker-without-decision")
 def coordinator_log_missing_beside_a_sealed_one(story: Story) -> str:
-    """Its abort is decided at an offset that the sealed log still has."""
+    """A coordinator's log is missing, and a sealed log has a marker with an offset of its decision."""
     sealed_coordinator(story)
     ledger = story.ledger
     for key in ledger.keys(f"topics/__transaction_state/0/{story.load_home}/"):

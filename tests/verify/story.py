@@ -14,7 +14,7 @@ GROUP = "readers"
 
 @dataclass(slots=True)
 class Story:
-    """The ledger and what stands where in it."""
+    """The ledger, and the places of its parts."""
 
     ledger: Ledger
     load_home: int
@@ -26,17 +26,18 @@ class Story:
     files: dict[str, Row]  # descriptor rows by name
 
     def path(self, name: str) -> str:
-        """A data file's key."""
+        """The key of a data file."""
         topic, partition, _ = name.split("/")
         return f"topics/{topic}/0/{partition}/{self.files[name]['data_path']}"
 
     def entry(self, topic: str, partition: int, base: int) -> str:
-        """An entry's key."""
+        """The key of an entry."""
         return self.ledger.entry_key(topic, partition, base)
 
 
 def healthy() -> Story:
-    """Build it. Offsets of payments-0: 0-2, 3-4 by producer 0, 5-6 plain, commit 7, 8-9 aborted by 10, 11 plain."""
+    """Build the ledger. Offsets of payments-0: 0-2 and 3-4 by producer 0, 5-6 plain, a commit at 7, 8-9
+    aborted by 10, 11 plain."""
     ledger = Ledger()
     ledger.create()
     ledger.topic("payments", 2)
@@ -106,7 +107,7 @@ def _commit_sums(ledger: Ledger, files: dict[str, Row], group_home: int) -> int:
 
 
 def open_load(story: Story) -> None:
-    """A third transaction of LOAD, with payments-0 in it and a batch there at 12."""
+    """Begin a third transaction of LOAD, with payments-0 in it and a batch there at 12."""
     ledger = story.ledger
     ids = {"committed_run_ids": ["day-1"]}
     ledger.transaction(LOAD, "Ongoing", 0, 2, partitions=[("payments", 0, 0)], **ids)
@@ -140,9 +141,8 @@ def file_row(row: Row, base: int, status: str, died_ms: int = -1) -> Row:
 def producer_row(
     pid: int, epoch: int, coordinator_epoch: int, times: tuple[int, int], opened: int, *batches: Any
 ) -> Row:
-    """A snapshot's row for a producer; times: last timestamp, append time; batches: (base sequence, base offset, count,
-    timestamp).
-    """
+    """A snapshot's row for a producer. Times: last timestamp and append time. Batches: (base sequence, base
+    offset, count, timestamp)."""
     return {
         "producer_id": pid,
         "producer_epoch": epoch,
@@ -243,7 +243,7 @@ def _snapshot_pending(ledger: Ledger, home: int) -> None:
 
 
 def _snapshot_coordinator(ledger: Ledger) -> None:
-    """The latest row of LOAD."""
+    """Write a snapshot of the latest row of LOAD."""
     home = java_partition(LOAD, ledger.internal_partitions)
     end = ledger.ends["__transaction_state", home]
     row = ledger.rows(ledger.entry_key("__transaction_state", home, end - 1))[0]
@@ -264,7 +264,8 @@ def _snapshot_coordinator(ledger: Ledger) -> None:
 
 
 def rewrite_of(story: Story, *names: str, **output: Any) -> dict[str, Any]:
-    """A rewrite of these files of payments-0 into one: the control's value, its output written and named rightly."""
+    """A rewrite of these files of payments-0 into one: the control's value, with an output that is written
+    and named correctly."""
     bases = {"payments/0/first": 0, "payments/0/second": 3, "payments/0/plain": 5, "payments/0/plain2": 11}
     spans = [(bases[name], story.files[name]) for name in names]
     first = spans[0][0]
@@ -282,7 +283,8 @@ def rewrite_of(story: Story, *names: str, **output: Any) -> dict[str, Any]:
 def sealed(
     story: Story, *, entries_start: int = 3, log_start: int = 3, snapshots: tuple[int, ...] = (4, 7)
 ) -> None:
-    """Retention on payments-1: a batch at 4 to 6, snapshots, a trim at 7, and the entry at 0 sealed."""
+    """Run retention on payments-1: a batch at 4 to 6, snapshots, a trim at 7, and a seal over the entry at
+    0."""
     ledger = story.ledger
     story.files["payments/1/later"] = ledger.batch("payments", 1, 8, 0, 0)
     ledger.entry("payments", 1, story.files["payments/1/later"])
@@ -295,7 +297,7 @@ def sealed(
 
 
 def snapshot_sealed(story: Story, end: int, **changed: Any) -> str:
-    """The snapshot of payments-1 at 4, 7 or, behind the trim, 8; return its key."""
+    """Write the snapshot of payments-1 at 4, 7 or, after the trim, 8. Returns its key."""
     ledger = story.ledger
     times = {base: ledger.rows(story.entry("payments", 1, base))[0]["append_time"] for base in (3, 4)}
     first = file_row(story.files["payments/1/first"], 0, "live")
@@ -319,7 +321,8 @@ def snapshot_sealed(story: Story, end: int, **changed: Any) -> str:
 
 
 def sealed_coordinator(story: Story) -> None:
-    """The coordinator's log of SUMS, at rest: its id is taken over twice, and what stood before that is sealed."""
+    """Seal the coordinator's log of SUMS below the two rows with which its id was taken over again. The id is
+    at rest."""
     start = story.ledger.ends["__transaction_state", story.sums_home]
     for epoch in (2, 3):
         story.ledger.transaction(SUMS, "Empty", 1, epoch)
@@ -328,7 +331,7 @@ def sealed_coordinator(story: Story) -> None:
 
 
 def snapshot_sums(story: Story, *, began_ms: int) -> None:
-    """A snapshot behind the latest row of SUMS, whose transaction began then."""
+    """Write a snapshot after the latest row of SUMS, whose transaction began at this time."""
     ledger, home = story.ledger, story.sums_home
     end = ledger.ends["__transaction_state", home]
     row = ledger.rows(story.entry("__transaction_state", home, end - 1))[0]
@@ -341,7 +344,7 @@ def snapshot_sums(story: Story, *, began_ms: int) -> None:
 
 
 def seal_sums(story: Story, start: int) -> None:
-    """Let go of what stands below `start` in the coordinator's log of SUMS."""
+    """Trim and seal the coordinator's log of SUMS below `start`."""
     ledger, home = story.ledger, story.sums_home
     ledger.control("__transaction_state", home, "trim", {"log_start_offset": 0, "entries_start": start})
     for base in range(start):

@@ -1,4 +1,4 @@
-"""Damage to tables: a topic's Delta table and its pins, written out by hand."""
+"""Damage to tables: a topic's Delta table and its pins, written by hand."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def pin_key(version: int = 0, cut: int = 3) -> str:
 
 
 def shown(**changed: Any) -> dict[str, Any]:
-    """Cut 3 goes through payments-0 behind the first commit; all of payments-1 is above it."""
+    """Cut 3, which goes through payments-0 after the first commit and through payments-1 at its start."""
     at = {"cut": 3, "offsets": [8, 0], "snapshots": [12, 0], "slots": [8, 0], "log_starts": [0, 0]}
     return at | changed
 
@@ -96,7 +96,7 @@ def protocol(*features: str) -> dict[str, Any]:
 
 
 def columns(amount: str = "decimal(18,2)") -> dict[str, Any]:
-    """What a table says of the columns that the topic was made with."""
+    """The table's columns for the topic's first columns."""
     said = {"account_id": "long", "amount": amount, "note": "string", "_offset_delta": "long"}
     fields = [
         {"name": name, "type": kind, "nullable": not name.startswith("_"), "metadata": {}}
@@ -106,7 +106,7 @@ def columns(amount: str = "decimal(18,2)") -> dict[str, Any]:
 
 
 def with_table(story: Story, *names: str, **stats: Any) -> str:
-    """A table of one version that shows these files; its key."""
+    """Write a table with one version that shows these files. Returns its key."""
     put_pin(story)
     return put_commit(story, 0, [protocol("txnEngineView"), *adds(story, *(names or _LIVE), **stats)])
 
@@ -120,7 +120,7 @@ def put_checkpoint(story: Story, version: int, names: tuple[str, ...], kind: str
 
 
 def publish(story: Story) -> None:
-    """A sound table: of two versions, the second one with nothing new, and its checkpoint."""
+    """Write a sound table of two versions, the second without changes, and its checkpoint."""
     with_table(story)
     put_commit(story, 1, [])
     put_checkpoint(story, 1, _LIVE)

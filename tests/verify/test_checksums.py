@@ -1,4 +1,4 @@
-"""The auditor's own check of an object's bytes: it agrees with the writer's, and lets no changed byte through."""
+"""The auditor's own check of an object's bytes agrees with the writer's, and finds every changed byte."""
 
 from __future__ import annotations
 
@@ -38,14 +38,15 @@ def checked(data: bytes, part_bytes: int = 1 << 20) -> str:
 @pytest.mark.parametrize("part_bytes", [1, 7, 64, 1 << 20])
 @pytest.mark.parametrize("profile", [SMALL, LARGE])
 def test_writer_and_auditor_agree(part_bytes: int, profile: ParquetProfile) -> None:
-    """Two implementations, one checksum: however the object was written, and however it is cut."""
+    """Two implementations compute the same checksum, however the object was written and however it is
+    divided."""
     table = pa.table({"n": list(range(50)), "text": ["txn_engine.checksum"] * 50})
     data = encode_parquet(table, kind="data", metadata={"write_id": "w"}, profile=profile)
     assert checked(data, part_bytes) == checksum_of(data, KEY)
 
 
 def test_every_object_of_a_ledger_agrees() -> None:
-    """Entries, data files, snapshots and JSON objects, as the engine's formats have them."""
+    """Both agree on the entries, data files, snapshots and JSON objects of a ledger."""
     store = healthy().ledger.store
     for info in store.list(""):
         data = store.get(info.key)
@@ -62,7 +63,7 @@ def test_every_object_of_a_ledger_agrees() -> None:
 
 @pytest.mark.parametrize("what", ["entry", "data file", "snapshot"])
 def test_every_byte_of_an_object_counts(what: str) -> None:
-    """Each byte of it changed in turn, and each cut of its end: never let through."""
+    """An object in which any one byte is changed, or whose end is cut off anywhere, is refused."""
     story = healthy()
     key = {
         "entry": story.entry("payments", 1, 3),
@@ -109,14 +110,14 @@ def test_every_byte_of_a_json_object_counts() -> None:
 def test_a_changed_json_object_and_one_without_checksum_differ(
     change: Callable[[bytes], bytes], reason: StoreReason
 ) -> None:
-    """The auditor tells bytes that changed from bytes that this program never wrote."""
+    """The auditor distinguishes changed bytes from bytes that this program never wrote."""
     with pytest.raises(DamagedObjectError) as refused:
         check_json(change(encode_json({"a": 1}, "thing")), KEY, "thing")
     assert refused.value.reason is reason
 
 
 def test_a_json_object_of_another_kind_or_format_is_refused() -> None:
-    """A sound object is refused where another kind belongs, or in a format of a later version."""
+    """A sound object of another kind, or in a format of a later version, is refused."""
     with pytest.raises(DamagedObjectError) as refused:
         check_json(encode_json({}, "thing"), KEY, "other")
     assert refused.value.reason is StoreReason.OTHER_KIND

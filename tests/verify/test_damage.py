@@ -1,4 +1,5 @@
-"""Damage of every kind, done to a healthy ledger: each is named, with the object, and nothing else is made up."""
+"""Damage of every kind is done to a healthy ledger: the audit names each with its object, and reports nothing
+else."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ _NAMED: set[Damage] = set()
 
 @pytest.fixture(scope="module", autouse=True)
 def numbers() -> Iterator[None]:
-    """Where all kinds were tried, `make numbers` shows how many were named."""
+    """If all kinds were tried, `make numbers` shows how many were named."""
     run = Run("damage", [])
     yield
     if len(_TRIED) == len(KINDS):
@@ -41,7 +42,8 @@ def codes_of(report: VerifyReport) -> set[str]:
 
 
 def test_a_healthy_ledger_has_no_findings() -> None:
-    """Nothing is found, and everything was read: every object once, the coordinator's log listed twice."""
+    """The audit of a healthy ledger finds nothing, and has read every object once and listed the
+    coordinator's log twice."""
     story = healthy()
     report = verify_store(story.ledger.store)
     assert [str(finding) for finding in report.findings] == []
@@ -230,7 +232,7 @@ def data_files_swapped(story: Story) -> str:
 
 
 def _named_as(story: Story, *, count: int = 2, stamp: int | None = None, **how: Any) -> str:
-    """Put another data file where that of balances-0 is, and have its entry say so."""
+    """Replace the data file of balances-0, and let its entry name the new one."""
     row = story.files["balances/0/first"]
     write_id = row["data_path"].rpartition("-")[2].removesuffix(".parquet")
     data = encode_records(count, row["first_timestamp"] if stamp is None else stamp, write_id, **how)
@@ -336,7 +338,7 @@ def plain_batch_in_a_transaction(story: Story) -> str:
 
 @damage("plain-batch-in-transaction")
 def transactional_batch_not_called_so(story: Story) -> str:
-    """Its transaction's abort would not undo it."""
+    """A transactional batch is marked as plain, so an abort would not undo it."""
     story.ledger.edit("payments", 1, 0, is_transactional=False)
     return story.entry("payments", 1, 0)
 
@@ -408,7 +410,7 @@ def open_transaction_of_nobody(story: Story) -> str:
 
 @damage("hanging-transaction")
 def written_after_the_time_out(story: Story) -> str:
-    """The stalled first write: its transaction was aborted while the writer slept."""
+    """A stalled first write: its transaction was aborted while the writer slept."""
     story.ledger.entry("payments", 1, story.ledger.batch("payments", 1, 0, 1, 0, transactional=True))
     return "topics/payments/0/1/log/"
 
@@ -418,7 +420,7 @@ def written_after_the_time_out(story: Story) -> str:
 
 @damage("state-move", "decision-not-carried-out")
 def decision_changed(story: Story) -> str:
-    """A commit completed as an abort."""
+    """A committed transaction is completed as an abort."""
     ledger = story.ledger
     places = [("payments", 0, 1)]
     ledger.transaction(SUMS, "Ongoing", 1, 1, partitions=places)
@@ -510,7 +512,7 @@ def overlapping_run_committed(story: Story) -> str:
 
 @damage("offset-moved")
 def overlapping_first_run_committed(story: Story) -> str:
-    """It fetched when there was no row, and the row has come since, though it stood there, pending, before."""
+    """A commit names no row as fetched, although the group's row was pending by then and is committed now."""
     story.ledger.commit(GROUP, "payments", 0, 12, fetched_row=-1, fetched_end=99)
     return story.entry("__consumer_offsets", story.group_home, 3)
 
@@ -614,7 +616,8 @@ def partition_that_no_topic_has(story: Story) -> str:
 
 @pytest.mark.parametrize(("do", "codes"), one_per_code())
 def test_damage_is_named(do: Damage, codes: set[str]) -> None:
-    """The object is named under the right code, with what to do; what only follows from it is not reported."""
+    """The object is named with the right code and what to do. Findings that only follow from it are not
+    reported."""
     _TRIED.add(do)
     story = healthy()
     key = do(story)
@@ -630,7 +633,7 @@ def test_damage_is_named(do: Damage, codes: set[str]) -> None:
 
 
 def test_enough_kinds_of_damage_are_tried() -> None:
-    """Every code there is comes of some damage here, but for those of the tests beside this one."""
+    """Every code is the result of some damage in these tests, or of those that are listed here."""
     modules = (control_damage, cut_damage, key_damage, layout_damage, sealed_damage, table_damage)
     beside = {module.__name__ for module in modules}
     assert beside < {do.__module__ for _, do, _ in KINDS}

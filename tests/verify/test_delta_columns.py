@@ -1,4 +1,4 @@
-"""`verify` on what a Delta table says of columns that were changed: what readers would take wrongly is named."""
+"""`verify` names the columns of a Delta table that readers would read wrongly after a change."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STEPS = [{"fromType": "short", "toType": "long"}]
 
 
 def said() -> tuple[dict[str, Any], dict[str, Any]]:
-    """Fields by their names, and the protocol: right."""
+    """A correct set of fields, by their names, and the protocol."""
     tags = {"type": "array", "elementType": "string", "containsNull": True}
     kinds = {"size": "long", "id": "long", "tags": tags, "_offset_delta": "long", "_timestamp": "timestamp"}
     fields = {

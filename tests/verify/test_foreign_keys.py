@@ -1,4 +1,4 @@
-"""Keys that are none of the format's: each is named, counted and escaped, and none is called damage."""
+"""Keys that do not belong to the format are named, counted and escaped, and none of them is called damage."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ FOREIGN = {
 
 
 class Listed(MemoryStore):
-    """Lists what no call of ours could have put."""
+    """A store that also lists keys that no call of ours could have put."""
 
     def __init__(self, held: MemoryStore, foreign: list[str]) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class Listed(MemoryStore):
 
 
 class NotListed(MemoryStore):
-    """Refuses to list these folders."""
+    """A store that refuses to list these folders."""
 
     def __init__(self, held: MemoryStore, *folders: str) -> None:
         super().__init__()
@@ -115,24 +115,25 @@ def foreign_of(findings: tuple[Finding, ...]) -> dict[str, str]:
 
 @pytest.mark.parametrize("key", OURS)
 def test_keys_of_the_format(key: str) -> None:
-    """Each form that docs/FORMAT.md has, at its bounds."""
+    """Each form of key in docs/FORMAT.md is accepted, at its bounds."""
     assert foreign_part(key) is None
 
 
 @pytest.mark.parametrize(("key", "named"), FOREIGN.items())
 def test_keys_of_nobody(key: str, named: str) -> None:
-    """The key is named, or the topmost folder on its way that the format does not have."""
+    """A foreign key is named, or the topmost folder on its path that the format does not have."""
     assert foreign_part(key) == named
 
 
 def test_what_a_store_has_is_its_own() -> None:
-    """Every key of a healthy ledger."""
+    """No key of a healthy ledger is foreign."""
     ledger = healthy().ledger
     assert list(filter(foreign_part, ledger.keys())) == []
 
 
 def test_all_of_them_are_named_once() -> None:
-    """By each key or folder, with how much is in it; the store is sound all the same."""
+    """All foreign keys or folders are named once, with their number of objects. The store is sound all the
+    same."""
     story = healthy()
     few = dict(list(FOREIGN.items())[: LISTED_MAX - 1])
     report = verify_store(Listed(story.ledger.store, [*few, "lost+found/y"]))
@@ -145,7 +146,8 @@ def test_all_of_them_are_named_once() -> None:
 
 
 def test_of_many_twenty_are_named_and_all_are_counted() -> None:
-    """Neither the report nor memory grows with what somebody leaves in a store."""
+    """Of 5,000 foreign keys a few are named and all are counted, so neither the report nor memory grows with
+    them."""
     story = healthy()
     report = verify_store(Listed(story.ledger.store, [f"topics/{number:05d}.bak" for number in range(5_000)]))
     assert len(foreign_of(report.findings)) == LISTED_MAX
@@ -154,7 +156,7 @@ def test_of_many_twenty_are_named_and_all_are_counted() -> None:
 
 
 def test_their_names_are_escaped() -> None:
-    """A key may hold what moves a cursor, or is no text at all."""
+    """A foreign key may move a cursor or not be text at all, so it is shown escaped."""
     story = healthy()
     report = verify_store(Listed(story.ledger.store, ["a\x1b[31m\nb", "not-utf-8-\udcff/x"]))
     assert set(foreign_of(report.findings)) == {r"a\x1b[31m\nb", r"not-utf-8-\udcff/"}
@@ -162,7 +164,8 @@ def test_their_names_are_escaped() -> None:
 
 
 def test_a_root_that_may_not_be_listed_is_said_once() -> None:
-    """And what is below the format's own folders is named all the same."""
+    """If the root may not be listed, the audit says so once. It names foreign keys below the format's own
+    folders all the same."""
     story = healthy()
     story.ledger.store.put("topics/payments/0/0/log/notes.txt", b"x")
     store = NotListed(story.ledger.store, "")
@@ -177,7 +180,7 @@ def test_a_root_that_may_not_be_listed_is_said_once() -> None:
 
 
 def test_a_listing_may_end_early() -> None:
-    """As `doctor` wants it: so many objects, and that there are more."""
+    """A listing may stop after a number of objects and say that there are more, as `doctor` needs it."""
     store = healthy().ledger.store
     all_of_them = len(list(store.list("")))
     assert survey_keys(store, most=all_of_them).complete
@@ -186,7 +189,7 @@ def test_a_listing_may_end_early() -> None:
 
 
 def test_damage_behind_foreign_keys_is_found() -> None:
-    """A log, snapshots, growths and blocks are read past what does not belong there."""
+    """Foreign keys in logs, snapshots, growths and blocks hide no damage."""
     story: Story = healthy()
     for key in (f"{LOG}/log/a", f"{LOG}/snapshots/z", "topics/payments/0/partitions/x", "producer_ids/x"):
         story.ledger.store.put(key, b"x")
@@ -197,7 +200,8 @@ def test_damage_behind_foreign_keys_is_found() -> None:
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everywhere")
 def test_an_unreadable_folder_in_the_root(tmp_path: Path) -> None:
-    """`lost+found` of a disk: said in a line, and all else is looked at."""
+    """A folder in the root that cannot be read, like a disk's `lost+found`, is named in one line, and
+    everything else is audited."""
     root = tmp_path / "ledger"
     store = LocalStore(root)
     held = healthy().ledger.store
@@ -212,7 +216,7 @@ def test_an_unreadable_folder_in_the_root(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("folder", ["topics", "topics/payments/0", LOG, f"{LOG}/snapshots", "producer_ids"])
 def test_a_file_for_a_folder(tmp_path: Path, folder: str) -> None:
-    """An error that names it, once, and an audit of all else."""
+    """A file in the place of a folder is one error that names it, and everything else is audited."""
     store = LocalStore(tmp_path / "ledger")
     held = healthy().ledger.store
     for info in held.list(""):

@@ -1,4 +1,4 @@
-"""An audit that goes on from an earlier one says what an audit of everything says, and reads less."""
+"""An audit that goes on from an earlier one reports the same as an audit of everything, and reads less."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def _audit(store: ObjectStore, folder: Path, **asked: bool) -> VerifyReport:
 
 
 def _says_the_same(store: ObjectStore, folder: Path) -> VerifyReport:
-    """Both audits; the one that went on. It may have seen more of a log that was sealed since."""
+    """Make both audits, check that they agree, and return the one that went on. It may have seen more of a
+    log that was sealed since."""
     whole = verify_store(store, workers=0)
     on = _audit(store, folder)
     assert _told(on) == _told(whole)
@@ -58,7 +59,8 @@ def _says_the_same(store: ObjectStore, folder: Path) -> VerifyReport:
 
 
 def _told(report: VerifyReport) -> list[str]:
-    """Its findings. Of two ids with one producer id the one that is read later is told, and that may be either."""
+    """The findings of a report. If two ids share a producer id, the id that is read later is reported, which
+    may be either."""
     return sorted(
         f"{each.code} {each.producer_id}" if each.code == "producer-id-shared" else str(each)
         for each in report.findings
@@ -66,7 +68,7 @@ def _told(report: VerifyReport) -> list[str]:
 
 
 def test_nothing_is_read_again(tmp_path: Path) -> None:
-    """Of a store at rest, the objects that say what there is; all the rest is as it was."""
+    """If nothing has changed, a second audit reads only the objects that say what the store has."""
     store = healthy().ledger.store
     first = _audit(store, tmp_path)
     assert (first.stats.unchanged, first.stats.whole_for) == (0, "there was no audit before")
@@ -80,7 +82,7 @@ def test_nothing_is_read_again(tmp_path: Path) -> None:
 
 
 def test_what_came_is_read(tmp_path: Path) -> None:
-    """And judged on top of what was there: here a transaction that is open."""
+    """New entries are read and judged together with what was kept; here they leave a transaction open."""
     story = healthy()
     first = _audit(story.ledger.store, tmp_path)
     open_load(story)
@@ -91,7 +93,7 @@ def test_what_came_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("do", "codes"), some_families())
 def test_damage_since_the_last_audit_is_found(tmp_path: Path, do: Damage, codes: set[str]) -> None:
-    """As an audit of everything finds it; and what was kept stays, so that it is found the next time, too."""
+    """Damage since the last audit is found as by an audit of everything, and found again the next time."""
     story = healthy()
     assert _audit(story.ledger.store, tmp_path).ok
     do(story)
@@ -110,7 +112,8 @@ def test_damage_since_the_last_audit_is_found(tmp_path: Path, do: Damage, codes:
 @pytest.mark.parametrize("seed", in_shard("damage", [3, 4], keep=[3]))
 @pytest.mark.parametrize("moments", in_shard("damage", [4, 12], keep=1))
 def test_at_any_time_of_a_run(tmp_path: Path, workload: str, seed: int, moments: int) -> None:
-    """A store as it was at some moments of a simulated run, faults and all: each audit goes on from the one before."""
+    """At several moments of a simulated run with faults, each audit goes on from the one before and agrees
+    with a whole one."""
     landed = simulate(workload, seed).landed
     store = MemoryStore()
     cuts = {len(landed) * number // moments for number in range(1, moments + 1)}
@@ -129,7 +132,7 @@ def test_at_any_time_of_a_run(tmp_path: Path, workload: str, seed: int, moments:
 
 
 class _Dying(MemoryStore):
-    """Ends an audit at one of its calls, as a kill does."""
+    """A store that ends an audit at one of its calls, as a kill does."""
 
     def __init__(self, source: MemoryStore, calls: int) -> None:
         super().__init__()
@@ -179,7 +182,8 @@ def test_an_audit_that_was_ended_goes_on(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_what_was_kept_is_believed_only_whole(tmp_path: Path) -> None:
-    """Damaged, cut short, of another version or of a store that was made anew: everything is read, and it is said."""
+    """A kept audit that is damaged, cut short, of another version or of another store is ignored: everything
+    is read, and the report says why."""
     store = healthy().ledger.store
     _audit(store, tmp_path)
     path = tmp_path / "verify.audit"
@@ -206,7 +210,7 @@ class _Evil:
 
 
 def test_nothing_else_is_built_from_what_was_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pickle that calls something, under a right checksum: it is not called."""
+    """A pickle with a correct checksum that would call something is not called."""
     import xxhash
 
     monkeypatch.chdir(tmp_path)
@@ -224,7 +228,7 @@ def test_nothing_else_is_built_from_what_was_kept(tmp_path: Path, monkeypatch: p
 
 
 def test_a_folder_of_another_store_is_refused(tmp_path: Path) -> None:
-    """Nothing is read, and what is kept there stays."""
+    """The folder of another store's audit is refused, and its file stays as it is."""
     for name in ("a", "b"):
         build(tmp_path / name, 100, 100)
     stores = {name: open_store((tmp_path / name).as_uri(), create=False) for name in ("a", "b")}
@@ -237,7 +241,7 @@ def test_a_folder_of_another_store_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path) -> None:
-    """What it says would be believed."""
+    """A folder that others may write to is refused, because its content would be believed."""
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept").chmod(0o777)
     with pytest.raises(InvalidRequestError) as refused:
@@ -255,7 +259,7 @@ def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_part_of_a_store_is_not_kept(tmp_path: Path) -> None:
-    """An audit of one topic, or of logs without data, is not kept."""
+    """An audit of one topic, or without data files, cannot be kept."""
     store = healthy().ledger.store
     with pytest.raises(InvalidRequestError) as one_topic:
         verify_store(store, kept_in=tmp_path, topics=["payments"])
@@ -271,7 +275,7 @@ _EARLY = 0.02  # seconds of work before the first process: some hundred objects
 
 
 class Many(NamedTuple):
-    """A folder with a log of many small entries, and how many records it has."""
+    """A folder with a log of many small entries, and its number of records."""
 
     folder: Path
     records: int
@@ -296,7 +300,7 @@ def _tell(store: ObjectStore, processes: int) -> tuple[object, ...]:
 def test_processes_find_what_threads_find(
     tmp_path: Path, many: Many, damage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever is wrong, far behind where they begin."""
+    """Processes find the same damage as threads, however far from the start of a log."""
     monkeypatch.setattr(reading_workers, "PROCESSES_FROM", _EARLY)
     folder = tmp_path / "copy"
     shutil.copytree(many.folder, folder)
@@ -336,7 +340,7 @@ def _children(pid: int) -> list[int]:
 
 
 def _in_processes(tmp_path: Path, many: Many, then: Callable[[int, list[int]], None]) -> tuple[int, str]:
-    """Audit in a program of its own, which starts processes, and do something to them."""
+    """Run an audit in a program of its own that starts processes, and do something to them."""
     program = tmp_path / "audit.py"
     program.write_text(_RUN)
     audit = subprocess.Popen(
@@ -358,7 +362,7 @@ def _in_processes(tmp_path: Path, many: Many, then: Callable[[int, list[int]], N
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="children are looked up in /proc")
 def test_a_process_that_is_killed_costs_time_only(tmp_path: Path, many: Many) -> None:
-    """The audit reads on by itself."""
+    """If the processes of an audit are killed, the audit continues by itself with the same result."""
 
     def kill(_: int, children: list[int]) -> None:
         for child in children:
@@ -370,7 +374,7 @@ def test_a_process_that_is_killed_costs_time_only(tmp_path: Path, many: Many) ->
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="children are looked up in /proc")
 def test_a_killed_audit_leaves_no_process(tmp_path: Path, many: Many) -> None:
-    """They see that it is gone."""
+    """If an audit is killed, its processes end too."""
     left: list[int] = []
 
     def kill(audit: int, children: list[int]) -> None:
@@ -396,7 +400,7 @@ def _is_alive(pid: int) -> bool:
 
 
 def _here(task: PartitionTask, places: Sequence[Place]) -> list[bytes]:
-    """As in other processes: the task is sent, and answers in bytes."""
+    """Run the task as other processes do: it is sent as bytes, and answers in bytes."""
     sent: PartitionTask = pickle.loads(pickle.dumps(replace(task, store=_Sent(task.store))))
     return [sent(place) for place in places]
 
@@ -405,7 +409,7 @@ _SHELVES: dict[int, ObjectStore] = {}
 
 
 class _Sent:
-    """A store in memory that is the same one where it is unpickled."""
+    """A memory store that is unpickled as the same store."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
@@ -421,7 +425,7 @@ def _shelf(number: int) -> ObjectStore:
 
 @pytest.mark.parametrize(("do", "codes"), some_families())
 def test_partitions_that_are_audited_elsewhere(do: Damage, codes: set[str]) -> None:
-    """Each damage is found as here, and what was looked at is counted the same."""
+    """Partitions that are audited in other processes give the same findings and the same figures."""
     story = healthy()
     do(story)
     here = verify_store(story.ledger.store, workers=0)
@@ -436,7 +440,7 @@ def test_partitions_that_are_audited_elsewhere(do: Damage, codes: set[str]) -> N
 @pytest.mark.shard("damage")
 @pytest.mark.parametrize("workload", ["bank", "compacted", "pipeline", "seals", "upkeep"])
 def test_stores_of_runs_that_are_audited_elsewhere(workload: str) -> None:
-    """At some moments of a simulated run."""
+    """The same holds for stores at several moments of a simulated run."""
     landed = simulate(workload, 5).landed
     store = MemoryStore()
     cuts = {len(landed) * number // 4 for number in range(1, 5)}
@@ -457,7 +461,8 @@ def test_stores_of_runs_that_are_audited_elsewhere(workload: str) -> None:
 def test_processes_and_what_is_kept_on_a_bucket(
     minio_bucket: S3Bucket, many: Many, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Other processes open the bucket themselves, by the environment; its ETags tell what was written again."""
+    """Other processes open a bucket with the environment's credentials. The bucket's ETags show which objects
+    were written again."""
     for name, value in minio_bucket.environment.items():
         monkeypatch.setenv(name, value)
     store = open_store(f"{minio_bucket.url}/ledger")

@@ -1,4 +1,4 @@
-"""Compaction by key that is right: nothing is found, whatever clean-up has left of the evidence."""
+"""After correct compaction by key the audit finds nothing, whatever clean-up has left of the evidence."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ def found(story: Story, **more: int) -> list[str]:
 
 
 def compacted(story: Story) -> tuple[Table, str, str]:
-    """Two passes: values give way to later ones and a tombstone, which goes a day later.
+    """Write two passes, in which values are superseded by later ones and by a tombstone, which is removed a
+    day later.
 
-    With the keys of the files that held a value, and its tombstone, last.
+    Returns the table and the keys of the files with one value and with its tombstone.
     """
     table = Table(story)
     value = table.put((1, 10), (2, 10), (3, 10))  # 0, 1, 2
@@ -33,7 +34,8 @@ def compacted(story: Story) -> tuple[Table, str, str]:
 
 @pytest.mark.parametrize("records_a_pass", [1, 3, 4_000_000])
 def test_nothing_is_found(monkeypatch: pytest.MonkeyPatch, records_a_pass: int) -> None:
-    """However many passes over the files it takes; and damage is found in each number of passes alike."""
+    """The audit finds nothing after a correct compaction and finds a lost key, however many passes over the
+    files it needs."""
     monkeypatch.setattr(key_audit, "RECORDS_A_PASS", records_a_pass)
     story = healthy()
     table, _, _ = compacted(story)
@@ -44,7 +46,7 @@ def test_nothing_is_found(monkeypatch: pytest.MonkeyPatch, records_a_pass: int) 
 
 
 def test_a_tombstone_that_the_clean_up_took_is_no_loss() -> None:
-    """What it superseded may still lie there: without the tombstone's file it proves nothing."""
+    """If clean-up has deleted a tombstone's file, the value that it superseded is no proof of a lost key."""
     story = healthy()
     _, value, tombstone = compacted(story)
     assert found(story) == []
@@ -55,7 +57,7 @@ def test_a_tombstone_that_the_clean_up_took_is_no_loss() -> None:
 
 
 def test_what_died_a_day_ago_proves_nothing() -> None:
-    """It may be deleted any time, and what came after it may be forgotten."""
+    """A file that died a day ago is no proof of a lost key, because later records may be forgotten."""
     story = healthy()
     table = Table(story)
     table.put((1, 10))
@@ -65,7 +67,8 @@ def test_what_died_a_day_ago_proves_nothing() -> None:
 
 
 def test_a_damaged_live_file_is_one_finding() -> None:
-    """Where a live file cannot be read nobody can say what its records supersede."""
+    """If a live file cannot be read, that is the only finding, because nobody knows what its records
+    supersede."""
     story = healthy()
     table = Table(story)
     table.put((1, 10))
@@ -82,7 +85,7 @@ def test_a_damaged_live_file_is_one_finding() -> None:
 
 
 def test_a_snapshot_holds_how_far_it_is_clean() -> None:
-    """The four numbers stand in its first row, and are compared."""
+    """The four numbers of a cleaned log are in the snapshot's first row, and the audit compares them."""
     story = healthy()
     table = Table(story)
     table.clean(0)

@@ -1,4 +1,4 @@
-"""Objects whose footer is known: what is found of them is what Arrow would have found, whatever was changed."""
+"""If an object's footer is known, the audit finds the same as Arrow would, whatever was changed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TEXTS = ("", "a", "ß" * 9, "\N{GRINNING FACE}")
 
 
 def entry(rows: int, **changed: Any) -> bytes:
-    """An entry of so many batches."""
+    """An entry of this many batches."""
     ledger = Ledger()
     placed = [
         ledger.placed({"producer_id": number, "is_transactional": number % 3 == 0, **changed}, number)
@@ -45,14 +45,14 @@ def file(count: int = 5, write_id: str = "7" * 32, **given: Any) -> bytes:
 
 
 def noted(*notes: str | None, write_id: str = "7" * 32, **given: Any) -> bytes:
-    """A data file with a text in each record, before the columns that are read."""
+    """A data file that has a text column before the columns that are read."""
     table, _ = taken_apart(file(len(notes), **given))
     table = table.set_column(table.column_names.index("note"), "note", pa.array(notes, pa.string()))
     return encode_parquet(table, kind="data", metadata={"write_id": write_id})
 
 
 def raw(data: bytes) -> RawObject:
-    """The object as it is read."""
+    """The object, as the audit reads it."""
     return RawObject("a/key", len(data), data, MemoryStore())
 
 
@@ -66,7 +66,7 @@ def found(data: bytes) -> Any:
 
 @contextmanager
 def nothing_known() -> Iterator[None]:
-    """No footer was seen before."""
+    """Forget all footers for the length of a block."""
     with (
         mock.patch.object(log_walk, "_FOOTERS", like(log_walk._FOOTERS)),
         mock.patch.object(data_file_audit, "_FOOTERS", like(data_file_audit._FOOTERS)),
@@ -75,12 +75,12 @@ def nothing_known() -> Iterator[None]:
 
 
 def like(known: KnownFooters) -> KnownFooters:
-    """One that knows nothing yet."""
+    """A new cache of the same kind, which knows no footer yet."""
     return KnownFooters(known.limits, known.columns, known.paths)
 
 
 def is_cut(data: bytes) -> bool:
-    """Whether the object is read without Arrow, now that others were read."""
+    """Whether the object is read without Arrow, after others were read."""
     known = log_walk._FOOTERS if b"coordinator_epoch" in data else data_file_audit._FOOTERS
     return raw(data).parquet_like(known).cut is not None
 
@@ -115,7 +115,8 @@ def test_a_changed_byte_is_judged_as_if_nothing_were_known(
 
 
 def test_files_whose_texts_differ_are_of_one_form() -> None:
-    """Texts of all lengths before the columns that are read, in footers of all lengths: cut out, each file its own."""
+    """Data files whose texts have different lengths are recognised as one form, and each is read with its own
+    values."""
     with nothing_known():
         for length in (0, 1):
             found(noted("x" * length, "y"))
@@ -129,7 +130,8 @@ def test_files_whose_texts_differ_are_of_one_form() -> None:
 
 
 def test_what_differs_beside_its_numbers_is_of_another_form() -> None:
-    """Another schema, kind, number of records or metadata: read, as it was the first time."""
+    """An object with another schema, kind, number of records or metadata is of another form, and is read by
+    Arrow."""
     table, metadata = taken_apart(noted("a", "b"))
     others = [
         noted("a", "b", "c"),
@@ -152,7 +154,8 @@ def test_what_differs_beside_its_numbers_is_of_another_form() -> None:
 
 @pytest.mark.parametrize("rows", [1, 2, 7, 8, 9, 100])
 def test_what_is_cut_out_is_what_arrow_reads(rows: int) -> None:
-    """Rows of one footer, told apart by their values alone: numbers at their bounds, texts of all lengths."""
+    """Rows that are read without Arrow have the values that Arrow reads: numbers at their bounds, and texts
+    of all lengths."""
     for low, high in ((-1, 0), (-(2**15), 2**15 - 1)):
         for path in TEXTS:
             datas = [
@@ -199,7 +202,8 @@ def test_facts_of_a_file_that_is_cut_are_those_of_one_that_is_read(given: dict[s
 
 
 def test_field_ids_are_looked_at_in_every_footer() -> None:
-    """Files that differ in nothing but one id are of another schema, and the wrong ones are found among right ones."""
+    """A file that differs only in one field id has another schema, so a wrong id is found among correct
+    files."""
     right, wrong = [1, 2, 3, 2_147_483_001, 2_147_483_002], [1, 3, 2, 2_147_483_001, 2_147_483_002]
     decode = FileDecoder(RecordSchema(PAYMENTS), {})
     store = MemoryStore()
@@ -214,7 +218,7 @@ def test_field_ids_are_looked_at_in_every_footer() -> None:
 
 
 def test_write_ids_and_checksums_are_each_objects_own() -> None:
-    """The digits that are left out of what a footer is known by are those that come back."""
+    """Each object has its own write id and checksum, although its footer is known by everything else."""
     with nothing_known():
         seen = [found(file(write_id=f"{number:032x}"))[1] for number in range(4)]
     assert [facts.write_id for facts in seen] == [f"{number:032x}" for number in range(4)]
@@ -223,7 +227,8 @@ def test_write_ids_and_checksums_are_each_objects_own() -> None:
 
 @pytest.mark.parametrize("text", ["txn_engine.write_id", "txn_engine.checksum"])
 def test_a_footer_that_names_its_digits_twice_is_not_kept(text: str) -> None:
-    """Where a text of a footer looks like the name of its digits, which are which is Arrow's to say."""
+    """A footer with a text that looks like the name of its write id or checksum is not remembered, so Arrow
+    reads it."""
     table, metadata = taken_apart(file())
     twice = parquet_object(table, {text.encode() + b"2": b"0" * 32, **metadata})
     with nothing_known():
@@ -234,7 +239,8 @@ def test_a_footer_that_names_its_digits_twice_is_not_kept(text: str) -> None:
 
 
 def test_what_is_not_plain_is_left_to_arrow() -> None:
-    """Nulls, compressed pages, several pages or row groups, further columns, many rows: read as before."""
+    """Objects with nulls, compressed pages, several pages or row groups, more columns or many rows are read
+    by Arrow."""
     table, metadata = taken_apart(file())
     compressed = encode_parquet(table, kind="data", metadata={"write_id": "7" * 32}, profile=LARGE)
     grouped = parquet_object(table, metadata, row_group_size=2)
@@ -252,7 +258,7 @@ def test_what_is_not_plain_is_left_to_arrow() -> None:
 
 
 def test_few_footers_are_kept() -> None:
-    """However many there are, memory holds some; and each is found what it is."""
+    """At most 64 footers are remembered, and each object is still read correctly."""
     with nothing_known():
         files = data_file_audit._FOOTERS
         for count in range(1, 150):

@@ -1,4 +1,4 @@
-"""Which topics there are, by what the store lists and what it gives."""
+"""Which topics a store has, by its listings and its objects."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from txn_engine.verify.dump import LogDump
 
 
 def test_what_is_foreign_does_not_hide_the_rest() -> None:
-    """The topic is audited as if it was not there."""
+    """A foreign folder does not hide a topic, which is audited as if the folder did not exist."""
     story = healthy()
     story.ledger.store.put("topics/payments/7/x", b"hello")
     story.ledger.store.delete(story.entry("payments", 0, 3))
@@ -20,7 +20,7 @@ def test_what_is_foreign_does_not_hide_the_rest() -> None:
 
 
 def test_a_topic_of_many_lives() -> None:
-    """Made and deleted again and again: each of its objects is read once."""
+    """A topic was deleted and created again many times: each of its objects is read once."""
     story = healthy()
     for number in range(1, 60):
         story.ledger.topic("balances", 1, number, deleted=number % 2 == 1)
@@ -30,12 +30,12 @@ def test_a_topic_of_many_lives() -> None:
 
 
 def _of_older_lives(story: Story) -> int:
-    """The objects of partitions that are no more: nobody reads them."""
+    """How many objects belong to partitions that no longer exist. They are not read."""
     return len(story.ledger.keys("topics/balances/0"))
 
 
 def test_behind_a_gap_the_last_life_counts() -> None:
-    """However many follow the one that is lost."""
+    """If the object of one incarnation is lost, the audit names it and uses the latest one."""
     story = healthy()
     for number in range(1, 15):
         story.ledger.topic("balances", 3, number, deleted=number % 2 == 1)
@@ -48,7 +48,7 @@ def test_behind_a_gap_the_last_life_counts() -> None:
 
 
 def test_a_great_gap_is_counted_not_walked() -> None:
-    """However many lives are missing, at most twenty of them are asked for."""
+    """If very many incarnations are missing, at most twenty of them are reported."""
     story = healthy()
     story.ledger.store.put("topics/balances/99999999/0/log/00000000000000000000.parquet", b"")
     report = verify_store(story.ledger.store)
@@ -56,7 +56,7 @@ def test_a_great_gap_is_counted_not_walked() -> None:
 
 
 def test_a_log_is_found_whatever_stands_beside_it() -> None:
-    """What dumps a log goes by the same objects."""
+    """A foreign folder does not hide a topic's log from LogDump."""
     story = healthy()
     story.ledger.store.put("topics/payments/7/x", b"hello")
     with LogDump(story.ledger.store, "payments", 0) as dump:
@@ -64,7 +64,8 @@ def test_a_log_is_found_whatever_stands_beside_it() -> None:
 
 
 def test_a_folder_of_a_partition_that_cannot_be() -> None:
-    """It is not counted up to, also where the topic's own object does not tell how many partitions there are."""
+    """A folder for an impossible partition does not make the audit count up to it, even if the topic's own
+    object is damaged."""
     story = healthy()
     story.ledger.flip("topics/payments/0.json", 20)
     story.ledger.store.put(f"topics/payments/0/{1 << 40}/log/{0:020d}.parquet", b"")
@@ -74,7 +75,8 @@ def test_a_folder_of_a_partition_that_cannot_be() -> None:
 
 
 def test_internal_topics_of_more_partitions_than_there_can_be() -> None:
-    """The store's object is damaged, and the internal topics count for as large as they are by default."""
+    """If store.json gives internal topics too many partitions, it is damaged, and the internal topics count
+    with their default size."""
     story = healthy()
     counts = {"__transaction_state": 1 << 31, "__consumer_offsets": True}
     story.ledger.json("store.json", "store", {"internal_partitions": counts})

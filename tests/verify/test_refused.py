@@ -1,4 +1,4 @@
-"""What a store does not give of itself: an object or a folder is a finding, a store that does not answer an error."""
+"""An object or folder that the store refuses is a finding. A store that does not answer is an error."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OBJECTS: dict[str, Callable[[Story], str]] = {
 
 
 def refusing(story: Story, place: str, kind: type[StorageError]) -> FaultyStore:
-    """The ledger, whose one object or folder is not given."""
+    """The ledger in a store that refuses one object or folder."""
     return FaultyStore(
         story.ledger.store,
         decide=lambda _, key, __: "before" if key.rstrip("/") == place else None,
@@ -40,7 +40,7 @@ def refusing(story: Story, place: str, kind: type[StorageError]) -> FaultyStore:
 def test_an_object_that_is_not_given_is_named(
     key_of: Callable[[Story], str], kind: type[StorageError]
 ) -> None:
-    """And all else is judged: what lies in another place is found as well."""
+    """A refused object is named, and everything else is judged: damage in another place is found as well."""
     story = healthy()
     key, elsewhere = key_of(story), story.path("balances/0/first")
     story.ledger.store.put(elsewhere, b"garbage")
@@ -54,7 +54,7 @@ def test_an_object_that_is_not_given_is_named(
     "folder", ["topics/payments", "topics/payments/0/0/log", "topics/payments/0/0/data", "producer_ids"]
 )
 def test_a_folder_that_is_not_listed_is_named(folder: str, kind: type[StorageError]) -> None:
-    """And all else is judged."""
+    """A folder that may not be listed is named, and everything else is judged."""
     story = healthy()
     elsewhere = story.path("balances/0/first")
     story.ledger.store.put(elsewhere, b"garbage")
@@ -65,7 +65,8 @@ def test_a_folder_that_is_not_listed_is_named(folder: str, kind: type[StorageErr
 
 @pytest.mark.parametrize("kind", REFUSALS.values(), ids=REFUSALS)
 def test_a_root_that_is_not_listed_is_named(kind: type[StorageError]) -> None:
-    """What is foreign there is not known then; all of the format's own is judged."""
+    """If the root may not be listed, foreign keys there are unknown, and everything of the format is
+    judged."""
     story = healthy()
     elsewhere = story.path("balances/0/first")
     story.ledger.store.put(elsewhere, b"garbage")
@@ -79,7 +80,7 @@ def test_a_root_that_is_not_listed_is_named(kind: type[StorageError]) -> None:
     "place", ["topics/payments/0/0/log/00000000000000000003.parquet", "topics/payments", "producer_ids", ""]
 )
 def test_a_store_that_does_not_answer_is_an_error(place: str, kind: type[StorageError]) -> None:
-    """That says nothing of the object."""
+    """A store that does not answer is an error, because that says nothing about the object."""
     with pytest.raises(kind):
         verify_store(refusing(healthy(), place, kind))
 
@@ -87,6 +88,7 @@ def test_a_store_that_does_not_answer_is_an_error(place: str, kind: type[Storage
 @pytest.mark.parametrize("kind", REFUSALS.values(), ids=REFUSALS)
 @pytest.mark.parametrize("place", ["store.json", "topics"])
 def test_a_store_that_gives_nothing_is_an_error(place: str, kind: type[StorageError]) -> None:
-    """Wrong credentials damage no object."""
+    """If store.json or all topics are refused, the audit is an error, because wrong credentials are not
+    damage."""
     with pytest.raises(kind):
         verify_store(refusing(healthy(), place, kind))

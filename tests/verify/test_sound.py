@@ -1,4 +1,4 @@
-"""What is sound is not called damage: wrap-around, rotation, operators, seals, clean-up, and a store in use."""
+"""Sound stores have no findings: wrap-around, rotation, operators, seals, clean-up, and a store in use."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def empty() -> Ledger:
 
 
 def test_sequences_wrap() -> None:
-    """After 2^31-1 comes 0, within a batch and between two."""
+    """After sequence 2^31-1 comes 0, inside a batch and between two."""
     ledger = empty()
     last = 2**31 - 1
     ledger.entry("payments", 0, ledger.batch("payments", 0, 1, 0, last - 1, count=4))
@@ -64,7 +64,7 @@ def test_batches_without_a_producer() -> None:
 
 
 def test_files_with_field_ids_stand_beside_files_without() -> None:
-    """Files are written with ids by now; those of before have none."""
+    """Files with field ids and older files without them are both sound."""
     ledger = empty()
     for field_ids in ([1, 2, 3, 2_147_483_001, 2_147_483_002], None):
         ledger.entry("payments", 0, ledger.batch("payments", 0, field_ids=field_ids))
@@ -80,9 +80,8 @@ def test_files_with_field_ids_stand_beside_files_without() -> None:
     ],
 )
 def test_ids_of_somebodys_table_are_no_damage(ids: list[int | None], said: str) -> None:
-    """Files of before took over what the caller's columns had of ids: named, for Iceberg's readers go by them, and do
-    not see columns without one.
-    """
+    """Older files may have the field ids of a caller's own columns. That is a warning, because Iceberg's
+    readers go by them and do not see columns without one."""
     ledger = empty()
     ledger.entry("payments", 0, ledger.batch("payments", 0, field_ids=ids))
     report = verify_store(ledger.store)
@@ -93,7 +92,8 @@ def test_ids_of_somebodys_table_are_no_damage(ids: list[int | None], said: str) 
 
 
 def test_the_producer_id_rotates_where_epochs_run_out() -> None:
-    """The Prepare row keeps the old id at epoch 32767, the Complete row carries the next one at 0."""
+    """When epochs run out, the Prepare row keeps the old id at epoch 32767 and the Complete row has the next
+    one at 0."""
     ledger = empty()
     ledger.transaction("t", "Empty", 3, 32766)
     ledger.transaction("t", "Ongoing", 3, 32766, partitions=[("payments", 0, 0)])
@@ -109,7 +109,7 @@ def test_the_producer_id_rotates_where_epochs_run_out() -> None:
 
 
 def test_an_expired_id_starts_again() -> None:
-    """A tombstone, then a new producer id, with the run ids carried on."""
+    """An expired id may begin again: a tombstone, then a new producer id with the same run ids."""
     ledger = healthy().ledger
     ids = {"committed_run_ids": ["day-1"]}
     ledger.transaction(LOAD, "Dead", -1, -1, **ids)
@@ -118,7 +118,7 @@ def test_an_expired_id_starts_again() -> None:
 
 
 def test_the_oldest_of_a_hundred_run_ids_is_dropped() -> None:
-    """And the row says that its list is not complete any more."""
+    """The oldest of a hundred run ids may be dropped, if the row says that its list is no longer complete."""
     ledger = empty()
     ids = [f"run-{number}" for number in range(100)]
     ledger.transaction("t", "Empty", 3, 0, committed_run_ids=ids)
@@ -131,7 +131,8 @@ def test_the_oldest_of_a_hundred_run_ids_is_dropped() -> None:
 
 
 def test_an_operator_may_abort_what_nobody_will_decide() -> None:
-    """The marker repeats the stored epochs, 0 for the coordinator's where none is stored."""
+    """An operator may abort a transaction that has no coordinator. The marker repeats the stored epochs, with
+    0 for a coordinator's epoch that is not stored."""
     ledger = healthy().ledger
     ledger.entry("payments", 1, ledger.batch("payments", 1, 77, 0, 0, transactional=True))
     ledger.entry("payments", 1, marker(77, 0, "abort", 0))
@@ -141,7 +142,7 @@ def test_an_operator_may_abort_what_nobody_will_decide() -> None:
 
 
 def test_an_idempotent_producer_goes_on_after_it_was_forgotten() -> None:
-    """Any first sequence, once its state has expired."""
+    """An idempotent producer may begin with any sequence after its state has expired."""
     ledger = healthy().ledger
     ledger.control("payments", 0, "expire", {"producer_ids": [5]})
     ledger.entry("payments", 0, ledger.batch("payments", 0, 5, 0, 40))
@@ -149,7 +150,7 @@ def test_an_idempotent_producer_goes_on_after_it_was_forgotten() -> None:
 
 
 def test_rewrite_trim_and_floor() -> None:
-    """Live files may be rewritten, settled ones cut off, and the floor raised."""
+    """Live files may be rewritten, settled ones trimmed, and the floor raised."""
     story = healthy()
     ledger = story.ledger
     value = rewrite_of(story, "payments/0/second", "payments/0/plain", "payments/0/plain2")
@@ -166,7 +167,8 @@ def test_rewrite_trim_and_floor() -> None:
 
 
 def test_a_rewritten_file_may_be_rewritten() -> None:
-    """Its records keep their offsets, with gaps where the markers and the aborted are."""
+    """A rewritten file may be rewritten. Its records keep their offsets, with gaps where markers and aborted
+    records were."""
     story = healthy()
     story.ledger.control("payments", 0, "rewrite", rewrite_of(story, "payments/0/plain", "payments/0/plain2"))
     value = rewrite_of(
@@ -179,7 +181,8 @@ def test_a_rewritten_file_may_be_rewritten() -> None:
 
 
 def test_erased_files() -> None:
-    """What is left of a file stands in its place; the file itself may be gone at once, and so may a dead one."""
+    """A replacement may take the place of an erased file, which may be deleted at once, and so may an erased
+    dead file."""
     story = healthy()
     ledger = story.ledger
     merged = rewrite_of(story, "payments/0/plain", "payments/0/plain2")
@@ -203,7 +206,7 @@ def test_erased_files() -> None:
 
 
 def test_a_rewrite_may_leave_files_between_its_outputs() -> None:
-    """Each output takes the place of neighbours; two outputs need not be neighbours."""
+    """Each output of a rewrite replaces neighbouring files. Two outputs need not be neighbours."""
     story = healthy()
     first, last = rewrite_of(story, "payments/0/first"), rewrite_of(story, "payments/0/plain2")
     both = {**first, **{name: last[name] + first[name] for name in ("inputs", "outputs")}}
@@ -212,7 +215,7 @@ def test_a_rewrite_may_leave_files_between_its_outputs() -> None:
 
 
 def test_what_the_floor_drops_may_be_deleted() -> None:
-    """A day after it died, and once its name is below the floor, a dead file is out of the list, and of no interest."""
+    """A dead file may be deleted a day after it died, once its name is below the floor."""
     story = healthy()
     ledger = story.ledger
     ledger.now_ms += DAY_MS
@@ -224,7 +227,7 @@ def test_what_the_floor_drops_may_be_deleted() -> None:
 
 
 def test_aborted_ranges_below_the_log_start_are_dropped() -> None:
-    """A trim takes them out of the index."""
+    """A trim drops the aborted ranges below it from the index."""
     story = healthy()
     ledger = story.ledger
     names = ("first", "second", "plain", "plain2")
@@ -246,7 +249,7 @@ def test_aborted_ranges_below_the_log_start_are_dropped() -> None:
 
 
 def test_an_id_at_rest_renews_its_row() -> None:
-    """The same row at another time, in any state of rest."""
+    """An id at rest may have its row renewed at another time."""
     ledger = healthy().ledger
     rest = {"committed_run_ids": ["day-1"]}
     home = java_partition(LOAD, 50)
@@ -260,7 +263,7 @@ def test_an_id_at_rest_renews_its_row() -> None:
 
 
 def test_a_topic_grows() -> None:
-    """The highest of the objects that say so counts."""
+    """If a topic has several growths, the highest one counts."""
     ledger = healthy().ledger
     ledger.grow("payments", 0, 3)
     ledger.grow("payments", 1, 5)
@@ -277,7 +280,8 @@ def test_a_topic_grows() -> None:
 
 
 def test_a_dead_file_may_go_after_a_day() -> None:
-    """Before, its absence is a warning: a long job may still hold its name."""
+    """If a dead file is missing less than a day after it died, that is a warning, because a long job may
+    still need it."""
     story = healthy()
     story.ledger.store.delete(story.path("payments/0/aborted"))
     early = verify_store(story.ledger.store)
@@ -289,7 +293,8 @@ def test_a_dead_file_may_go_after_a_day() -> None:
 
 
 def test_orphans_are_counted() -> None:
-    """A file that no entry names is not damage: an upload under way, or work for the clean-up."""
+    """A file that no entry names is counted and is not damage: it may be an upload under way, or work for
+    clean-up."""
     ledger = healthy().ledger
     ledger.batch("payments", 1, 9, 0, 0)
     report = verify_store(ledger.store)
@@ -298,7 +303,8 @@ def test_orphans_are_counted() -> None:
 
 
 def test_work_for_the_sweeps_is_a_warning() -> None:
-    """A decision without its completion, and a transaction past its time-out, each with the command that ends it."""
+    """A decision without its completion and a transaction past its time-out are warnings, each with the
+    command that ends it."""
     ledger = healthy().ledger
     ids = {"committed_run_ids": ["day-1"]}
     ledger.transaction(LOAD, "Ongoing", 0, 2, partitions=[("payments", 0, 0)], **ids)
@@ -328,7 +334,8 @@ def beyond_the_end(ledger: Ledger) -> list[str]:
 
 
 def test_an_offset_beyond_the_end_is_a_warning_while_it_counts() -> None:
-    """Lost entries are one cause, a commit of somebody's own choice, which is legal, the other; a reset ends it."""
+    """An offset past the log's end is a warning, because it may come from lost entries or from a commit that
+    somebody chose. A reset ends it."""
     ledger = healthy().ledger
     ledger.commit("others", "payments", 0, 13)
     assert beyond_the_end(ledger) == ["group 'others': offset 13 for payments-0"]
@@ -337,7 +344,7 @@ def test_an_offset_beyond_the_end_is_a_warning_while_it_counts() -> None:
 
 
 def test_an_offset_beyond_the_end_that_was_never_committed_does_not_count() -> None:
-    """Nor while its transaction is open, nor once it is aborted."""
+    """An offset past the end does not count while its transaction is open, nor after it is aborted."""
     story = healthy()
     ledger = story.ledger
     places = [("__consumer_offsets", 0, story.group_home)]
@@ -351,7 +358,8 @@ def test_an_offset_beyond_the_end_that_was_never_committed_does_not_count() -> N
 
 
 def test_a_topic_made_again_is_another_topic() -> None:
-    """Decisions and offsets for the deleted incarnation count as done; the new one begins at 0."""
+    """A topic that was created again begins at 0, and decisions and offsets for the deleted incarnation count
+    as done."""
     story = healthy()
     ledger = story.ledger
     ledger.transaction(SUMS, "Ongoing", 1, 1, partitions=[("payments", 0, 1)])
@@ -366,7 +374,7 @@ def test_a_topic_made_again_is_another_topic() -> None:
 
 
 def test_sealed_entries_stand_in_a_snapshot() -> None:
-    """Where entries are sealed, the replay starts from the oldest snapshot beyond them, and goes on from there."""
+    """If entries are sealed, the replay starts from the oldest snapshot after them and goes on from there."""
     story = healthy()
     sealed(story)
     snapshot_sealed(story, 8)
@@ -384,7 +392,8 @@ def test_sealed_entries_stand_in_a_snapshot() -> None:
 
 
 def test_a_sealed_partition_goes_on() -> None:
-    """Transactions of a producer that its first snapshot knows: with records there, and with none."""
+    """A producer that the snapshot of a sealed log knows may go on with transactions, with and without
+    records in it."""
     story = healthy()
     sealed(story)
     commit_behind_seals(story)
@@ -393,7 +402,8 @@ def test_a_sealed_partition_goes_on() -> None:
 
 
 def test_a_producer_forgotten_below_a_seal() -> None:
-    """Its first commit stood below the seal; the snapshot knows only the producer that came back, in a transaction."""
+    """A producer's first commit may be sealed and forgotten: the snapshot then knows only the producer's
+    later transaction."""
     ledger = empty()
     places = [("payments", 0, 0)]
     ledger.transaction("t", "Empty", 3, 0)
@@ -413,7 +423,7 @@ def test_a_producer_forgotten_below_a_seal() -> None:
 
 
 def _seal_below_newcomer(ledger: Ledger, decided: Row, opened: Row) -> None:
-    """Snapshots around a trim at 4, and seals below the batch at 3."""
+    """Write snapshots around a trim at 4, and seals below the batch at 3."""
     stamp = opened["first_timestamp"]
     for end in (4, 5):
         if end == 5:
@@ -434,7 +444,7 @@ def _seal_below_newcomer(ledger: Ledger, decided: Row, opened: Row) -> None:
 
 
 class CleaningStore(MemoryStore):
-    """Runs somebody's clean-up right before a key is read for the first time."""
+    """A store that runs another client's clean-up right before a key is read for the first time."""
 
     def __init__(self, source: MemoryStore, key: str, work: Callable[[], None]) -> None:
         super().__init__()
@@ -449,7 +459,8 @@ class CleaningStore(MemoryStore):
 
 
 def test_a_clean_up_that_overtakes_the_audit() -> None:
-    """An entry when the walk began is a seal when it comes there: it goes on from a snapshot, also a new one."""
+    """If an entry is sealed before the audit's walk comes to it, the walk goes on from a snapshot, even a new
+    one."""
     story = healthy()
     ledger = story.ledger
     sealed(story, snapshots=(4,))
@@ -467,7 +478,7 @@ def test_a_clean_up_that_overtakes_the_audit() -> None:
 
 
 def test_an_offset_committed_from_its_own_pending_row() -> None:
-    """A transaction may commit a group's offset twice: from the row it fetched, or from its own."""
+    """A transaction may commit a group's offset again, from the row that it fetched or from its own row."""
     story = healthy()
     ledger = story.ledger
     places = [("__consumer_offsets", 0, story.group_home)]
@@ -479,7 +490,8 @@ def test_an_offset_committed_from_its_own_pending_row() -> None:
 
 
 def test_a_tombstone_is_no_row() -> None:
-    """Who fetched behind a tombstone says that there was none; who fetched before it does not."""
+    """A group that fetched after a tombstone names no row. If it fetched before the tombstone, its commit is
+    a finding."""
     story = healthy()
     ledger = story.ledger
     ledger.commit(GROUP, "payments", 0, -1)
@@ -491,7 +503,7 @@ def test_a_tombstone_is_no_row() -> None:
 
 
 class StoreInUse(MemoryStore):
-    """Runs a step of somebody else's work before each listing of a partition's log."""
+    """A store that runs a step of another client's work before each listing of a partition's log."""
 
     def __init__(self, source: MemoryStore, work: Callable[[str], None]) -> None:
         super().__init__()
@@ -504,13 +516,13 @@ class StoreInUse(MemoryStore):
 
 
 def test_a_store_in_use_gives_no_false_findings() -> None:
-    """A transaction begun, committed and completed while the audit is under way is not called anything."""
+    """A transaction that is begun, committed and completed during the audit leads to no finding."""
     story = healthy()
     ledger = story.ledger
     epoch = [1]
 
     def newcomer() -> None:
-        """A topic and a transactional id that were not there when the audit began."""
+        """Create a topic and a transactional id that did not exist when the audit began."""
         ledger.topic("fresh", 1)
         places = [("fresh", 0, 0), ("payments", 0, 1)]
         ledger.transaction("newcomer", "Empty", 40, 0)
@@ -550,7 +562,8 @@ def test_a_store_in_use_gives_no_false_findings() -> None:
 
 
 def test_a_coordinator_s_log_sealed_while_the_audit_reads() -> None:
-    """A transaction was open when its partition was read; by the second reading its end is below a seal."""
+    """A transaction that is open when its partition is read, and whose end is sealed in the coordinator's log
+    by the second reading, leads to no finding."""
     story = healthy()
     ledger = story.ledger
     places = [("balances", 0, 0)]
@@ -575,7 +588,7 @@ def test_a_coordinator_s_log_sealed_while_the_audit_reads() -> None:
 
 
 def test_only_some_topics() -> None:
-    """Only these topics' data is read; an unknown one is an error of the call."""
+    """If topics are named, only their data is read. An unknown topic is an error of the call."""
     story = healthy()
     story.ledger.flip(story.entry("payments", 0, 3))
     report = verify_store(story.ledger.store, topics=["balances"])
@@ -591,7 +604,7 @@ def test_only_some_topics() -> None:
 
 
 def test_without_reading_the_data_files() -> None:
-    """Their presence and size are judged all the same."""
+    """Without reading the data files, the audit still checks that they exist and how large they are."""
     story = healthy()
     story.ledger.flip(story.path("payments/0/first"), 40)
     assert verify_store(story.ledger.store, check_data=False).ok
@@ -602,7 +615,7 @@ def test_without_reading_the_data_files() -> None:
 
 
 def test_the_same_objects_give_the_same_report() -> None:
-    """Findings come in one order: errors first, then by place."""
+    """The same objects give the same report, in one order: errors first, then by place."""
     story = healthy()
     for key in (story.entry("payments", 1, 0), story.path("payments/0/first"), story.entry("balances", 0, 2)):
         story.ledger.flip(key)
@@ -615,7 +628,8 @@ def test_the_same_objects_give_the_same_report() -> None:
 
 
 def test_a_flood_is_counted_not_listed() -> None:
-    """Twenty of a kind in a partition are listed; memory stays bounded however bad the log is."""
+    """At most twenty findings of a kind are listed for a partition, so memory stays bounded however bad the
+    log is."""
     ledger = empty()
     for _ in range(50):
         ledger.entry("payments", 0, ledger.batch("payments", 0, 5, 0, 7))
@@ -625,7 +639,7 @@ def test_a_flood_is_counted_not_listed() -> None:
 
 
 def test_progress_is_told() -> None:
-    """What is read, how many objects of it are done, of how many."""
+    """Progress says what is read, how many of its objects are done, and how many there are."""
     told: list[tuple[str, int, int]] = []
     verify_store(healthy().ledger.store, progress=lambda what, done, total: told.append((what, done, total)))
     assert ("payments-0 entries", 7, 7) in told
@@ -633,7 +647,7 @@ def test_progress_is_told() -> None:
 
 
 def test_the_store_s_own_errors_are_raised() -> None:
-    """An unreachable store is no finding."""
+    """The store's own errors are raised: an unreachable store is not a finding."""
 
     class Unreachable(MemoryStore):
         def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
@@ -646,7 +660,7 @@ def test_the_store_s_own_errors_are_raised() -> None:
 
 
 def test_an_empty_store() -> None:
-    """Nothing there is one finding: no store object."""
+    """The audit of an empty store has one finding, the missing store object."""
     report = verify_store(MemoryStore())
     assert [(finding.code, finding.object) for finding in report.findings] == [
         ("object-missing", "store.json")
@@ -654,7 +668,8 @@ def test_an_empty_store() -> None:
 
 
 def test_the_last_epoch_may_be_decided_twice() -> None:
-    """The fence at 32767, then the abort that rotates the id: a partition is told of the one that names it."""
+    """At epoch 32767 a transaction may be decided twice, by the fence and by the abort that rotates the id. A
+    partition belongs to the decision that names it."""
     place, table = Place("payments", 0, 0), DecisionTable()
     for offset, partitions in ((5, (place,)), (6, ())):
         table.add(7, offset, 32767, committed=False, partitions=partitions, append_time=0)
@@ -666,7 +681,8 @@ def test_the_last_epoch_may_be_decided_twice() -> None:
 
 
 def test_sound_cuts_have_no_findings() -> None:
-    """Also one that was deleted, whose snapshot is gone, and one that was given up."""
+    """Sound cuts have no findings, not even a deleted one whose snapshot is gone, or one that was given
+    up."""
     story = healthy()
     with_cut(story)
     with_cut(story, number=1, topics=[a_topic(snapshots=[1, 0])])

@@ -1,4 +1,5 @@
-"""An audit of much: objects read in parts, little kept of each, and the same answer with threads and without."""
+"""The audit of a large store reads objects in parts and keeps little of each, with the same report with and
+without threads."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ FILES = [
 
 
 class Counting(MemoryStore):
-    """Keeps what was asked of the store, by which thread, and how much was given at once."""
+    """A store that records its calls, their threads, and the largest number of bytes that it returned at
+    once."""
 
     def __init__(self, source: MemoryStore) -> None:
         super().__init__()
@@ -57,7 +59,8 @@ class Counting(MemoryStore):
 
 
 def test_without_workers_everything_is_asked_by_the_caller_in_one_order() -> None:
-    """What a simulator needs: no thread, and the same calls every time."""
+    """Without workers the caller makes all calls itself, in the same order every time, as a simulator needs
+    it."""
     store = healthy().ledger.store
     first, second = Counting(store), Counting(store)
     before = threading.active_count()
@@ -71,7 +74,7 @@ def test_without_workers_everything_is_asked_by_the_caller_in_one_order() -> Non
 
 @pytest.mark.parametrize("workers", [0, 1, 8])
 def test_the_report_does_not_depend_on_the_workers(workers: int) -> None:
-    """Findings and counts are the same, whoever reads."""
+    """The findings and figures are the same with any number of workers."""
     story = healthy()
     story.ledger.flip(story.path("payments/0/first"), 40)
     story.ledger.store.delete(story.entry("payments", 1, 3))
@@ -85,7 +88,7 @@ def test_the_report_does_not_depend_on_the_workers(workers: int) -> None:
 
 @pytest.fixture
 def read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every object counts as a large one."""
+    """Make the audit read every object in parts, like a large one."""
     monkeypatch.setattr(raw_object, "WHOLE_BYTES_MAX", 0)
     monkeypatch.setattr(raw_object, "PART_BYTES", 100)
 
@@ -93,7 +96,7 @@ def read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("read_in_parts")
 @pytest.mark.parametrize(("do", "codes"), one_per_code(FILES))
 def test_damage_is_named_in_an_object_read_in_parts(do: Damage, codes: set[str]) -> None:
-    """As in one that is read whole."""
+    """Damage in an object that is read in parts is named as in one that is read whole."""
     story = healthy()
     key = do(story)
     errors = [
@@ -104,7 +107,8 @@ def test_damage_is_named_in_an_object_read_in_parts(do: Damage, codes: set[str])
 
 
 def test_a_large_data_file_is_never_held_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its checksum is taken part by part, and of its records two columns are read, a buffer at a time."""
+    """A large data file is never in memory as a whole: its checksum is computed part by part, and two columns
+    of its records are read, one buffer at a time."""
     ledger = Ledger()
     ledger.create()
     ledger.topic("payments", 1)
@@ -123,7 +127,7 @@ def test_a_large_data_file_is_never_held_whole(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_progress_is_told() -> None:
-    """What is read, how much of it is done, and of how much, up to all of it."""
+    """Progress says what is read, how much of it is done and how much there is, and ends with all of it."""
     story = healthy()
     told: list[tuple[str, int, int]] = []
     verify_store(story.ledger.store, progress=lambda *what: told.append(what))
@@ -156,7 +160,7 @@ def file_of(number: int, status: str = "live", **changed: object) -> DataFile:
 
 
 def test_files_are_kept_in_little_room() -> None:
-    """A log of many small entries names many files: about 220 bytes each."""
+    """A log of many small entries names many files, so each may take no more than about 220 bytes."""
     count = 8_000
     table = FileTable()
     files = (file_of(number) for number in range(count))
@@ -172,7 +176,8 @@ def test_files_are_kept_in_little_room() -> None:
 
 
 def test_files_come_back_as_they_were_put() -> None:
-    """In the order of their offsets, also where a name says something else than the row, or two begin at one offset."""
+    """Files are returned in the order of their offsets, even if a name differs from its row, or two files
+    begin at one offset."""
     odd = [
         file_of(1, data_path="data/strange.parquet"),
         file_of(2, producer_epoch=5),
@@ -191,7 +196,8 @@ def test_files_come_back_as_they_were_put() -> None:
 
 
 def test_settling_and_forgetting_files() -> None:
-    """A status and a time of death for each; what is forgotten leaves nothing behind, however many there were."""
+    """Each file can get a status and a time of death. Forgotten files leave nothing behind, however many
+    there were."""
     table = FileTable()
     for number in range(3_000):
         table.put(file_of(number))
@@ -214,7 +220,7 @@ def test_settling_and_forgetting_files() -> None:
 
 
 def test_the_aborted_index() -> None:
-    """In the order of the markers; a trim drops what ended below it."""
+    """The aborted index is in the order of the markers, and a trim drops the ranges that ended below it."""
     index = AbortedIndex()
     entries = [AbortedEntry(number, 10 * number, 10 * number + 5, 10 * number + 6) for number in range(5)]
     for entry in entries:
@@ -227,7 +233,7 @@ def test_the_aborted_index() -> None:
 
 
 def test_a_file_over_parts() -> None:
-    """Arrow reads it as any file."""
+    """Arrow reads a ranged file like any other file."""
     data = bytes(range(256)) * 4
     file = RangedFile(lambda start, length: data[start : start + length], len(data))
     with pa.PythonFile(file, mode="r") as arrow:
@@ -240,7 +246,7 @@ def test_a_file_over_parts() -> None:
 
 
 def test_more_transactions_than_are_listed_of_a_kind() -> None:
-    """A log that is bad all over gives twenty findings of a kind, and a count."""
+    """A log that is bad everywhere gives twenty findings of a kind, and a count."""
     story: Story = healthy()
     for _ in range(25):
         story.ledger.entry("payments", 0, marker(0, 2, "abort", story.abort_row))

@@ -23,7 +23,8 @@ AMAZON = S3Config("bucket", access_key="AKIA", secret_key="s3cr3t")
 
 
 def main(url: str, endpoint: str, log: str) -> None:
-    """Read by the data source, write by `write_topic` and by the sink; two stores are refused as native reads."""
+    """Read with the data source, write with `write_topic` and with the sink. Native reads of two stores are
+    refused."""
     with txn_engine.connect(url) as engine:
         for topic in ("payments", "copies", "again"):
             engine.admin.create_topic(topic, partitions=2, schema=SCHEMA, key="account_id")

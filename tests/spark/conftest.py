@@ -35,7 +35,8 @@ PLACE = [("_partition", "ascending"), ("_offset", "ascending")]
 
 
 def payments(first: int, count: int) -> pa.Table:
-    """Payments number `first` to `first + count - 1`: 7 accounts, amounts that no float holds exactly."""
+    """Payments number `first` to `first + count - 1`, of 7 accounts, with amounts that no float holds
+    exactly."""
     ids = range(first, first + count)
     columns = [
         pa.array(ids, pa.int64()),
@@ -48,7 +49,7 @@ def payments(first: int, count: int) -> pa.Table:
 
 
 def load(engine: Engine, first: int, count: int, *, commit: bool = True) -> None:
-    """One transaction with these payments."""
+    """Produce these payments in one transaction."""
     with engine.producer(transactional_id="load") as producer:
         producer.init_transactions()
         producer.begin_transaction()
@@ -73,7 +74,7 @@ ACCOUNTS_SCHEMA = pa.schema([pa.field("account_id", pa.int64())])
 
 
 def two_outputs(read: DataFrame) -> dict[str, DataFrame]:
-    """What payments add up to, and the accounts that had any."""
+    """The balances of the payments, and the accounts that have any."""
     return {"balances": balances(read), "accounts": read.select("account_id").distinct()}
 
 
@@ -84,7 +85,7 @@ def accounts_of(engine: Engine) -> list[int]:
 
 
 def balances_of(engine: Engine) -> dict[int, tuple[Decimal, int]]:
-    """What the committed rows of `balances` add up to."""
+    """The sums of the committed rows of `balances`."""
     found: dict[int, tuple[Decimal, int]] = {}
     for row in engine.scan("balances").to_table().to_pylist():
         turnover, count = found.get(row["account_id"], (Decimal(0), 0))
@@ -94,16 +95,15 @@ def balances_of(engine: Engine) -> dict[int, tuple[Decimal, int]]:
 
 @pytest.fixture(scope="package", autouse=True)
 def spark_ends_with_its_tests() -> Iterator[None]:
-    """The modules of this package share one session."""
+    """End the session that the modules of this package share."""
     yield
     jvm.end_session()
 
 
 @pytest.fixture
 def spark(spark_jvm: None) -> SparkSession:
-    """The session of this package, with two task slots and three tries for each task. A command that ran before may
-    have stopped it; then this is a new one.
-    """
+    """The session of this package, with two task slots and three tries for each task. If a command that ran
+    before has stopped it, this is a new one."""
     return spark_session("file:///", master="local[2,3]")
 
 
@@ -112,7 +112,8 @@ Command = Callable[..., "Answer"]
 
 @pytest.fixture
 def command(spark_jvm: None) -> Command:
-    """Call a command in this process, on an engine's store. It starts a session of its own and stops it."""
+    """Call a command in this process, on an engine's store. The command starts and stops a session of its
+    own."""
     from click.testing import CliRunner
 
     from tests.cli.conftest import Answer
@@ -136,14 +137,15 @@ def two_topics(ledger: Engine) -> Engine:
 
 @pytest.fixture
 def copies(ledger: Engine) -> Engine:
-    """`ledger` with an empty topic `copies` of the same columns as `payments`."""
+    """`ledger` with an empty topic `copies` that has the columns of `payments`."""
     ledger.admin.create_topic("copies", partitions=2, schema=SCHEMA, key="account_id")
     return ledger
 
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Iterator[Engine]:
-    """A store with an empty `payments` (3 partitions) and an empty `balances` (2); at the end it is audited."""
+    """A store with an empty `payments` (3 partitions) and an empty `balances` (2). It is audited at the
+    end."""
     with txn_engine.connect(f"file://{tmp_path}/ledger", configs=FEW_INTERNAL) as engine:
         engine.admin.create_topic("payments", partitions=3, schema=SCHEMA, key="account_id")
         engine.admin.create_topic("balances", partitions=2, schema=BALANCES_SCHEMA, key="account_id")

@@ -12,7 +12,8 @@ from txn_engine.spark import register, stream_topic
 
 
 def copy_by_stream_topic(spark: SparkSession, engine: Engine, folder: str, **options: Any) -> None:
-    """All that is there by now; `folder` has the checkpoint, `options` are more of `stream_topic`."""
+    """Copy everything that is there now. `folder` holds the checkpoint, and `options` are passed to
+    `stream_topic`."""
     stream_topic(
         spark,
         engine,
@@ -27,7 +28,7 @@ def copy_by_stream_topic(spark: SparkSession, engine: Engine, folder: str, **opt
 
 
 def copy_by_format(spark: SparkSession, url: str, folder: str) -> None:
-    """All that is there by now; `folder` has the checkpoint."""
+    """Copy everything that is there now. `folder` holds the checkpoint."""
     register(spark)
     source = {"url": url, "subscribe": "payments", "startingOffsets": "earliest"}
     rows = spark.readStream.format("txn_engine").options(**source).load().select(*SCHEMA.names)

@@ -25,7 +25,7 @@ STEPS = ("keys", "merging", "uploaded", "unnamed", "named")
 
 
 class DyingReader(KeyReader):
-    """In a task."""
+    """Dies in a task, while it reads keys."""
 
     __slots__ = ()
 
@@ -36,7 +36,7 @@ class DyingReader(KeyReader):
 
 
 class DyingMerger(Merger):
-    """In a task, before and after its files are on the store."""
+    """Dies in a task, before or after its files are on the store."""
 
     __slots__ = ()
 

@@ -28,8 +28,8 @@ STEPS = ("planned", "writing", "uploaded", "resumed", "undecided", "decided", "c
 def die_at(step: str, folder: Path | None = None) -> None:
     """Kill the victim that the file `at` names, if this is the step that it names.
 
-    folder: where `at` is; None: the one that `DYING` names. A Python worker has the environment of its session's JVM,
-    so nobody dies in a worker of a session that was there before.
+    folder: the folder of `at`, or None for the one that `DYING` names. A Python worker has the environment of
+    its session's JVM, so nobody dies in a worker of a session that was there before.
     """
     if folder is None:
         if "DYING" not in os.environ:
@@ -48,7 +48,7 @@ def die_at(step: str, folder: Path | None = None) -> None:
 
 
 class DyingWriter(StreamWriter):
-    """Dies around what the sink does. Its checkpoint is in the folder that holds `at`."""
+    """Dies around the steps of the sink. Its checkpoint is in the folder that holds `at`."""
 
     def _die_at(self, step: str) -> None:
         assert self._options.checkpoint is not None

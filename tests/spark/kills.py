@@ -1,4 +1,4 @@
-"""Work on Spark that is killed at one step after the other."""
+"""Work on Spark that is killed at one step after another."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def run_here(module: ModuleType, engine: Engine, folder: Path) -> None:
 
 
 def kill_at(step: str, victim: str, module: ModuleType, engine: Engine, folder: Path) -> None:
-    """One run, killed at a step. A worker is killed in the session of this process, the JVM and the driver in a
-    process of their own. A task whose worker died is tried again, so that such a run may end well.
-    """
+    """Run once, and be killed at one step. A worker is killed in the session of this process, and the JVM and
+    the driver in a process of their own. Spark tries the task of a killed worker again, so the run may still
+    succeed."""
     (folder / "at").write_text(f"{step} {victim}")
     told = ""
     if victim == "worker":
@@ -61,9 +61,10 @@ def kill_at(step: str, victim: str, module: ModuleType, engine: Engine, folder: 
 
 
 def kill_a_stream(module: ModuleType, steps: Sequence[tuple[str, str]], engine: Engine, folder: Path) -> None:
-    """Killed at one step after the other, each time with records waiting; at the end each is there once.
+    """Kill a stream at one step after another, each time while records wait. At the end each record is there
+    once.
 
-    The run after the last kill is one of this process, in the session that it has.
+    The run after the last kill uses the session of this process.
     """
     engine.admin.create_topic("copies", partitions=2, schema=SCHEMA, key="account_id")
     for number, (step, victim) in enumerate(steps):

@@ -31,7 +31,8 @@ _NAMES_A_FILE = 20_000  # a file system counts the names of a file, and has an e
 
 
 def make_topic(engine: Engine, topic: str, *, files: int, partitions: int = 4) -> None:
-    """Committed files with the same ten records, in turn over the partitions: one file under many names."""
+    """Committed files with the same ten records, distributed over the partitions: one file under many
+    names."""
     engine.admin.create_topic(topic, partitions=partitions, schema=SCHEMA, key="key")
     info = engine.logs.topics.look_up(topic)
     root = Path(engine.url.removeprefix("file://"))
@@ -63,14 +64,15 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def cpu_s(spark: SparkSession) -> float:
-    """Processor time of this process and of the JVM (Linux): what a planning takes where nothing else runs."""
+    """Processor time of this process and of the JVM (Linux), which is what a planning takes if nothing else
+    runs."""
     process = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
     spent = Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2].split()[11:13]
     return time.process_time() + sum(map(int, spent)) / os.sysconf("SC_CLK_TCK")
 
 
 def heap_mib(spark: SparkSession) -> float:
-    """What the JVM's heap holds after a collection."""
+    """MiB in the JVM's heap after a collection."""
     jvm: Any = spark._jvm
     jvm.java.lang.System.gc()
     runtime = jvm.java.lang.Runtime.getRuntime()
@@ -78,7 +80,7 @@ def heap_mib(spark: SparkSession) -> float:
 
 
 def measure(spark: SparkSession, engine: Engine, files: int, *, count: bool) -> None:
-    """Plan a read of a new topic twice: the second time what a JVM compiles is compiled."""
+    """Plan a read of a new topic twice. The second time, the JVM's code is already compiled."""
     topic = f"files-{files}"
     written, _ = timed(lambda: make_topic(engine, topic, files=files))
     scanned, _ = timed(lambda: engine.scan(topic).files())
@@ -101,7 +103,7 @@ def measure(spark: SparkSession, engine: Engine, files: int, *, count: bool) -> 
 
 
 def main() -> None:
-    """One size after the other."""
+    """Measure one size after the other."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--files", type=int, nargs="+", default=[1, 400, 20_000, 100_000])
     parser.add_argument("--count", action="store_true", help="also read them")

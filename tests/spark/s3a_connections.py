@@ -16,7 +16,7 @@ from txn_engine.spark import read_topic, spark_session
 
 
 def main() -> None:
-    """Two ledgers; reads of both in turn, of which the first is asked once more after the second."""
+    """Write two ledgers and read both in turn. The first is read once more after the second."""
     url = f"s3://{os.environ['BUCKET']}/ledger"
     connections = [connection(name) for name in ("FIRST", "SECOND")]
     for keys, rows in zip(connections, (100, 7), strict=True):

@@ -14,7 +14,7 @@ from txn_engine.spark.balances import BALANCES_SCHEMA, balances
 
 
 def command_lines() -> str:
-    """Those of all processes that can be seen."""
+    """The command lines of all processes that can be seen."""
     found = []
     for process in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -25,7 +25,7 @@ def command_lines() -> str:
 
 
 def main(url: str, log: str) -> None:
-    """One read, one job, one job that finds nothing."""
+    """Read once, run a job, and run a job that finds nothing."""
     with txn_engine.connect(url) as engine:
         engine.admin.create_topic("payments", partitions=3, schema=SCHEMA, key="account_id")
         engine.admin.create_topic("balances", partitions=2, schema=BALANCES_SCHEMA, key="account_id")

@@ -28,7 +28,7 @@ def connected(url: str) -> Engine:
 
 
 def put_file(engine: Engine, name: str) -> str:
-    """100 payments more, as a file in the bucket; its URL for Spark."""
+    """Put 100 more payments into the bucket as a file. Returns its URL for Spark."""
     config = engine.store.config  # type: ignore[attr-defined]
     access_key, secret_key, _ = config.credentials()
     client = Minio(
@@ -65,7 +65,7 @@ def main(url: str, log: str) -> None:
 
 
 def copied(engine: Engine, topic: str) -> bool:
-    """Whether it has each payment once."""
+    """Whether the topic has each payment once."""
     return sorted(engine.scan(topic).to_table(["trans_id"]).column(0).to_pylist()) == list(range(250))
 
 

@@ -33,7 +33,8 @@ BATCH = 500
 
 
 def load(url: str, stop: Path) -> None:
-    """Transactions of 500 numbers each, every seventh aborted first; a run goes on where the last one committed."""
+    """Commit transactions of 500 numbers each, and abort every seventh first. A run goes on after the last
+    committed one."""
     with txn_engine.connect(url) as engine, engine.producer(transactional_id="loader") as producer:
         producer.init_transactions()
         last = producer.last_committed_run_id
@@ -53,7 +54,7 @@ def load(url: str, stop: Path) -> None:
 
 
 def query(url: str, source: str, sink: str, folder: Path, stop: Path) -> None:
-    """One query, until it is killed; once `stop` is there, until it has all."""
+    """Run one query until it is killed, or, once `stop` exists, until it has everything."""
     spark = spark_session(url, master="local[2,3]")
     register(spark)
     jvm = spark._jvm
@@ -117,7 +118,7 @@ class Story:
             return subprocess.Popen(command, cwd=REPOSITORY, stdout=log, stderr=log)
 
     def go_on(self, seconds: float) -> None:
-        """Keep all running, and kill somebody now and then."""
+        """Keep all processes running, and kill one of them now and then."""
         end = time.monotonic() + seconds
         kill_at = {name: time.monotonic() + self._chance.uniform(20, 60) for name in ("load", "one", "two")}
         while time.monotonic() < end:

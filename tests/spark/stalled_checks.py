@@ -13,7 +13,7 @@ from txn_engine.spark.balances import balances
 
 
 def stay(rows: DataFrame) -> bool:
-    """Say what it sees, and stay there."""
+    """Print what the check sees, and never return."""
     print(f"checking {rows.count()}", flush=True)
     threading.Event().wait()
     return True

@@ -11,7 +11,7 @@ from txn_engine.spark.balances import balances
 
 
 def wait_for_the_end() -> None:
-    """Say where it is, and stay there."""
+    """Print where the run is, and never return."""
     print("about to commit", flush=True)
     threading.Event().wait()
 

@@ -21,14 +21,15 @@ _FIRST = threading.Lock()
 
 
 def stop_at(step: str) -> None:
-    """Say where it is, and stay there: the first says it, as the puts of two partitions may run side by side."""
+    """Print the step, and never return. Only the first call prints it, because the puts of two partitions may
+    run at the same time."""
     if _FIRST.acquire(blocking=False):
         print(step, flush=True)
     threading.Event().wait()
 
 
 class Steps:
-    """What the write has come to, seen from its store and its uploads."""
+    """The progress of the write, seen from its store and its uploads."""
 
     def __init__(self, stop: str) -> None:
         self._stop = stop
@@ -36,7 +37,7 @@ class Steps:
         self._entries: set[str] = set()
 
     def before_call(self, operation: Operation, key: str, _: int) -> Fault | None:
-        """For a `FaultyStore`: nothing fails, but a put may never return."""
+        """Decide for a `FaultyStore`: nothing fails, but a put may never return."""
         if operation == "put_if_absent" and key.startswith("topics/accounts/") and "/log/" in key:
             is_marker = key.rpartition("/")[0] in self._entries
             self._entries.add(key.rpartition("/")[0])
@@ -45,7 +46,7 @@ class Steps:
         return None
 
     def executors_store(self, store: ObjectStore) -> ObjectStore:
-        """In the place of `store_for_executors`, which is asked once for each output."""
+        """A replacement for `store_for_executors`, which is called once for each output."""
         self._uploads += 1
         if (self._stop, self._uploads) == ("upload", 2):
             stop_at(self._stop)
@@ -54,7 +55,7 @@ class Steps:
 
 
 def main(url: str, step: str) -> None:
-    """Write, up to the step."""
+    """Write up to the step."""
     steps = Steps(step)
     writing.store_for_executors = steps.executors_store  # type: ignore[attr-defined]
     if step == "commit":

@@ -1,4 +1,4 @@
-"""`verify` on Spark: the report of one machine, whatever is wrong."""
+"""`verify` on Spark gives the report of one machine, whatever is wrong."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Engine]:
-    """Three partitions, an aborted load between two, snapshots."""
+    """Three partitions with two loads, an aborted one between them, and snapshots."""
     with txn_engine.connect(f"file://{tmp_path}/store") as engine:
         engine.admin.create_topic("payments", partitions=3, schema=SCHEMA, key="account_id")
         for first, commit in ((1, True), (101, False), (201, True)):
@@ -40,7 +40,8 @@ def _as_told(report: VerifyReport) -> tuple[object, ...]:
     "damage", in_shard("spark", ["nothing", "byte", "entry", "marker", "snapshot"], keep=["nothing", "entry"])
 )
 def test_the_report_is_that_of_one_machine(spark: SparkSession, store: Engine, damage: str) -> None:
-    """Findings, figures, and what each partition came to."""
+    """An audit on Spark has the findings, the figures and the results by partition of an audit on one
+    machine."""
     partition = Path(store.store.uri("topics/payments/0/1"))
     entries = sorted((partition / "log").iterdir())
     if damage == "byte":
@@ -66,13 +67,13 @@ def test_the_report_is_that_of_one_machine(spark: SparkSession, store: Engine, d
 
 
 def test_an_unknown_topic(spark: SparkSession, store: Engine) -> None:
-    """As on one machine."""
+    """An unknown topic is the same error as on one machine."""
     with pytest.raises(TxnEngineError, match="topic 'nothing'"):
         audit_store(spark, store, topics=["nothing"])
 
 
 def test_the_command(store: Engine, command: Command) -> None:
-    """The session ends with the command, and the exit code says whether something is wrong."""
+    """The session ends with the command, and the exit code says whether there is a finding."""
     done = command(store, "verify", "--engine", "spark", "--spark-conf", "spark.master=local[1]", "--json")
     assert done.code == 0, done.stderr
     assert done.json["stats"]["records"] == 300
@@ -84,7 +85,7 @@ def test_the_command(store: Engine, command: Command) -> None:
 
 
 def test_what_does_not_go_with_spark(store: Engine, command: Command, tmp_path: Path) -> None:
-    """A usage error."""
+    """The options `--state` and `--processes` are usage errors with Spark."""
     for option in (["--state", str(tmp_path / "kept")], ["--processes", "2"]):
         answer = command(store, "verify", "--engine", "spark", *option)
         assert answer.code == 2

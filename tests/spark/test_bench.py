@@ -1,4 +1,5 @@
-"""`txn-engine bench --spark`: it runs whole, and checks what it measures; how fast is for the command to say."""
+"""`txn-engine bench --spark` runs completely and checks what it measures. How fast it is, the command
+reports."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.shard("spark")]
 
 
 def silent(_what: str, _done: int, _total: int) -> None:
-    """No progress."""
+    """A progress that prints nothing."""
 
 
 @pytest.mark.parametrize(
@@ -36,7 +37,8 @@ def test_reads_writes_and_streams(
     batches: int,
     warm_up: int,
 ) -> None:
-    """Every number of the table, measured with few rows. A result that differs from the bare one's raises."""
+    """Every number of the table is measured with few rows. A result that differs from the bare one's
+    raises."""
     monkeypatch.chdir(tmp_path)
     common: Any = {"rounds": 1, "progress": silent, "warm_up": warm_up}
     reads = spark_read_numbers(spark, ledger, "r", rows=20_000, files=8, **common)

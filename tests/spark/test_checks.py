@@ -1,4 +1,5 @@
-"""Checks vote before the commit: if one is red, no row is ever visible, and a run with good rows commits later."""
+"""Checks vote before the commit: if one is red, no row is ever visible, and a later run with good rows
+commits."""
 
 from __future__ import annotations
 
@@ -56,14 +57,15 @@ IT_RAISES = [
 
 
 def with_secret(spark: SparkSession) -> DataFrame:
-    """Rows of which one is not as the checks have it."""
+    """Rows one of which does not pass the checks."""
     return small(spark).selectExpr(
         f"if(account_id = 3, {SECRET}, account_id) account_id", "turnover", "payments"
     )
 
 
 def state_of(engine: Engine) -> dict[str, Any]:
-    """All that somebody else could see: records of both kinds of reader, ends of the logs, transactions, the group."""
+    """Everything that others could see: records of both isolation levels, ends of the logs, transactions, and
+    the group."""
     topics = ("balances", "accounts") if "accounts" in engine.admin.list_topics() else ("balances",)
     try:
         group: Any = engine.admin.describe_group("balances").partitions
@@ -90,7 +92,8 @@ def write(spark: SparkSession, engine: Engine, frame: DataFrame, checks: Any, **
 def test_red_is_never_visible_and_good_rows_commit_under_the_same_run(
     spark: SparkSession, ledger: Engine, tmp_path: Path
 ) -> None:
-    """No reader, offset or transaction shows it; its files are the clean-up's; the report says why."""
+    """With a red check, no reader, offset or transaction shows the run, its files are left for clean-up, and
+    the report says why. The same run with good rows then commits."""
     before = state_of(ledger)
     with pytest.raises(ChecksFailedError) as caught:
         write(spark, ledger, with_secret(spark), FEW, report_folder=tmp_path / "report")
@@ -116,7 +119,7 @@ def test_red_is_never_visible_and_good_rows_commit_under_the_same_run(
 
 
 def test_a_run_that_was_committed_is_not_checked_again(spark: SparkSession, ledger: Engine) -> None:
-    """Its rows are there, whatever checks say of what it would write now."""
+    """A run that is already committed is not checked again, whatever it would write now."""
     write(spark, ledger, small(spark), None)
     calls: list[int] = []
     again = write(spark, ledger, with_secret(spark), lambda rows: calls.append(rows.count()))
@@ -167,7 +170,8 @@ def test_one_red_output_stops_all_of_them_and_the_offsets(
 def test_a_warning_is_logged_and_does_not_block(
     spark: SparkSession, ledger: Engine, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Of an expectation, of a suite, and one that could not be made: the rows are there, the log names it."""
+    """A warning of an expectation, of a suite, or of a check that could not be made lets the rows through,
+    and the log names it."""
     warning = [gxe.ExpectColumnValuesToBeBetween(column="account_id", max_value=1_000, severity="warning")]
     for number, checks in enumerate(
         (warning, load_suite(FEW, severity="warning"), load_suite(NO_SUCH_COLUMN, severity="warning"))
@@ -214,7 +218,8 @@ def test_what_cannot_be_made_blocks_and_quotes_nothing(
     caplog: pytest.LogCaptureFixture,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """Errored is neither failed nor passed. No log, stream or exception has a value of a record; the report may."""
+    """A check that cannot be made is errored and blocks. No log, stream or exception shows a value of a
+    record; the report may."""
     caplog.set_level("INFO")
     before = state_of(ledger)
     with pytest.raises(ChecksErroredError) as caught:
@@ -234,7 +239,8 @@ def test_what_cannot_be_made_blocks_and_quotes_nothing(
 def test_checks_see_the_columns_that_readers_know_and_all_the_rows(
     spark: SparkSession, ledger: Engine
 ) -> None:
-    """The topic's columns under their names and types, with partition and time, of the very files that are named."""
+    """Checks see the topic's columns with their names and types, partition and time, from the very files that
+    the transaction names."""
     seen: dict[str, Any] = {}
 
     def look(rows: DataFrame) -> list[NamedResult]:
@@ -261,7 +267,8 @@ def test_checks_see_the_columns_that_readers_know_and_all_the_rows(
 
 @pytest.mark.shard("spark")
 def test_an_output_without_rows_is_voted_on(spark: SparkSession, ledger: Engine) -> None:
-    """A missing row may be the fault that a check looks for."""
+    """An output without rows is checked too, because a missing row may be the fault that a check looks
+    for."""
     load(ledger, 0, 10)
     before = state_of(ledger)
     at_least_one = [gxe.ExpectTableRowCountToBeBetween(min_value=1)]
@@ -283,7 +290,7 @@ def test_an_output_without_rows_is_voted_on(spark: SparkSession, ledger: Engine)
 
 
 def test_sql_sees_these_rows_alone(spark: SparkSession, ledger: Engine) -> None:
-    """Great Expectations has one name for the view of every query: no other rows are taken for these."""
+    """A check in SQL sees only these rows, although Great Expectations uses one view name for every query."""
     small(spark, 3).createOrReplaceTempView("tmp_view")
     with pytest.raises(ChecksFailedError, match=r"\(1 unexpected\)"):
         write(spark, ledger, with_secret(spark), NO_SECRET_IN_SQL)
@@ -330,7 +337,7 @@ def test_no_time_out_runs_and_nobody_waits_while_checks_do(spark: SparkSession, 
 def test_invalid_checks_are_refused_before_anything_is_written(
     spark: SparkSession, ledger: Engine, checks: Any, error: type[Exception], says: str
 ) -> None:
-    """In one line; no job has run."""
+    """Invalid checks are refused in one line before anything is written and before a job has run."""
     with pytest.raises(error) as caught:
         write(spark, ledger, small(spark), checks)
     assert says in str(caught.value)
@@ -343,7 +350,8 @@ def test_invalid_checks_are_refused_before_anything_is_written(
 def test_a_job_without_a_known_output_refuses_topics_that_are_not_there(
     spark: SparkSession, ledger: Engine
 ) -> None:
-    """Outputs are known once the transform has run; a mistyped topic would let all of them through unchecked."""
+    """Checks for a topic that the transform does not return are refused, because a mistyped topic would let
+    all outputs through unchecked."""
     with pytest.raises(UnknownTopicOrPartitionError, match="balance"):
         run_consume_job(
             spark,
@@ -359,14 +367,15 @@ def test_a_job_without_a_known_output_refuses_topics_that_are_not_there(
 def test_without_great_expectations_one_sentence_says_how_to_get_it(
     spark: SparkSession, ledger: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks that were asked for are not left out."""
+    """If Great Expectations is missing, checks are an error that says how to install it. They are not
+    skipped."""
     monkeypatch.setattr("txn_engine.quality.suites.find_spec", lambda name: None)
     with pytest.raises(InvalidRequestError, match=r"pip install 'txn-engine\[quality\]'"):
         write(spark, ledger, small(spark), lambda rows: True)
 
 
 def test_files_that_are_loaded_are_voted_on(spark: SparkSession, ledger: Engine, tmp_path: Path) -> None:
-    """`load_files` holds what the files have become against the suite."""
+    """`load_files` checks the records that it makes from the files."""
     (tmp_path / "day.csv").write_text(csv_of(payments(0, 20)))
     checks = [gxe.ExpectColumnValuesToBeBetween(column="trans_id", max_value=9)]
     with pytest.raises(ChecksFailedError, match=r"\(10 of 20 unexpected\)"):
@@ -383,7 +392,8 @@ def test_a_red_batch_stops_the_stream_and_is_done_again(
     copies: Engine,
     tmp_path: Path,
 ) -> None:
-    """The query ends with the error; nothing of the batch is there; started again, with rows that pass, it goes on."""
+    """A red batch ends the query with the error, and nothing of the batch is visible. When the query is
+    started again with checks that pass, it does the batch again."""
     few = [gxe.ExpectColumnValuesToBeBetween(column="trans_id", max_value=29)]
     load(copies, 0, 30)
     copy(spark, copies, tmp_path / "ck", checks=few)
@@ -403,7 +413,7 @@ NO_RED = [gxe.ExpectColumnValuesToBeUnique(column="trans_id")]
 
 
 def test_a_sink_has_no_checks(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
-    """An option that would be left out is refused by its name."""
+    """The sink refuses the option `checks` by its name, because it would otherwise be ignored."""
     stream = spark.readStream.format("rate").load().selectExpr("value trans_id")
     writer = stream.writeStream.format("txn_engine").option("url", copies.url).option("topic", "copies")
     with pytest.raises(
@@ -417,7 +427,8 @@ def test_a_sink_has_no_checks(spark: SparkSession, copies: Engine, tmp_path: Pat
 @pytest.mark.shard("spark")
 @pytest.mark.slow
 def test_killed_while_checks_run(spark: SparkSession, ledger: Engine) -> None:
-    """SIGKILL between upload and vote: nothing is visible, nothing is open, and run again it commits."""
+    """If a run is killed while its checks run, nothing is visible and nothing is open. Run again, it
+    commits."""
     load(ledger, 0, 40)
     before = state_of(ledger)
     killed = subprocess.Popen(
@@ -452,7 +463,8 @@ def test_killed_while_checks_run(spark: SparkSession, ledger: Engine) -> None:
 
 @pytest.mark.shard("spark")
 def test_of_two_runs_one_commits_though_both_have_passed(spark: SparkSession, ledger: Engine) -> None:
-    """Who was overtaken while its checks ran is refused for the offsets: a vote is no lock."""
+    """If another run commits while a run's checks are running, its offsets are refused although both have
+    passed, because a vote is not a lock."""
     from txn_engine.errors import OffsetsMovedError
 
     load(ledger, 0, 40)
@@ -479,7 +491,7 @@ def test_of_two_runs_one_commits_though_both_have_passed(spark: SparkSession, le
 
 
 def test_write_topics_takes_a_suite_for_one_of_its_topics(spark: SparkSession, two_topics: Engine) -> None:
-    """The others are let through unchecked, as was asked."""
+    """`write_topics` accepts checks for one of its topics only, and writes the others unchecked."""
     load(two_topics, 0, 40)
     outputs = {"balances": small(spark), "accounts": with_secret(spark).select("account_id")}
     written = write_topics(outputs, two_topics, transactional_id="job", checks={"balances": FEW})

@@ -1,4 +1,5 @@
-"""Compaction on Spark: the same as in one process, whatever the keys; killed, raced and lied to."""
+"""Compaction on Spark has the same result as in one process, whatever the keys, and when it is killed, raced
+or gets wrong data."""
 
 from __future__ import annotations
 
@@ -53,20 +54,21 @@ def opened(folder: Path, clock: ManualClock, store: ObjectStore | None = None) -
 
 
 def copied(folder: Path) -> Path:
-    """The same ledger once more."""
+    """A copy of the ledger."""
     number = len(list(folder.parent.glob("copy-*")))
     return Path(shutil.copytree(folder, folder.parent / f"copy-{number}"))
 
 
 class SeenStore(FaultyStore):
-    """As it is, on the driver; tasks get the real one."""
+    """A faulty store on the driver. Tasks get the real store."""
 
     def __reduce__(self) -> tuple[Callable[[str], ObjectStore], tuple[str]]:
         return open_store, (self.inner.url,)
 
 
 def same(first: Engine, second: Engine, topic: str = TABLE) -> None:
-    """The same records at the same places, in files of the same extent, and the log says the same of them."""
+    """Check that both have the same records at the same offsets in files of the same extent, and that their
+    logs say the same of them."""
     # In words, for NaN is no NaN to Arrow, and -0.0 is 0.0.
     assert repr(first.scan(topic).to_table().to_pylist()) == repr(second.scan(topic).to_table().to_pylist())
     states = [engine.partition(topic, 0).state for engine in (first, second)]
@@ -103,7 +105,7 @@ VALUES = pa.schema(
 
 
 def values(number: int, count: int) -> list[pa.Array]:
-    """What Spark would lose, or take for equal, where it went through its own rows."""
+    """Values that Spark would lose or confuse if it made its own rows of them."""
     floats = [float("nan"), -0.0, 0.0, float("inf"), 1e-320]
     return [
         pa.array([floats[(number + n) % len(floats)] for n in range(count)], pa.float64()),
@@ -115,7 +117,8 @@ def values(number: int, count: int) -> list[pa.Array]:
 
 @pytest.mark.parametrize("kind", in_shard("spark", KEYS, keep=[pa.int64(), pa.string()]), ids=str)
 def test_every_type_of_key(spark: SparkSession, folder: Path, kind: pa.DataType) -> None:
-    """Keys that differ in anything are different keys, here and there; values are as they were, bit for bit."""
+    """Keys that differ in anything are different keys, on Spark and in one process, and values stay the same
+    bit for bit."""
     clock = ManualClock(START_MS)
     schema = pa.schema([pa.field("k", kind), *VALUES])
     with opened(folder, clock) as engine:
@@ -146,7 +149,8 @@ def bits(engine: Engine) -> list[bytes]:
 
 @pytest.mark.parametrize("kind", [pa.float64(), pa.decimal128(9, 2), pa.timestamp("ms"), pa.bool_()], ids=str)
 def test_no_other_types_are_keys(folder: Path, kind: pa.DataType) -> None:
-    """So that nobody has to say whether NaN is itself, or 1.0 is 1.00."""
+    """Columns of other types cannot be keys, so nobody has to decide whether NaN equals itself or 1.0 equals
+    1.00."""
     with (
         opened(folder, ManualClock(START_MS)) as engine,
         pytest.raises(InvalidRecordError, match="key column"),
@@ -156,7 +160,8 @@ def test_no_other_types_are_keys(folder: Path, kind: pa.DataType) -> None:
 
 @pytest.fixture
 def dirty(folder: Path) -> tuple[Path, ManualClock]:
-    """A partition that was clean once, with a tombstone that is due, and dirty again, a transaction open at its end."""
+    """A partition that was clean once, has a tombstone that is due, is dirty again, and has an open
+    transaction at its end."""
     clock = ManualClock(START_MS)
     with new_table(open_store(folder.as_uri()), clock) as engine:
         put(engine, ("a", 1), ("b", 1), ("c", 1), ("e", 1))
@@ -179,12 +184,13 @@ AFTER = {"b": 2, "c": 4, "d": 4, "e": 1, "f": 2}
 
 
 def on_spark(spark: SparkSession, engine: Engine, policy: MaintenancePolicy = POLICY) -> None:
-    """One run that must not fail."""
+    """Run compaction once, without a failure."""
     assert compact_topic(spark, engine, TABLE, policy=policy, engine="spark").failures == ()
 
 
 def finished(spark: SparkSession, folder: Path, now_ms: int) -> None:
-    """Whatever happened: the table is right, another run finishes, a third has nothing to do, the auditor agrees."""
+    """Check that, whatever happened, the table is right, another run finishes, a third one has nothing to do,
+    and the auditor agrees."""
     with opened(folder, ManualClock(now_ms)) as engine:
         assert table_of(held(engine)) == AFTER
         on_spark(spark, engine)
@@ -197,7 +203,8 @@ def finished(spark: SparkSession, folder: Path, now_ms: int) -> None:
 
 
 def test_tombstones_aborts_and_what_is_open(spark: SparkSession, dirty: tuple[Path, ManualClock]) -> None:
-    """As in one process: a tombstone that is due is removed, and aborted or undecided records supersede no record."""
+    """As in one process, a tombstone that is due is removed, and aborted or undecided records supersede no
+    record."""
     folder, clock = dirty
     twin = copied(folder)
     with opened(folder, clock) as local, opened(twin, clock) as cluster:
@@ -210,7 +217,8 @@ def test_tombstones_aborts_and_what_is_open(spark: SparkSession, dirty: tuple[Pa
 
 
 def test_small_files_of_any_topic_are_merged(spark: SparkSession, folder: Path) -> None:
-    """Records at the same offsets, aborted ones left out, as one process merges them."""
+    """Small files of any topic are merged as in one process: records keep their offsets, and aborted ones are
+    left out."""
     clock = ManualClock(START_MS)
     policy = replace(ALWAYS, target_file_bytes=3_000)
     with opened(folder, clock) as engine:
@@ -232,7 +240,7 @@ def test_small_files_of_any_topic_are_merged(spark: SparkSession, folder: Path) 
 
 
 class InThisProcess:
-    """As much of a session as merging asks for: no JVM."""
+    """As much of a session as merging needs, without a JVM."""
 
     defaultParallelism = 4
 
@@ -268,9 +276,8 @@ ENDS: dict[str, tuple[BaseException | None, int]] = {
 def test_a_compaction_that_stops_deletes_the_files_that_its_tasks_merged(
     folder: Path, end: str, by_size: bool
 ) -> None:
-    """It stops after another run was quicker, or after an error. Then the store has files that tasks have merged
-    ahead. A process that dies cannot delete them.
-    """
+    """A compaction that stops after an error, or after another run was faster, deletes the files that its
+    tasks have merged ahead. A process that dies cannot delete them."""
     error, stay = ENDS[end]
     with opened(folder, ManualClock(START_MS)) as engine:
         engine.admin.create_topic(TABLE, partitions=1, schema=rows(("a", 1)).schema, key="key")
@@ -304,7 +311,7 @@ def raised(error: BaseException | None) -> AbstractContextManager[object]:
 def test_more_records_than_a_chunk_and_a_task_have(
     spark: SparkSession, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Keys in several tasks, bits in several chunks, runs in several rounds."""
+    """The result is the same if keys need several tasks, bits several chunks, and runs several rounds."""
     for name, value in {
         "_PART_BYTES": 40_000, "_KEYS_A_TASK": 900, "_CHUNKS_A_TASK": 2, "_RUNS_A_SLOT": 1, "_BATCH_ROWS": 77,
     }.items():  # fmt: skip
@@ -331,7 +338,7 @@ def test_more_records_than_a_chunk_and_a_task_have(
 
 
 def driver_puts(spark: SparkSession, folder: Path, now_ms: int) -> list[int]:
-    """The driver's own writes: rows of the log. Files are put by tasks."""
+    """The numbers of the driver's own writes, which are rows of the log. Tasks put the files."""
     seen = SeenStore(open_store(folder.as_uri()))
     with opened(folder, ManualClock(now_ms), seen) as engine:
         seen.calls.clear()
@@ -347,7 +354,8 @@ def driver_puts(spark: SparkSession, folder: Path, now_ms: int) -> list[int]:
 def test_a_driver_that_dies_at_any_write(
     spark: SparkSession, dirty: tuple[Path, ManualClock], effect: Fault
 ) -> None:
-    """Before or after it took effect: readers see the same table, and the next run finishes."""
+    """If the driver dies before or after any write takes effect, readers see the same table, and the next run
+    finishes."""
     made, clock = dirty
     puts = driver_puts(spark, copied(made), clock())
     assert len(puts) >= 3
@@ -377,7 +385,8 @@ def die(spark: SparkSession, folder: Path, now_ms: int, at: int, effect: Fault) 
 @pytest.mark.slow
 @pytest.mark.parametrize("other", ["local", "spark"])
 def test_another_run_at_any_moment(spark: SparkSession, dirty: tuple[Path, ManualClock], other: str) -> None:
-    """Another one, here or in process, does all its work between any two writes of this one, while writers go on."""
+    """Another run, in this process or on Spark, may do all its work between any two writes of this one, while
+    writers go on."""
     made, clock = dirty
     for at in driver_puts(spark, copied(made), clock()):
         folder, happened = copied(made), list[int]()
@@ -404,7 +413,7 @@ def test_another_run_at_any_moment(spark: SparkSession, dirty: tuple[Path, Manua
 
 @pytest.mark.shard("spark")
 def test_writers_go_on(spark: SparkSession, folder: Path) -> None:
-    """Each key's latest acknowledged record is what readers see, while two compactors of both kinds run."""
+    """Readers see each key's latest acknowledged record while compactors of both kinds run."""
     with txn_engine.connect(folder.as_uri()) as engine:
         engine.admin.create_topic(
             TABLE, partitions=1, schema=rows(("a", 1)).schema, key="key", cleanup_policy="compact"
@@ -449,7 +458,7 @@ def data_files(folder: Path) -> int:
 
 
 class FailsAtFirst(Merger):
-    """Its worker is killed after the upload, at the first try."""
+    """A task whose worker is killed after the upload, at its first attempt."""
 
     __slots__ = ()
 
@@ -462,7 +471,7 @@ class FailsAtFirst(Merger):
 
 
 class Twice(Merger):
-    """As a speculated task: two attempts put their files, Spark counts one."""
+    """A task that runs twice, like a speculated one: two attempts put their files, and Spark counts one."""
 
     __slots__ = ()
 
@@ -480,7 +489,7 @@ def test_one_attempt_is_named(
     monkeypatch: pytest.MonkeyPatch,
     merger: type[Merger],
 ) -> None:
-    """The files of the other are orphans, and go as such."""
+    """Only the files of one attempt are named. Those of the other are orphans, which clean-up deletes."""
     folder, clock = dirty
     before = data_files(folder)
     monkeypatch.setattr(compaction, "Merger", merger)
@@ -505,7 +514,7 @@ def test_one_attempt_is_named(
 
 @pytest.mark.shard("spark")
 def test_a_damaged_file_stops_its_partition(spark: SparkSession, dirty: tuple[Path, ManualClock]) -> None:
-    """A byte of a key that is another: the task that meets it says which file, and nothing is rewritten."""
+    """If a byte of a file with keys is wrong, the failure names the file, and nothing is rewritten."""
     folder, clock = dirty
     with opened(folder, clock) as engine:
         path = Path(engine.scan(TABLE).files()[1].uri.removeprefix("file://"))
@@ -549,7 +558,8 @@ def test_what_a_task_raises_that_is_no_error_of_ours_quotes_no_record(
 def test_keys_that_spark_has_lost_are_missed(
     spark: SparkSession, dirty: tuple[Path, ManualClock], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A record whose key does not come back would be left out: they are counted first."""
+    """If Spark loses keys, the run fails and nothing changes, because all keys are counted before any record
+    is left out."""
     folder, clock = dirty
     one = compaction._one_a_task
     monkeypatch.setattr(compaction, "_PART_FILES", 1)

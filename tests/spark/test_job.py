@@ -1,4 +1,5 @@
-"""run_consume_job: however it is run, killed and run again, each input record goes into committed output once."""
+"""run_consume_job puts each input record into committed output once, however it is run, killed and run
+again."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ def run(
 
 
 def test_each_run_takes_what_is_new(spark: SparkSession, ledger: Engine) -> None:
-    """Runs go on where the last one ended; the sums over all runs are those of all payments, to the last digit."""
+    """Each run continues after the last one, and the sums over all runs are exactly those of all payments."""
     load(ledger, 0, 150)
     first = run(spark, ledger)
     assert (first.records_in, first.records_out, first.skipped) == (150, 7, False)
@@ -51,7 +52,7 @@ def test_each_run_takes_what_is_new(spark: SparkSession, ledger: Engine) -> None
 
 
 def test_nothing_new_writes_nothing(spark: SparkSession, ledger: Engine) -> None:
-    """A run that finds nothing new leaves the store as it is, to the last object."""
+    """A run without new records leaves every object of the store as it is."""
     load(ledger, 0, 20)
     run(spark, ledger)
 
@@ -66,7 +67,7 @@ def test_nothing_new_writes_nothing(spark: SparkSession, ledger: Engine) -> None
 
 @pytest.mark.shard("spark")
 def test_a_range_without_records_is_stepped_over(spark: SparkSession, ledger: Engine) -> None:
-    """After an aborted transaction there is nothing to sum up, but the group moves to the end."""
+    """If the range has only aborted records there is nothing to sum up, but the group moves to the end."""
     load(ledger, 0, 20)
     run(spark, ledger)
     load(ledger, 20, 20, commit=False)
@@ -78,7 +79,7 @@ def test_a_range_without_records_is_stepped_over(spark: SparkSession, ledger: En
 
 @pytest.mark.shard("spark")
 def test_no_output_at_all(spark: SparkSession, ledger: Engine) -> None:
-    """A transform may write nothing: the position moves. A value that is not a DataFrame is refused."""
+    """A transform may write nothing, and the position moves. A value that is not a DataFrame is refused."""
     load(ledger, 0, 20)
     with refused(InvalidRequestError, Reason.NOT_A_DATAFRAME):
         run(spark, ledger, transform=lambda _: {"balances": "x"}, output_topic=None)
@@ -95,7 +96,8 @@ def test_no_output_at_all(spark: SparkSession, ledger: Engine) -> None:
 
 @pytest.mark.slow
 def test_killed_before_its_commit_and_run_again(spark: SparkSession, ledger: Engine) -> None:
-    """A run killed (SIGKILL) just before its decision shows nothing; run again, it ends that one and commits."""
+    """A run that is killed right before its decision shows nothing. Run again, it ends the old transaction
+    and commits."""
     load(ledger, 0, 100)
     killed = subprocess.Popen(
         [sys.executable, "-m", "tests.spark.stalled_job", ledger.url],
@@ -121,7 +123,8 @@ def test_killed_before_its_commit_and_run_again(spark: SparkSession, ledger: Eng
 
 
 def test_an_overlapping_run_is_refused(spark: SparkSession, ledger: Engine) -> None:
-    """A run that read before another one committed, and would commit after it, is refused; the sums stay right."""
+    """A run that read before another one committed, and would commit after it, is refused, and the sums stay
+    right."""
     load(ledger, 0, 100)
 
     def meanwhile(df: DataFrame) -> DataFrame:
@@ -134,7 +137,7 @@ def test_an_overlapping_run_is_refused(spark: SparkSession, ledger: Engine) -> N
 
 
 def test_a_second_try_of_a_committed_run(spark: SparkSession, ledger: Engine) -> None:
-    """A retried task whose first try had committed writes nothing, also where new records have come since."""
+    """A retried run that has already committed writes nothing, even if new records have come since."""
     load(ledger, 0, 100)
     run(spark, ledger, run_id="scheduled 1")
     load(ledger, 100, 10)
@@ -146,7 +149,8 @@ def test_a_second_try_of_a_committed_run(spark: SparkSession, ledger: Engine) ->
 
 @pytest.mark.shard("spark")
 def test_before_commit_comes_when_all_is_written(spark: SparkSession, ledger: Engine) -> None:
-    """The hook is called with output and offsets in the open transaction; when it raises, all is aborted."""
+    """The hook is called in the open transaction with its output and offsets. If the hook raises, everything
+    is aborted."""
     load(ledger, 0, 30)
     seen: list[str] = []
 
@@ -173,7 +177,8 @@ def test_deferred_markers(spark: SparkSession, ledger: Engine) -> None:
 
 @pytest.mark.shard("spark")
 def test_a_sum_beyond_the_outputs_type_is_refused(spark: SparkSession, ledger: Engine) -> None:
-    """Also where the session gives null for it (`spark.sql.ansi.enabled` turned off): no money goes in silence."""
+    """A sum that does not fit is refused, even if the session makes null of it (`spark.sql.ansi.enabled`
+    off), so no money is lost silently."""
     most = payments(0, 2).to_pylist()
     for row in most:
         row |= {"account_id": 1, "type": "PRIJEM", "amount": Decimal("9999999999999999.99")}
@@ -189,7 +194,8 @@ def test_a_sum_beyond_the_outputs_type_is_refused(spark: SparkSession, ledger: E
 
 @pytest.mark.shard("spark")
 def test_payments_that_cannot_be_summed(spark: SparkSession, ledger: Engine) -> None:
-    """A payment of an unknown type, or without an amount, stops the run and is named; nothing is left out silently."""
+    """A payment of an unknown type, or without an amount, stops the run and is named. Nothing is left out
+    silently."""
     unknown = payments(0, 3).to_pylist()
     unknown[1]["type"] = "DAR"
     missing = payments(3, 3).to_pylist()

@@ -1,4 +1,4 @@
-"""FileLayout: how many files a write leaves, which rows they hold, and in which order."""
+"""FileLayout decides how many files a write makes, which rows they have, and in which order."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SCHEMA = pa.schema([("key", pa.int64()), ("number", pa.int64())])
 
 @pytest.fixture
 def wide(ledger: Engine) -> Engine:
-    """`ledger` with a topic of 8 partitions, and one of as many whose key is text."""
+    """`ledger` with a topic of 8 partitions, and another one of 8 whose key is text."""
     ledger.admin.create_topic("wide", partitions=8, schema=SCHEMA, key="key")
     named = pa.schema([("key", pa.string()), ("number", pa.int64())])
     ledger.admin.create_topic("named", partitions=8, schema=named, key="key")
@@ -35,7 +35,7 @@ def wide(ledger: Engine) -> Engine:
 
 
 def rows(spark: SparkSession, tasks: int, count: int = 8_000) -> DataFrame:
-    """Numbers in the DataFrame's order, each under one of 100 keys, a null among them."""
+    """Numbers in the DataFrame's order, each with one of 100 keys, one of which is null."""
     number = sf.col("id")
     key = sf.when(number % 100 != 99, (number * 37) % 100)
     return spark.range(0, count, 1, tasks).select(key.alias("key"), number.alias("number"))
@@ -55,7 +55,8 @@ def numbers_by_key(engine: Engine, topic: str) -> dict[object, list[int]]:
 
 @pytest.mark.parametrize(("kind", "name"), [(pa.int64(), "bigint"), (pa.int32(), "int")])
 def test_spark_computes_the_partition_that_we_do(spark: SparkSession, kind: pa.DataType, name: str) -> None:
-    """Kafka's murmur2 in Spark's own expressions, for every kind of number; null for null."""
+    """Spark's expressions compute the same partition as Kafka's murmur2 for every integer type, and null for
+    null."""
     random = np.random.default_rng(3)
     least, most = (np.iinfo(kind.to_pandas_dtype()).min, np.iinfo(kind.to_pandas_dtype()).max)
     values = [0, 1, -1, 255, 256, -256, int(least), int(most), None]
@@ -73,9 +74,8 @@ def test_spark_computes_the_partition_that_we_do(spark: SparkSession, kind: pa.D
 def test_few_files_where_each_task_has_rows_for_each_partition(
     spark: SparkSession, wide: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """8 tasks x 8 partitions are 64 files when written as they come, and 8 by the rule: one task's, or after a
-    shuffle where that is too much for one.
-    """
+    """8 tasks x 8 partitions give 64 files without the layout, and 8 with it: from one task, or after a
+    shuffle if the rows are too many for one."""
     as_it_comes = write_topic(rows(spark, 8), wide, "wide", transactional_id="b", by_partition=False)
     assert as_it_comes.files == 64
     one_task = write_topic(rows(spark, 8), wide, "wide", transactional_id="a")
@@ -97,7 +97,8 @@ def test_few_files_where_each_task_has_rows_for_each_partition(
 def test_a_task_for_each_core_is_left(
     spark: SparkSession, wide: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where 8 files are few. Into 2 partitions, 8 tasks are put together to 4: the cores are 2; without a key to 8."""
+    """If 8 files are few, a layout leaves a task for each core: 8 tasks with 2 partitions and 2 cores become
+    4, and without a key 8."""
     monkeypatch.setattr(layout, "FEW_FILES", 8)
     monkeypatch.setattr(layout, "ONE_TASK_BYTES", 0)
     wide.admin.create_topic("two", partitions=2, schema=SCHEMA, key="key")
@@ -112,7 +113,8 @@ def test_a_task_for_each_core_is_left(
 def test_tasks_with_places_are_not_put_together(
     spark: SparkSession, wide: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spark then groups them by place, and the records of a key would follow in another order."""
+    """Tasks with preferred places are not combined, because Spark would group them by place, and the records
+    of a key would change their order."""
     monkeypatch.setattr(layout, "_TASKS_ASKED_MAX", 1)  # as many as are not asked for their places
     assert write_topic(rows(spark, 8), wide, "wide", transactional_id="a").files == 8
     found = numbers_by_key(wide, "wide")
@@ -122,7 +124,8 @@ def test_tasks_with_places_are_not_put_together(
 
 @pytest.mark.shard("spark")
 def test_when_no_shuffle_is_made(spark: SparkSession, wide: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not for few files, not for large ones, not where the rule has no hash of the key; `True` asks for it."""
+    """Nothing is shuffled for few files, for large ones, or for a key that cannot be hashed.
+    `by_partition=True` asks for a shuffle."""
     assert layout.FEW_FILES == 16
     monkeypatch.setattr(layout, "FEW_FILES", 8)
     monkeypatch.setattr(layout, "ONE_TASK_BYTES", 0)
@@ -143,7 +146,8 @@ def test_when_no_shuffle_is_made(spark: SparkSession, wide: Engine, monkeypatch:
 def test_records_of_a_key_keep_their_order(
     spark: SparkSession, wide: Engine, by_partition: bool | None, is_sorted: bool
 ) -> None:
-    """As they follow in the DataFrame, over its partitions too, whether or not they are shuffled or sorted."""
+    """The records of a key keep the DataFrame's order, across its partitions too, whether or not they are
+    shuffled or sorted."""
     write_topic(
         rows(spark, 8),
         wide,
@@ -161,7 +165,8 @@ def test_records_of_a_key_keep_their_order(
 
 @pytest.mark.shard("spark")
 def test_sorted_files_tell_apart_what_they_hold(spark: SparkSession, wide: Engine) -> None:
-    """Within a file the rows follow the key, or the columns named; equal ones in the DataFrame's order."""
+    """Within a file, rows are sorted by the key or by the named columns. Equal ones stay in the DataFrame's
+    order."""
     for number, wanted in enumerate((True, ["key"], ["number", "key"])):
         topic = f"sorted{number}"
         wide.admin.create_topic(topic, partitions=1, schema=SCHEMA, key="key")
@@ -190,7 +195,7 @@ def test_columns_that_cannot_be_sorted_by(spark: SparkSession, wide: Engine) -> 
 
 
 def test_shuffled_schema_types(spark: SparkSession, wide: Engine) -> None:
-    """A key of int32 is shuffled likewise."""
+    """A key of type int32 is shuffled in the same way."""
     wide.admin.create_topic(
         "narrow", partitions=8, schema=pa.schema([("key", pa.int32()), ("number", pa.int64())]), key="key"
     )

@@ -1,4 +1,4 @@
-"""load_files: files into a topic by Spark, every value exactly, once for each run."""
+"""load_files loads files into a topic by Spark, with every value exact, once for each run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.spark
 
 
 def csv_of(table: pa.Table) -> str:
-    """With a header, amounts to the last digit."""
+    """The table as csv with a header, with amounts to the last digit."""
     lines = [",".join(table.schema.names)]
     lines += [",".join(map(str, row.values())) for row in table.to_pylist()]
     return "\n".join(lines) + "\n"
@@ -49,7 +49,8 @@ def loaded(engine: Engine) -> list[dict[str, object]]:
 def test_files_are_loaded_once(
     spark: SparkSession, ledger: Engine, days: Path, monkeypatch: pytest.MonkeyPatch, is_local: bool
 ) -> None:
-    """Every value is what the file says, whether a task opens the file or is handed what it holds; again: nothing."""
+    """Every value is the file's, whether a task opens the file itself or gets its content. The same run again
+    loads nothing."""
     if not is_local:
         monkeypatch.setattr(loading, "_is_local", lambda uri: False)
     first = load_files(spark, ledger, "payments", f"{days}/*.csv", run_id="may")
@@ -63,9 +64,8 @@ def test_files_are_loaded_once(
 
 
 def test_every_format(spark: SparkSession, ledger: Engine, tmp_path: Path) -> None:
-    """Csv, jsonl and Parquet give the same records, as `read_records` takes them: no cast of Spark's touches money. A
-    column that was added is filled where a file lacks it.
-    """
+    """Csv, jsonl and Parquet give the same records as `read_records`, without a cast by Spark. An added
+    column is filled if a file lacks it."""
     ledger.admin.alter_topic("payments", AddColumn(pa.field("currency", pa.string()), default="EUR"))
     row = {"trans_id": 1, "account_id": 2, "date": "2026-01-31", "type": "PRIJEM"}
     amount = "9999999999999999.99"
@@ -86,7 +86,8 @@ def test_every_format(spark: SparkSession, ledger: Engine, tmp_path: Path) -> No
 def test_a_bad_row_is_named_by_file_and_line(
     spark: SparkSession, ledger: Engine, days: Path, monkeypatch: pytest.MonkeyPatch, is_local: bool
 ) -> None:
-    """The load fails as a whole, with one line that says where and what was expected, and shows no value."""
+    """A bad row fails the whole load with one line that says where it is and what was expected, and shows no
+    value."""
     if not is_local:
         monkeypatch.setattr(loading, "_is_local", lambda uri: False)
     bad = days / "day1.csv"
@@ -130,7 +131,8 @@ NAMES = [
 def test_names_are_taken_as_they_are(
     spark: SparkSession, ledger: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_local: bool
 ) -> None:
-    """A file of that very name is no pattern, and nothing in a name is an escape; folders' names make no columns."""
+    """A path that is the name of a file is not a pattern, nothing in it is an escape, and names of folders
+    make no columns."""
     if not is_local:
         monkeypatch.setattr(loading, "_is_local", lambda uri: False)
     folder = tmp_path / "path=7" / "amount=1"
@@ -150,7 +152,8 @@ def test_names_are_taken_as_they_are(
 
 
 def test_no_file_is_passed_over_or_taken_twice(spark: SparkSession, ledger: Engine, tmp_path: Path) -> None:
-    """What a path names and Spark would not see is refused, and a file that two paths name; folders may hold such."""
+    """A named file that Spark would skip is refused, and so is one that two paths name. A folder may have
+    such files."""
     folder = tmp_path / "files"
     folder.mkdir()
     for name in ("_x.csv", ".h.csv", "x.csv", "_SUCCESS", ".x.csv.crc"):

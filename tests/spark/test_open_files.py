@@ -1,4 +1,4 @@
-"""OpenFiles: a partition's rows in files of a good size, in order, in bounded memory."""
+"""OpenFiles writes a partition's rows into files of a good size, in order, with bounded memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RANDOM = np.random.default_rng(7)
 
 
 class Store:
-    """Remembers what was put."""
+    """A store that remembers what was put."""
 
     def __init__(self) -> None:
         self.numbers = count()
@@ -46,7 +46,7 @@ class Store:
 
 
 def part(first: int, rows: int) -> pa.Table:
-    """Rows that do not compress."""
+    """Rows that cannot be compressed."""
     ids = pa.array(range(first, first + rows), pa.int64())
     return pa.table({"id": ids, "noise": pa.array(_RANDOM.integers(0, 2**62, rows))})
 
@@ -72,7 +72,8 @@ def written(
 
 @pytest.mark.parametrize("partitions", [1, 3])
 def test_few_rows_are_one_file_a_partition(partitions: int) -> None:
-    """However many parts they come in; all are there, in the order in which they came."""
+    """Few rows become one file for each partition, however many parts they come in, with all rows in their
+    order."""
     store = Store()
     found = written(store, partitions, 10, 300)
     assert [partition for partition, _ in found] == list(range(partitions))
@@ -84,7 +85,7 @@ def test_few_rows_are_one_file_a_partition(partitions: int) -> None:
 
 
 def test_many_rows_are_files_of_the_size_aimed_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file is ended once it is that large; what it holds comes before what the next one does."""
+    """A file is ended once it is large enough, and its rows come before those of the next file."""
     monkeypatch.setattr(open_files, "FILE_BYTES", 400_000)
     monkeypatch.setattr(open_files, "_ROW_GROUP_BYTES", 100_000)
     store = Store()
@@ -97,7 +98,7 @@ def test_many_rows_are_files_of_the_size_aimed_at(monkeypatch: pytest.MonkeyPatc
 
 
 def test_many_rows_of_one_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They take hardly any bytes, and a file has its end all the same."""
+    """Rows that take hardly any bytes end a file too, by their number."""
     monkeypatch.setattr(open_files, "FILE_ROWS", 30_000)
     monkeypatch.setattr(open_files, "_ROW_GROUP_BYTES", 100_000)
     store = Store()
@@ -114,7 +115,8 @@ def test_many_rows_of_one_value(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_held_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With files open in many partitions the largest is ended before it is full, so memory does not grow with rows."""
+    """If files are open in many partitions, the largest is ended before it is full, so memory does not grow
+    with the rows."""
     monkeypatch.setattr(open_files, "_PENDING_BYTES", 100_000)
     monkeypatch.setattr(open_files, "_ENCODED_BYTES", 500_000)
     store = Store()
@@ -136,7 +138,8 @@ def test_what_is_held_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_file_is_larger_than_the_topic_takes(
     monkeypatch: pytest.MonkeyPatch, most_bytes: int, partitions: int
 ) -> None:
-    """They are split, in their order; also where several row groups would fit, and one more would not."""
+    """Rows are split into files that the topic accepts, in their order, even if several row groups fit and
+    one more does not."""
     monkeypatch.setattr(open_files, "_ROW_GROUP_BYTES", 300_000 if most_bytes < 1_000_000 else 3_000_000)
     store = Store()
     rows = 30_000 if most_bytes < 1_000_000 else 300_000
@@ -164,7 +167,8 @@ def test_a_row_that_is_too_large_alone_is_refused() -> None:
 
 
 def test_a_put_that_fails_fails_the_task() -> None:
-    """The call that waits for the put raises its error, so no file is reported that is not on the store."""
+    """The call that waits for a failed put raises its error, so no file is reported that is not on the
+    store."""
     store = Store()
     store.fails = True
     with pytest.raises(OSError, match="the disk is full"):

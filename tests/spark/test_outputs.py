@@ -1,4 +1,4 @@
-"""Several outputs of one run: all of them and the input's offsets, or nothing."""
+"""Several outputs of one run commit together with the input's offsets, or not at all."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ def write_both(spark: SparkSession, engine: Engine) -> dict[str, WriteResult]:
 
 
 def assert_all_or_nothing(engine: Engine) -> bool:
-    """Once what was decided has its markers, both outputs and the group's position agree; whether they are there."""
+    """Write the markers of what was decided, and check that both outputs and the group's position agree.
+    Returns whether they are there."""
     engine.coordinator.write_pending_markers()
     try:
         lag = sum(part.lag for part in engine.admin.describe_group("balances").partitions)
@@ -55,7 +56,8 @@ def assert_all_or_nothing(engine: Engine) -> bool:
 
 
 def test_both_outputs_and_the_offsets_go_together(spark: SparkSession, two_topics: Engine) -> None:
-    """One transaction holds the records of both topics and the group's position; run again it writes nothing."""
+    """One transaction has the records of both topics and the group's position. The same run again writes
+    nothing."""
     load(two_topics, 0, 40)
     results = write_both(spark, two_topics)
     assert {topic: (result.topic, result.records) for topic, result in results.items()} == {
@@ -75,7 +77,8 @@ def test_both_outputs_and_the_offsets_go_together(spark: SparkSession, two_topic
 
 @pytest.mark.shard("spark")
 def test_an_output_without_rows_is_one_of_the_outputs(spark: SparkSession, two_topics: Engine) -> None:
-    """It has a result of no files, and the run is remembered for the other's sake."""
+    """An output without rows has a result without files, and its run is remembered because of the other
+    output."""
     load(two_topics, 0, 40)
     outputs = two_outputs(read_topic(spark, two_topics, "payments").df)
     outputs["accounts"] = outputs["accounts"].where("account_id < 0")
@@ -88,7 +91,8 @@ def test_an_output_without_rows_is_one_of_the_outputs(spark: SparkSession, two_t
 def test_what_is_wrong_with_one_output_is_found_before_any_is_written(
     spark: SparkSession, two_topics: Engine
 ) -> None:
-    """Columns that do not fit and topics that are not there are refused before anything is uploaded or begun."""
+    """Columns that do not fit and topics that do not exist are refused before anything is uploaded or
+    begun."""
     load(two_topics, 0, 40)
     frame = read_topic(spark, two_topics, "payments").df
     good = balances(frame)
@@ -103,7 +107,8 @@ def test_what_is_wrong_with_one_output_is_found_before_any_is_written(
 
 
 def test_a_job_that_gives_outputs_by_topic(spark: SparkSession, two_topics: Engine) -> None:
-    """`run_consume_job` writes what the transform gives for each topic, with the position, once."""
+    """`run_consume_job` writes the DataFrames that the transform returns by topic, with the position,
+    once."""
     load(two_topics, 0, 40)
 
     def run(transform: object = two_outputs, **more: object) -> object:
@@ -133,7 +138,8 @@ def test_a_job_that_gives_outputs_by_topic(spark: SparkSession, two_topics: Engi
 def test_dying_at_any_put(
     spark: SparkSession, two_topics: Engine, monkeypatch: pytest.MonkeyPatch, after: bool
 ) -> None:
-    """Whichever put of the driver is its last: both outputs and the offsets or nothing, and run again once."""
+    """Whichever put of the driver is its last, both outputs and the offsets are there or none of them, and
+    the next run writes them once."""
     load(two_topics, 0, 40)
     monkeypatch.setattr(
         writing, "store_for_executors", lambda store: store_for_executors(getattr(store, "inner", store))
@@ -162,7 +168,8 @@ def test_dying_at_any_put(
 @pytest.mark.slow
 @pytest.mark.parametrize("step", ["upload", "entry", "commit", "marker"])
 def test_killed_and_run_again(spark: SparkSession, two_topics: Engine, step: str) -> None:
-    """A driver that is killed (SIGKILL) between two outputs, or before or after its decision: all or nothing."""
+    """If a driver is killed between two outputs, or before or after its decision, everything is there or
+    nothing."""
     load(two_topics, 0, 40)
     killed = subprocess.Popen(
         [sys.executable, "-m", "tests.spark.stalled_outputs", two_topics.url, step],
@@ -185,7 +192,7 @@ def test_killed_and_run_again(spark: SparkSession, two_topics: Engine, step: str
 
 
 def run_again(spark: SparkSession, engine: Engine) -> bool:
-    """The run once more under its ids; whether it had been committed before."""
+    """Run the same ids once more. Returns whether the run had been committed before."""
     with engine.producer(transactional_id="job") as producer:
         producer.init_transactions()  # ends what is pending, as `run_consume_job` does before it reads
     return all(result.already_committed for result in write_both(spark, engine).values())

@@ -1,4 +1,4 @@
-"""A stream's offsets as Spark keeps them, and how a limit is shared among partitions."""
+"""A stream's offsets in Spark's journal, and how a limit is shared among partitions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ OFFSETS = st.dictionaries(
 
 @given(offsets=OFFSETS, later=st.dictionaries(st.sampled_from(["a", "b.c"]), st.integers(0, 3)))
 def test_what_is_journalled_comes_back(offsets: dict[TopicPartition, int], later: dict[str, int]) -> None:
-    """Offsets are written in Kafka's form, with the incarnation of each topic that was created again."""
+    """Offsets are the same after they were written and read, with the incarnation of each topic that was
+    created again."""
     shown = Positions(offsets, later).to_json()
     back = Positions.from_json(json.loads(json.dumps(shown)))
     assert back.offsets == offsets
@@ -29,7 +30,7 @@ def test_what_is_journalled_comes_back(offsets: dict[TopicPartition, int], later
 
 
 def test_kafka_s_form() -> None:
-    """As its users know it from a query's progress."""
+    """Offsets have the form that Kafka's users know from a query's progress."""
     offsets = {TopicPartition("payments", 1): 7, TopicPartition("payments", 0): 5}
     assert Positions(offsets).to_json() == {"payments": {"0": 5, "1": 7}}
 
@@ -39,7 +40,7 @@ def test_kafka_s_form() -> None:
     [None, 5, [], {"a": 5}, {"a": {"x": 1}}, {"a": {"0": -1}}, {"a": {"0": 1.5}}, {"_incarnations": 5}],
 )
 def test_another_source_s_offsets(value: object) -> None:
-    """A checkpoint of another query is named as what it is."""
+    """The checkpoint of another query is refused with a description of what it is."""
     with pytest.raises(CorruptObjectError, match="checkpoint"):
         Positions.from_json(value)
 
@@ -48,7 +49,8 @@ def test_another_source_s_offsets(value: object) -> None:
 def test_a_limit_is_kept_and_used(
     start: dict[TopicPartition, int], more: dict[TopicPartition, int], most: int
 ) -> None:
-    """Never more than the limit, all of it where that much waits, never back, and nobody with work goes without."""
+    """A batch never has more than the limit, uses all of it if enough records wait, never goes back, and
+    gives each partition with records at least one."""
     end = {tp: start.get(tp, 0) + more.get(tp, 0) for tp in {*start, *more}}
     cut = limited(start, end, most)
     assert set(cut) == set(end)
@@ -60,7 +62,7 @@ def test_a_limit_is_kept_and_used(
 
 
 def test_a_limit_is_shared_in_proportion() -> None:
-    """Who has ten times as much waiting gets about ten times as much."""
+    """A partition with ten times as many waiting records gets about ten times as much of the limit."""
     tens, ones = TopicPartition("a", 0), TopicPartition("a", 1)
     cut = limited({}, {tens: 10_000, ones: 1_000}, 1_100)
     assert cut[tens] + cut[ones] == 1_100
@@ -71,7 +73,8 @@ def test_a_limit_is_shared_in_proportion() -> None:
 def test_ends_between_files_keep_the_limit(
     start: dict[TopicPartition, int], more: dict[TopicPartition, int], most: int, data: st.DataObject
 ) -> None:
-    """Files around the ends: never more than the limit, never much less, and who had work has some still."""
+    """Ends that are moved to the bounds of files have never more than the limit and never much less, and a
+    partition with records still gets some."""
     end = {tp: start.get(tp, 0) + more.get(tp, 0) for tp in {*start, *more}}
     limit = limited(start, end, most)
     cut = {
@@ -90,7 +93,8 @@ def test_ends_between_files_keep_the_limit(
 
 
 def test_ends_between_files() -> None:
-    """Down where a file began, and up again where the limit has room for the whole of one; else as it was."""
+    """An end inside a file is moved to the file's beginning, or to its end if the limit has room for that.
+    Otherwise it stays."""
     a, b = TopicPartition("a", 0), TopicPartition("a", 1)
     assert whole_files({}, {a: 90, b: 90}, {a: (80, 110), b: (85, 95)}, 180) == {a: 80, b: 95}
     assert whole_files({}, {a: 90, b: 90}, {a: (10, 300), b: (85, 95)}, 180) == {a: 90, b: 90}

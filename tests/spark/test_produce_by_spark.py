@@ -1,4 +1,4 @@
-"""`txn-engine produce --engine spark`."""
+"""`txn-engine produce --engine spark` loads files by Spark."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.spark
 
 
 def produce(ledger: Engine, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command with Spark as its engine."""
+    """Run the command with Spark as its engine."""
     command = [
         sys.executable,
         "-m",
@@ -74,7 +74,8 @@ def test_files_once_for_a_run(ledger: Engine, command: Command, tmp_path: Path) 
 @pytest.mark.slow
 @pytest.mark.shard("spark")
 def test_a_process_says_nothing_of_spark(ledger: Engine, tmp_path: Path) -> None:
-    """Its standard error is empty, and its standard output is the JSON alone."""
+    """In a process of its own, the command's standard error is empty and its standard output is only the
+    JSON."""
     done = produce(ledger, *write_days(tmp_path))
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["records"] == 300
@@ -92,7 +93,7 @@ def test_a_process_says_nothing_of_spark(ledger: Engine, tmp_path: Path) -> None
     ],
 )
 def test_options_that_are_refused(ledger: Engine, command: Command, arguments: list[str], words: str) -> None:
-    """A usage error in one line, before a session is started."""
+    """Options that do not go with Spark are usage errors in one line, before a session is started."""
     refused = command(ledger, "produce", "payments", "--engine", "spark", *arguments)
     assert refused.code == 2
     assert words in refused.error

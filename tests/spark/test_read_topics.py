@@ -1,4 +1,4 @@
-"""read_topic of several topics, and with times for bounds."""
+"""read_topic reads several topics, and takes times as bounds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BY_TOPIC = [("_topic", "ascending"), *PLACE]
 
 @pytest.fixture
 def copies(ledger: Engine) -> Engine:
-    """The ledger, with a topic `copies` of the same columns as `payments`, and records in both."""
+    """The ledger with a topic `copies` that has the columns of `payments`, and with records in both."""
     ledger.admin.create_topic("copies", partitions=2, schema=SCHEMA, key="account_id")
     load(ledger, 0, 90)
     with ledger.producer() as producer:
@@ -31,9 +31,8 @@ def copies(ledger: Engine) -> Engine:
 def test_several_topics_are_one_dataframe(
     spark: SparkSession, copies: Engine, monkeypatch: pytest.MonkeyPatch, are_packed: bool
 ) -> None:
-    """Each record with its topic, whether that is in the bits of a file's stamp or looked up by the file's number;
-    and with bounds inside files.
-    """
+    """Each record has its topic, whether that is in the bits of a file's stamp or looked up by the file's
+    number, also with bounds inside files."""
     if not are_packed:
         monkeypatch.setattr(stamps, "MILLIS_MAX", 1)
     names = ["payments", "copies"]
@@ -51,7 +50,7 @@ def test_several_topics_are_one_dataframe(
 
 
 def test_offsets_of_several_topics_commit_together(spark: SparkSession, copies: Engine) -> None:
-    """A group follows both; the next read has nothing of either."""
+    """A group commits the offsets of both topics together, and its next read has no records of either."""
     copies.admin.create_topic("all", partitions=1, schema=SCHEMA)
     for expected in (130, 0):
         read = read_topic(spark, copies, ["payments", "copies"], group_id="both")
@@ -63,7 +62,7 @@ def test_offsets_of_several_topics_commit_together(spark: SparkSession, copies: 
 
 
 def test_topics_that_do_not_go_together(spark: SparkSession, copies: Engine) -> None:
-    """The column that differs is named; so is an empty list."""
+    """Topics with different columns are refused, and so is an empty list."""
     with refused(InvalidRequestError, Reason.DIFFERENT_COLUMNS):
         read_topic(spark, copies, ["payments", "balances"])
     with pytest.raises(InvalidRequestError, match="no topic"):
@@ -110,13 +109,13 @@ def test_times_bound_a_read(spark: SparkSession, ledger: Engine) -> None:
 def test_invalid_times_are_refused(
     spark: SparkSession, ledger: Engine, bounds: dict[str, int], words: str
 ) -> None:
-    """One sentence."""
+    """Invalid times are refused by their name."""
     with pytest.raises(InvalidRequestError, match=words):
         read_topic(spark, ledger, "payments", **bounds)
 
 
 def test_two_starts_are_refused(spark: SparkSession, ledger: Engine) -> None:
-    """An offset and a time for the same end of the read."""
+    """An offset and a time for the same end of the read are refused."""
     start = dict.fromkeys(ledger.scan("payments").offsets, 0)
     with pytest.raises(InvalidRequestError, match="start and start_timestamp"):
         read_topic(spark, ledger, "payments", start=start, start_timestamp=0)
@@ -124,7 +123,7 @@ def test_two_starts_are_refused(spark: SparkSession, ledger: Engine) -> None:
 
 @pytest.mark.shard("spark")
 def test_a_job_over_an_empty_topic_of_a_group(spark: SparkSession, ledger: Engine) -> None:
-    """A time does not move where a group is: the group's position counts where no start is given."""
+    """A read of a group begins at the group's position, unless a start time is given."""
     load(ledger, 0, 30)
     run_consume_job(
         spark,

@@ -1,4 +1,4 @@
-"""read_topic: the rows and offsets that engine.scan gives, at the speed and with the plans of plain Parquet."""
+"""read_topic gives the rows and offsets of engine.scan, with the speed and the plans of plain Parquet."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.spark
 
 
 def rows(read: TopicRead) -> pa.Table:
-    """What Spark reads, in the order and under the types of a scan."""
+    """The rows that Spark reads, in the order and with the types of a scan."""
     return read.df.toArrow().sort_by(PLACE)
 
 
@@ -50,7 +50,8 @@ def plan(df: DataFrame) -> str:
 
 
 def test_it_reads_what_a_scan_reads(spark: SparkSession, ledger: Engine) -> None:
-    """All columns of committed transactions, decimals exact; of aborted and open ones nothing."""
+    """A read has all columns of committed transactions with exact decimals, and nothing of aborted and open
+    ones."""
     load(ledger, 0, 100)
     load(ledger, 1_000, 50, commit=False)
     load(ledger, 100, 100)
@@ -78,7 +79,7 @@ def test_read_uncommitted_sees_the_rest(spark: SparkSession, ledger: Engine) -> 
 
 
 def test_a_compacted_topic(spark: SparkSession, ledger: Engine) -> None:
-    """Merged files have gaps where markers and aborted batches stood: offsets and bounds are the records' own."""
+    """In a merged file with gaps, each record has its own offset, and bounds are offsets."""
     load(ledger, 0, 30)
     load(ledger, 1_000, 50, commit=False)
     load(ledger, 30, 30)
@@ -114,7 +115,8 @@ def test_a_read_as_of_a_cut(spark: SparkSession, ledger: Engine) -> None:
 
 
 def test_columns_are_pruned_and_predicates_pushed_down(spark: SparkSession, ledger: Engine) -> None:
-    """The plan of a query without our columns is the one of plain `spark.read.parquet`, but for the files' place."""
+    """The plan of a query without our own columns is that of plain `spark.read.parquet`, except for the
+    files' location."""
     load(ledger, 0, 100)
     files = [file.uri for file in ledger.scan("payments").files()]
     read = read_topic(spark, ledger, "payments").df
@@ -138,7 +140,7 @@ def test_columns_are_pruned_and_predicates_pushed_down(spark: SparkSession, ledg
 
 
 def test_a_filter_is_pushed_whatever_is_selected(spark: SparkSession, ledger: Engine) -> None:
-    """`df.filter(...)` as people type it, our columns among the rest: no Python, no row numbers, no paths."""
+    """A filter is pushed down even if our own columns are selected, without Python, row numbers or paths."""
     load(ledger, 0, 100)
     df = read_topic(spark, ledger, "payments").df
     for query in (
@@ -155,7 +157,7 @@ def test_a_filter_is_pushed_whatever_is_selected(spark: SparkSession, ledger: En
 
 
 def files_read(df: DataFrame) -> int:
-    """How many files a query opens, by Spark's own count."""
+    """The number of files that a query opens, as Spark counts them."""
     execution = df._jdf.queryExecution()
     execution.toRdd().count()
     scans = [node for node in nodes(execution.executedPlan()) if node.nodeName().startswith("Scan parquet")]
@@ -170,7 +172,7 @@ def nodes(node: Any) -> Iterator[Any]:
 
 
 def test_files_of_other_partitions_are_not_opened(spark: SparkSession, ledger: Engine) -> None:
-    """A filter on `_partition`, and bounds given to the read, skip files."""
+    """A filter on `_partition`, or bounds of the read, skip files."""
     for first in range(0, 90, 30):
         load(ledger, first, 30)
     read = read_topic(spark, ledger, "payments")
@@ -189,7 +191,7 @@ def test_files_of_other_partitions_are_not_opened(spark: SparkSession, ledger: E
 def test_offsets_beyond_what_a_time_can_carry(
     spark: SparkSession, ledger: Engine, monkeypatch: pytest.MonkeyPatch, base_offset: int
 ) -> None:
-    """The same numbers by another road."""
+    """Offsets too large for a file's stamp are looked up in another way, with the same result."""
     load(ledger, 0, 60)
     files = list(Scan.files(ledger.scan("payments")))
     far = [
@@ -211,7 +213,8 @@ def test_offsets_beyond_what_a_time_can_carry(
 
 @pytest.mark.shard("spark")
 def test_a_cached_read_is_the_read(spark: SparkSession, ledger: Engine) -> None:
-    """Spark knows a cached frame by its plan: two reads of the same files with other bounds are two."""
+    """A cached read is not used for a read of the same files with other bounds, although Spark finds a cached
+    frame by its plan."""
     load(ledger, 0, 60)
     one = TopicPartition("payments", 1)
     first = read_topic(spark, ledger, "payments").df.cache()
@@ -226,7 +229,7 @@ def test_a_cached_read_is_the_read(spark: SparkSession, ledger: Engine) -> None:
 
 
 def test_few_tasks_for_many_small_files(spark: SparkSession, ledger: Engine) -> None:
-    """A task reads many small files, and Spark does not look them up before."""
+    """One task reads many small files, and Spark does not list them before."""
     for first in range(0, 120, 3):
         load(ledger, first, 3)
     read = read_topic(spark, ledger, "payments")
@@ -238,7 +241,7 @@ def test_few_tasks_for_many_small_files(spark: SparkSession, ledger: Engine) -> 
 
 @pytest.mark.shard("spark")
 def test_our_columns_can_be_used_like_any(spark: SparkSession, ledger: Engine) -> None:
-    """`_partition`, `_offset` and `_timestamp` filter, group, join and sort, each alone or together."""
+    """`_partition`, `_offset` and `_timestamp` can filter, group, join and sort, each alone or together."""
     load(ledger, 0, 60)
     load(ledger, 60, 60)
     df = read_topic(spark, ledger, "payments").df
@@ -263,7 +266,8 @@ def test_our_columns_can_be_used_like_any(spark: SparkSession, ledger: Engine) -
 
 
 def test_bounds_inside_files(spark: SparkSession, ledger: Engine) -> None:
-    """`start` and `end` cut files where they lie inside them; the files between stay whole, with their plain plan."""
+    """`start` and `end` cut the files that they lie in. The files between them stay whole, with their plain
+    plan."""
     for first in range(0, 300, 100):
         load(ledger, first, 100)
     ends = ledger.scan("payments").offsets
@@ -292,7 +296,8 @@ def test_nothing_to_read(spark: SparkSession, ledger: Engine) -> None:
 
 
 def test_a_group_reads_from_its_position(spark: SparkSession, ledger: Engine) -> None:
-    """With a group the read begins at what the group committed, and names the rows that it fetched."""
+    """With a group, the read begins at the group's position, and its offsets name the rows that it
+    fetched."""
     load(ledger, 0, 100)
     consumer = ledger.consumer(group_id="balances")
     consumer.subscribe(["payments"])
@@ -313,7 +318,8 @@ def test_a_group_reads_from_its_position(spark: SparkSession, ledger: Engine) ->
 
 
 def test_pending_offsets_are_not_read_over(spark: SparkSession, ledger: Engine) -> None:
-    """While a transaction has offsets of the group pending, a read for that group is refused, retriable."""
+    """While a transaction has pending offsets of the group, a read for that group is refused with a retriable
+    error."""
     load(ledger, 0, 10)
     consumer = ledger.consumer(group_id="balances")
     consumer.subscribe(["payments"])
@@ -328,7 +334,8 @@ def test_pending_offsets_are_not_read_over(spark: SparkSession, ledger: Engine) 
 
 
 def test_a_missing_file_fails_the_read(spark: SparkSession, ledger: Engine) -> None:
-    """A committed file that is gone fails the query with one line that names it; its rows are never left out."""
+    """A committed file that is missing fails the query with one line that names it. Its rows are never left
+    out."""
     load(ledger, 0, 10)
     load(ledger, 10, 10)
     read = read_topic(spark, ledger, "payments")
@@ -344,7 +351,8 @@ def test_a_missing_file_fails_the_read(spark: SparkSession, ledger: Engine) -> N
 
 
 def test_a_path_that_looks_like_a_pattern(spark: SparkSession, tmp_path: Path) -> None:
-    """A store's folder may hold spaces, glob characters, percent signs and `key=value`: a path is a path."""
+    """A store's path may have spaces, glob characters, percent signs and `key=value`, and is never a
+    pattern."""
     folder = tmp_path / "a b{c}[d]*%20" / "trans_id=7"
     folder.mkdir(parents=True)
     with txn_engine.connect(str(folder)) as engine:
@@ -354,7 +362,8 @@ def test_a_path_that_looks_like_a_pattern(spark: SparkSession, tmp_path: Path) -
 
 
 def test_all_types(spark: SparkSession, ledger: Engine) -> None:
-    """Kafka's own schema, nested, unsigned and naive types are read as Arrow has them; others are refused."""
+    """Kafka's own schema, nested, unsigned and naive types are read as Arrow has them. Other types are
+    refused."""
     schema = pa.schema(
         [
             pa.field("small", pa.uint16()),
@@ -387,7 +396,8 @@ def test_all_types(spark: SparkSession, ledger: Engine) -> None:
 def test_a_topic_made_again_while_its_read_is_planned(
     spark: SparkSession, ledger: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Positions of the one and files of the other are no read of either."""
+    """If a topic is created again while its read is planned, the read is refused, because it would have
+    positions of one and files of the other."""
     load(ledger, 0, 10)
     scan = ledger.scan
 
@@ -404,7 +414,7 @@ def test_a_topic_made_again_while_its_read_is_planned(
 
 
 def test_columns_that_spark_takes_for_one(spark: SparkSession, ledger: Engine) -> None:
-    """Names that differ by case alone are refused, unless the session is case-sensitive."""
+    """Columns whose names differ only in case are refused, unless the session is case-sensitive."""
     schema = pa.schema([("a", pa.int64()), ("b", pa.int64()), ("A", pa.int64())])
     ledger.admin.create_topic("cases", schema=schema)
     ledger.partition("cases", 0).append(pa.table({"a": [1], "b": [2], "A": [3]}, schema=schema))
@@ -418,7 +428,7 @@ def test_columns_that_spark_takes_for_one(spark: SparkSession, ledger: Engine) -
 
 
 def test_members_that_spark_takes_for_one(spark: SparkSession, ledger: Engine) -> None:
-    """As columns are, within a list too."""
+    """Fields of a struct whose names differ only in case are treated like columns, within a list too."""
     kind = pa.list_(pa.struct([("a", pa.int64()), ("A", pa.int64())]))
     ledger.admin.create_topic("cases", schema=pa.schema([("x", kind)]))
     with refused(InvalidRequestError, Reason.COLUMN_NAMES_ALIKE):
@@ -436,7 +446,7 @@ def test_members_that_spark_takes_for_one(spark: SparkSession, ledger: Engine) -
 def test_a_session_that_reads_parquet_another_way(
     spark: SparkSession, ledger: Engine, setting: str, value: str
 ) -> None:
-    """Its settings are named, not what fails for them."""
+    """If a session's setting changes how Parquet is read, the error names the setting."""
     load(ledger, 0, 30)
     before = spark.conf.get(setting)
     assert before is not None
@@ -450,7 +460,7 @@ def test_a_session_that_reads_parquet_another_way(
 
 
 def test_bad_calls(spark: SparkSession, ledger: Engine) -> None:
-    """Unknown topics, bounds that are not there and stores in memory are refused with one line."""
+    """Unknown topics, bounds that do not exist and stores in memory are refused in one line."""
     with pytest.raises(UnknownTopicOrPartitionError):
         read_topic(spark, ledger, "nowhere")
     with pytest.raises(OffsetOutOfRangeError):

@@ -1,4 +1,5 @@
-"""The proof on Spark: every check, relation and anomaly that this process finds, Spark finds, with the same numbers."""
+"""On Spark, a proof finds every check, relation and anomaly that this process finds, with the same
+numbers."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ Reduce = Callable[[ObjectStore], SparkReducer]
 
 @pytest.fixture
 def reduce(spark: SparkSession, tmp_path: Path) -> Reduce:
-    """A reducer over a store; of one in memory over a copy in a folder, which executors can read."""
+    """A reducer over a store. A memory store is copied into a folder, which executors can read."""
 
     def made(store: ObjectStore) -> SparkReducer:
         if isinstance(store, MemoryStore):
@@ -64,7 +65,7 @@ def reduce(spark: SparkSession, tmp_path: Path) -> Reduce:
 
 @pytest.fixture
 def on_spark(reduce: Reduce, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every reduction of this process runs on Spark."""
+    """Let every reduction of this process run on Spark."""
     for place in ("txn_engine.quality.in_process", "tests.quality.test_suite"):
         monkeypatch.setattr(f"{place}.InProcess", reduce)
 
@@ -101,14 +102,14 @@ def test_every_violation_comes_to_the_same_numbers(
 def test_an_anomaly_is_found_by_its_name(
     make: Callable[[], Books], anomaly: str, check: str, tmp_path: Path
 ) -> None:
-    """By the check that is there for it."""
+    """Each anomaly is found by the check that is meant for it."""
     test_anomalies.test_an_anomaly_is_found_by_its_name(make, anomaly, check, tmp_path)
 
 
 @pytest.mark.shard("spark")
 @pytest.mark.usefixtures("on_spark")
 def test_a_sound_store_shows_none(tmp_path: Path) -> None:
-    """Everything passes."""
+    """A sound store passes every check."""
     test_anomalies.test_a_sound_store_shows_none(tmp_path)
 
 
@@ -120,7 +121,7 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
 
 @pytest.mark.usefixtures("on_spark")
 class TestRelations:
-    """As `tests.quality.test_relations` has them in this process."""
+    """The relations of `tests.quality.test_relations`, on Spark."""
 
     @pytest.mark.parametrize(
         "holds",
@@ -138,7 +139,8 @@ class TestRelations:
         ),
     )
     def test_relation(self, engine: Engine, tmp_path: Path, holds: Callable[[Engine, Path], None]) -> None:
-        """Rows, sets, totals, the latest of a key, and queries."""
+        """Rows, sets, totals, the latest record of a key, and queries give the same result as in this
+        process."""
         holds(engine, tmp_path)
 
     @pytest.mark.parametrize(
@@ -157,7 +159,7 @@ class TestRelations:
         ),
     )
     def test_a_query_that_is_no_select_is_refused(self, engine: Engine, tmp_path: Path, query: str) -> None:
-        """In one line, and nothing is run."""
+        """A query that is not a SELECT is refused in one line, and nothing is run."""
         test_relations.load_payments(engine)
         test_relations.load_copies(engine)
         with pytest.raises(InvalidRequestError) as refused:
@@ -182,7 +184,8 @@ class TestRelations:
     def test_a_query_that_reaches_further_is_errored(
         self, engine: Engine, tmp_path: Path, query: str
     ) -> None:
-        """No file by its path, no function of Java's, no topic that it is not given; and no value in the reason."""
+        """A query may not read a file by its path, call Java, or read another topic. It is errored, and the
+        reason shows no value."""
         test_relations.load_payments(engine)
         test_relations.load_copies(engine)
         result = test_relations.prove(engine, tmp_path / "report", "copies", SqlReduction(query, query))
@@ -205,7 +208,8 @@ def _copy(engine: Engine) -> None:
 
 @pytest.mark.shard("spark")
 def test_a_proof_by_spark_is_a_link_of_the_chain(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
-    """Files whole and in part, an aborted load between; the next proof goes on, in this process, to the same end."""
+    """A proof by Spark has the same digests as one of this process, over whole files and parts of files with
+    an aborted load between them. The next proof goes on from it."""
     load(copies, 1, 300)
     load(copies, 301, 50, commit=False)
     _copy(copies)
@@ -260,7 +264,7 @@ def test_columns_that_change_come_to_the_same_numbers(spark: SparkSession, tmp_p
 
 
 def test_a_suite_is_judged_on_spark(spark: SparkSession, ledger: Engine, tmp_path: Path) -> None:
-    """The rows stay there; here a query, which only Spark answers."""
+    """A suite is judged on Spark, where its rows are; here with a query, which only Spark can run."""
     import great_expectations.expectations as gxe
 
     load(ledger, 1, 100)
@@ -274,7 +278,7 @@ def test_a_suite_is_judged_on_spark(spark: SparkSession, ledger: Engine, tmp_pat
 def test_a_type_that_spark_has_none_for_is_errored(
     spark: SparkSession, ledger: Engine, tmp_path: Path
 ) -> None:
-    """And said by its name."""
+    """A column of a type that Spark does not have is errored with the name of the type."""
     schema = pa.schema([("id", pa.int64()), ("at", pa.time64("us"))])
     ledger.admin.create_topic("times", partitions=1, schema=schema)
     with ledger.producer() as producer:
@@ -288,7 +292,7 @@ def test_a_type_that_spark_has_none_for_is_errored(
 
 @pytest.mark.shard("spark")
 def test_nothing_is_left_in_the_session(spark: SparkSession, ledger: Engine, tmp_path: Path) -> None:
-    """No view, no setting, nothing cached."""
+    """After a proof the session has no view, no changed setting and nothing cached."""
     load(ledger, 1, 100)
     before = {row["key"]: row["value"] for row in spark.sql("SET").collect()}
     with SparkReducer(spark, ledger.store) as reducer:

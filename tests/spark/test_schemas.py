@@ -1,4 +1,5 @@
-"""Topics whose columns changed, through Spark: the rows of the naive model, and streams that keep their columns."""
+"""Topics with changed columns, read by Spark: the rows are those of a naive model, and streams keep their
+columns."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ def rows_of(frame: DataFrame, names: list[str]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("seed", in_shard("spark", [3, 11, 17], keep=1))
 def test_every_reader_gives_the_models_rows(spark: SparkSession, tmp_path: Path, seed: int) -> None:
-    """Native reads, which unite the files of each schema version, and the data source."""
+    """Native reads, which unite the files of all schema versions, and the data source give the model's
+    rows."""
     model = ModelTopic(random.Random(seed))
     url = tmp_path.as_uri()
     with txn_engine.connect(url) as engine:
@@ -60,7 +62,8 @@ def test_every_reader_gives_the_models_rows(spark: SparkSession, tmp_path: Path,
 
 
 def test_as_of_a_cut_by_the_columns_of_the_cut(spark: SparkSession, tmp_path: Path) -> None:
-    """And of a version; the columns of now without either."""
+    """A read as of a cut can have the columns of the cut or of any version. By default it has the present
+    columns."""
     with txn_engine.connect(str(tmp_path)) as engine:
         engine.admin.create_topic(
             "t", partitions=1, schema=pa.schema([("id", pa.int64()), ("b", pa.int32())])

@@ -1,4 +1,5 @@
-"""spark_session: one call from a URL to a session, one line when that cannot be; no secret where others can see it."""
+"""spark_session makes a session from a URL in one call, or fails in one line, and shows no secret to
+others."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ from txn_engine.spark.java import JavaNotFoundError
 
 @pytest.mark.spark
 def test_a_running_session_is_used(spark: SparkSession) -> None:
-    """There is one session a process; a second call gives it, with `extra` set in it."""
+    """There is one session in a process. A second call returns it, with the settings of `extra`."""
     again = spark_session("file:///elsewhere", extra={"spark.sql.shuffle.partitions": "3"})
     assert again is spark
     assert spark.conf.get("spark.sql.shuffle.partitions") == "3"
@@ -39,7 +40,8 @@ def test_a_running_session_is_used(spark: SparkSession) -> None:
 
 @pytest.mark.spark
 def test_it_listens_at_home_only(spark: SparkSession) -> None:
-    """No UI, nothing bound but on 127.0.0.1, missing files never ignored, workers of the driver's own Python."""
+    """The session has no UI, listens on 127.0.0.1 only, never ignores missing files, and its workers use the
+    driver's own Python."""
     conf = dict(spark.sparkContext.getConf().getAll())
     assert conf["spark.ui.enabled"] == "false"
     assert conf["spark.driver.host"] == conf["spark.driver.bindAddress"] == "127.0.0.1"
@@ -52,7 +54,8 @@ def test_it_listens_at_home_only(spark: SparkSession) -> None:
 def test_a_failed_query_leaves_captured_logs_alone(
     spark: SparkSession, caplog: pytest.LogCaptureFixture, turn: str
 ) -> None:
-    """PySpark gives each handler of its loggers a JSON format, and pytest gave its own to them."""
+    """A failed query does not change the format of captured logs, although PySpark gives the handlers of its
+    loggers a JSON format."""
     with caplog.at_level("INFO"):
         logging.getLogger("txn_engine").info(turn)
     assert turn in caplog.messages
@@ -81,7 +84,7 @@ def test_no_java_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_what_does_not_start_is_one_line(tmp_path: Path) -> None:
-    """A JVM that ends at once, and a context that cannot be made, are each reported in a line with what they said."""
+    """If the JVM ends at once, or a context cannot be made, the error is one line with what they reported."""
     script = f"""
 from txn_engine.spark import spark_session
 from txn_engine.spark.errors import SparkSessionError
@@ -102,7 +105,8 @@ for settings in ({{"spark.driver.extraJavaOptions": "-agentpath:/no/such/agent"}
 
 
 def test_the_line_that_says_why() -> None:
-    """Of a failure's many lines the telling one is chosen: a worker's Python error, Spark's condition, Java's cause."""
+    """From the many lines of a failure, the one that explains it is chosen: a worker's Python error, Spark's
+    condition, or Java's cause."""
     assert (
         reason(ValueError("Traceback (most recent call last):\n  File x\nKeyError: 'a'\n\n\tat org.spark"))
         == "KeyError: 'a'"
@@ -120,7 +124,8 @@ def test_the_line_that_says_why() -> None:
 
 
 def test_a_store_without_a_connector() -> None:
-    """It is refused before Spark is asked for anything, and the error names the data source, which reads the store."""
+    """A store without a connector is refused before Spark is asked for anything. The error names the data
+    source, which can read the store."""
     store = open_store("az://container", account="ledger")
     assert isinstance(store, BucketStore)
     with pytest.raises(SparkSessionError) as refused:
@@ -177,7 +182,8 @@ def test_s3a_on_a_real_server(minio_bucket: S3Bucket, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("of", ["environment", "connect"])
 def test_streams_on_a_real_server(minio_bucket: S3Bucket, tmp_path: Path, of: str) -> None:
-    """Files and streams, with the credentials of the environment, and with those that `connect()` was given alone."""
+    """Files and streams work with the credentials of the environment, and with credentials that only
+    `connect()` got."""
     environment = os.environ | (minio_bucket.environment if of == "environment" else {})
     if of == "connect":
         environment["STORE"] = f"{minio_bucket.endpoint} {minio_bucket.access_key} {minio_bucket.secret_key}"
@@ -206,7 +212,8 @@ def test_streams_on_a_real_server(minio_bucket: S3Bucket, tmp_path: Path, of: st
 @pytest.mark.minio
 @pytest.mark.slow
 def test_keys_stay_with_their_read(minio_bucket: S3Bucket, seaweed_server: SeaweedServer) -> None:
-    """Two servers with a bucket of one name, in one session: each read meets its own, and the session has no key."""
+    """In one session, reads of two servers with a bucket of the same name each go to their own server, and
+    the session has no key of them."""
     minio_client(seaweed_server.url, seaweed_server.access_key, seaweed_server.secret_key).make_bucket(
         minio_bucket.name
     )

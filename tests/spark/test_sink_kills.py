@@ -1,4 +1,5 @@
-"""The streaming sink, killed at every step of a micro-batch: each record is written once, however often it restarts."""
+"""The streaming sink is killed at every step of a micro-batch: each record is written once, however often it
+restarts."""
 
 from __future__ import annotations
 
@@ -24,6 +25,6 @@ def test_before_the_decision(spark: SparkSession, ledger: Engine, tmp_path: Path
 @pytest.mark.shard("spark")
 @pytest.mark.parametrize("victim", ["jvm", "driver", "worker"])
 def test_at_every_step(spark: SparkSession, ledger: Engine, tmp_path: Path, victim: str) -> None:
-    """From the plan to Spark's own note of the commit."""
+    """The sink is killed at every step from the plan to Spark's own note of the commit."""
     steps = [(step, victim) for step in dying_source.STEPS]
     kill_a_stream(dying_stream, steps, ledger, tmp_path)

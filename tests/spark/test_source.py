@@ -35,7 +35,7 @@ def _registered(spark: SparkSession) -> None:
 
 @pytest.fixture
 def copies(ledger: Engine) -> Engine:
-    """The ledger, with a topic `copies` of the same columns as `payments`."""
+    """The ledger with a topic `copies` that has the columns of `payments`."""
     ledger.admin.create_topic("copies", partitions=2, schema=SCHEMA, key="account_id")
     return ledger
 
@@ -60,7 +60,7 @@ def stream(spark: SparkSession, engine: Engine, **options: object) -> DataFrame:
 def copy(
     rows: DataFrame, engine: Engine, checkpoint: Path, *, topic: str = "copies", **options: object
 ) -> StreamingQuery:
-    """All that is there now, through the sink."""
+    """Copy everything that is there now, through the sink."""
     given = {"url": engine.url, "topic": topic} | {name: str(value) for name, value in options.items()}
     writer = rows.select(*SCHEMA.names).writeStream.format("txn_engine").options(**given)
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
@@ -73,7 +73,7 @@ def ids(engine: Engine, topic: str = "copies") -> list[int]:
 
 
 def refusal(call: Callable[[], Any]) -> str:
-    """What Spark's exception says, in its last line that is ours."""
+    """Our own last line of Spark's exception."""
     with pytest.raises((PySparkException, AnalysisException, StreamingQueryException)) as refused:
         call()
     return str(refused.value)
@@ -83,7 +83,7 @@ def refusal(call: Callable[[], Any]) -> str:
 
 
 def test_a_batch_read_is_the_scan(spark: SparkSession, ledger: Engine) -> None:
-    """Committed records, each once, with their places; nothing aborted."""
+    """A batch read has each committed record once, with its place, and no aborted ones."""
     load(ledger, 0, 300)
     load(ledger, 300, 50, commit=False)
     load(ledger, 350, 100)
@@ -98,7 +98,7 @@ def test_a_batch_read_is_the_scan(spark: SparkSession, ledger: Engine) -> None:
 
 @pytest.mark.parametrize("more", [{}, {"minPartitions": 6}, {"maxRecordsPerPartition": 2}])
 def test_bounds_cut_inside_files(spark: SparkSession, ledger: Engine, more: dict[str, int]) -> None:
-    """Offsets, -2 and -1, in each partition; as many tasks as are asked for give the same rows."""
+    """Offsets, -2 and -1 can bound each partition, and the number of tasks does not change the rows."""
     load(ledger, 0, 300)
     ends = {tp.partition: end for tp, end in ledger.scan("payments").offsets.items()}
     start = json.dumps({"payments": {"0": 10, "1": -2, "2": ends[2]}})
@@ -109,7 +109,8 @@ def test_bounds_cut_inside_files(spark: SparkSession, ledger: Engine, more: dict
 
 
 def test_as_many_tasks_as_are_asked_for(spark: SparkSession, ledger: Engine) -> None:
-    """At least `minPartitions`, and none with more than `maxRecordsPerPartition` records."""
+    """A read has at least `minPartitions` tasks, and no task has more than `maxRecordsPerPartition`
+    records."""
     load(ledger, 0, 300)
     assert read(spark, ledger, minPartitions=7).rdd.getNumPartitions() >= 7
     per_task = read(spark, ledger, maxRecordsPerPartition=9).rdd.glom().map(len).collect()
@@ -135,7 +136,7 @@ def test_times_bound_a_read(spark: SparkSession, ledger: Engine) -> None:
 
 @pytest.mark.shard("spark")
 def test_several_topics(spark: SparkSession, copies: Engine) -> None:
-    """By name, by a pattern, and single partitions; different columns are refused by the first that differs."""
+    """A read takes topics by name or by a pattern, and single partitions. Different columns are refused."""
     load(copies, 0, 90)
     with copies.producer() as producer:
         producer.produce("copies", payments(500, 10)).result()
@@ -155,7 +156,7 @@ def test_several_topics(spark: SparkSession, copies: Engine) -> None:
 
 
 def test_kafka_s_columns(spark: SparkSession, ledger: Engine) -> None:
-    """A notebook of Kafka's source runs with `format`, `url` and `includeKafkaColumns` changed."""
+    """A notebook for Kafka's source runs after a change of `format`, `url` and `includeKafkaColumns`."""
     ledger.admin.create_topic("events", partitions=2)
     records = pa.table(
         {"key": [b"a", b"b", None], "value": [b'{"n": 1}', b'{"n": 2}', b'{"n": 3}']},
@@ -192,7 +193,8 @@ def test_kafka_s_columns(spark: SparkSession, ledger: Engine) -> None:
 
 @pytest.mark.shard("spark")
 def test_a_notebook_of_kafkas_source_and_sink(spark: SparkSession, ledger: Engine, tmp_path: Path) -> None:
-    """As it is written for Kafka: `format` and `url` changed, `includeKafkaColumns` set; text in, text out."""
+    """A notebook for Kafka's source and sink runs as it is, with another `format` and `url` and with
+    `includeKafkaColumns`."""
     for name in ("events", "answers"):
         ledger.admin.create_topic(name, partitions=2)
     url = ledger.url
@@ -243,9 +245,8 @@ def test_a_notebook_of_kafkas_source_and_sink(spark: SparkSession, ledger: Engin
     in_shard("spark", [["id AS value"], ["'k' AS key"], ["'v' AS value", "'t' AS topic"]], keep=1),
 )
 def test_what_kafkas_sink_would_not_take(spark: SparkSession, ledger: Engine, columns: list[str]) -> None:
-    """A value that is neither text nor bytes, no value, and a topic for each row. The error names the columns
-    expected.
-    """
+    """A value that is neither text nor bytes, a missing value, and a topic for each row are refused. The
+    error names the expected columns."""
     ledger.admin.create_topic("events", partitions=2)
     rows = spark.range(3).selectExpr(*columns)
     writer = rows.write.format("txn_engine").option("url", ledger.url).option("topic", "events")
@@ -254,7 +255,8 @@ def test_what_kafkas_sink_would_not_take(spark: SparkSession, ledger: Engine, co
 
 
 def test_a_column_of_kafkas_name_in_another_case(spark: SparkSession, ledger: Engine) -> None:
-    """To Spark it is the same name."""
+    """A column that has the name of one of Kafka's in another case is refused, because it is the same name to
+    Spark."""
     ledger.admin.create_topic("named", schema=pa.schema([("Topic", pa.string())]))
     words = refusal(lambda: read(spark, ledger, subscribe="named", includeKafkaColumns="true"))
     assert "has a column 'Topic' of its own" in words
@@ -297,7 +299,7 @@ def test_what_a_write_is_refused_for_is_said_by_name(
 
 
 def test_sql(spark: SparkSession, ledger: Engine) -> None:
-    """A temporary view over a topic."""
+    """SQL can read a topic through a temporary view."""
     load(ledger, 0, 30)
     spark.sql(
         f"CREATE OR REPLACE TEMPORARY VIEW paid USING txn_engine OPTIONS (url '{ledger.url}', subscribe 'payments')"
@@ -307,7 +309,7 @@ def test_sql(spark: SparkSession, ledger: Engine) -> None:
 
 
 def test_no_table_of_the_catalog(spark: SparkSession, copies: Engine) -> None:
-    """Its reads would lose the options: CREATE TABLE is refused, and so is the read of what saveAsTable made."""
+    """CREATE TABLE is refused, because the reads of such a table would lose their options."""
     load(copies, 0, 30)
     options = f"OPTIONS (url '{copies.url}', subscribe 'payments', topic 'copies')"
     for statement in (
@@ -340,7 +342,7 @@ def test_a_pruned_read(spark: SparkSession, ledger: Engine) -> None:
     ],
 )
 def test_bad_input(spark: SparkSession, ledger: Engine, options: Options, words: str) -> None:
-    """Each is named in a sentence."""
+    """Each bad option is named in the error."""
     load(ledger, 0, 30)
     assert words in refusal(lambda: read(spark, ledger, **options).count())
 
@@ -349,7 +351,8 @@ def test_bad_input(spark: SparkSession, ledger: Engine, options: Options, words:
 
 
 def test_a_stream_goes_on_where_it_was(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
-    """Each record once over two runs, in batches no larger than the limit, which cuts inside files."""
+    """A stream has each record once over two runs, in batches no larger than the limit, which may cut inside
+    files."""
     load(copies, 0, 250)
     query = copy(stream(spark, copies, maxOffsetsPerTrigger=100), copies, tmp_path / "ck")
     rows = [progress["numInputRows"] for progress in query.recentProgress]
@@ -380,7 +383,8 @@ def test_progress_shows_both_ends(spark: SparkSession, copies: Engine, tmp_path:
 
 @pytest.mark.shard("spark")
 def test_a_group_follows(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
-    """For who looks at its lag; a query that is started again lets it catch up."""
+    """A query with a group commits its positions for anybody who looks at the lag. When the query is started
+    again, the group catches up."""
     load(copies, 0, 90)
     for _ in range(2):
         copy(stream(spark, copies, groupId="copier"), copies, tmp_path / "ck")
@@ -390,7 +394,8 @@ def test_a_group_follows(spark: SparkSession, copies: Engine, tmp_path: Path) ->
 
 @pytest.mark.shard("spark")
 def test_latest_is_where_a_query_began(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
-    """The start options count once: started again, the query has what came while it was away."""
+    """The start options count only once: a query that is started again gets what came while it was
+    stopped."""
     load(copies, 0, 90)
     rows = stream(spark, copies, startingOffsets="latest")
     copy(rows, copies, tmp_path / "ck")
@@ -419,7 +424,7 @@ def test_a_topic_made_again_is_data_loss(spark: SparkSession, copies: Engine, tm
 
 @pytest.mark.shard("spark")
 def test_a_gap_is_no_data_loss(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
-    """Markers and aborted transactions leave gaps."""
+    """Gaps of markers and aborted transactions are not data loss."""
     for first in range(0, 90, 30):
         load(copies, first, 30)
         load(copies, 1000, 10, commit=False)
@@ -431,7 +436,7 @@ def test_a_gap_is_no_data_loss(spark: SparkSession, copies: Engine, tmp_path: Pa
 def test_new_partitions_are_read_from_their_beginning(
     spark: SparkSession, copies: Engine, tmp_path: Path
 ) -> None:
-    """As Kafka's source does."""
+    """A new partition is read from its beginning, as by Kafka's source."""
     load(copies, 0, 30)
     copy(stream(spark, copies), copies, tmp_path / "ck")
     copies.admin.add_partitions_to_topic("payments", 6)
@@ -444,7 +449,8 @@ def test_new_partitions_are_read_from_their_beginning(
 def test_a_new_topic_whose_log_does_not_begin_at_0(
     spark: SparkSession, copies: Engine, tmp_path: Path
 ) -> None:
-    """Retention took its first records before the stream was ever in it: no data loss, with a limit either."""
+    """A new topic whose first records were removed by retention before the stream saw it is not data loss,
+    with a limit too."""
     load(copies, 0, 30)
     rows = stream(spark, copies, subscribePattern="pay.*", maxOffsetsPerTrigger=10)
     copy(rows, copies, tmp_path / "ck")
@@ -480,7 +486,7 @@ def test_a_small_batch_waits(spark: SparkSession, copies: Engine, tmp_path: Path
 
 @pytest.mark.shard("spark")
 def test_a_checkpoint_of_another_topic_or_store(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
-    """Offsets of other records: refused, and nothing is written."""
+    """A checkpoint of another topic or another store is refused, and nothing is written."""
     copies.admin.create_topic("refunds", partitions=3, schema=SCHEMA)
     load(copies, 0, 30)
     copy(stream(spark, copies), copies, tmp_path / "ck")
@@ -500,7 +506,7 @@ def test_a_checkpoint_of_another_topic_or_store(spark: SparkSession, copies: Eng
 
 
 def test_a_batch_write(spark: SparkSession, copies: Engine) -> None:
-    """One transaction; under a run id once; overwriting is refused."""
+    """A batch write is one transaction, which is written once under a run id. Overwriting is refused."""
     load(copies, 0, 90)
     rows = read(spark, copies).select(*SCHEMA.names)
     sink = {"url": copies.url, "topic": "copies"}
@@ -524,7 +530,8 @@ def test_a_batch_write(spark: SparkSession, copies: Engine) -> None:
 def test_a_batch_without_its_commit_file_is_not_written_twice(
     spark: SparkSession, copies: Engine, tmp_path: Path
 ) -> None:
-    """Spark died between the transaction's decision and its own: it tries the batch again, and nothing is doubled."""
+    """If Spark died between the transaction's decision and its own commit file, it tries the batch again, and
+    nothing is doubled."""
     load(copies, 0, 250)
     rows = stream(spark, copies, maxOffsetsPerTrigger=100)
     copy(rows, copies, tmp_path / "ck")
@@ -586,7 +593,8 @@ def test_an_older_state_whose_batch_has_as_many_records(
 def test_a_batch_that_has_other_rows_the_second_time(
     spark: SparkSession, copies: Engine, tmp_path: Path
 ) -> None:
-    """As after compaction by key, or with random columns: it is the same batch, and not written again."""
+    """If a batch has other rows at the second try, as after compaction by key, it is still the same batch and
+    is not written again."""
     load(copies, 0, 100)
     copy(stream(spark, copies), copies, tmp_path / "ck")
     for name in ("0", ".0.crc"):
@@ -598,7 +606,8 @@ def test_a_batch_that_has_other_rows_the_second_time(
 
 @pytest.mark.shard("spark")
 def test_a_checkpoint_that_was_moved(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
-    """The micro-batch that was committed last under the old place's id would be written again: refused, by that id."""
+    """A checkpoint that was moved is refused with its old id, because its last committed micro-batch would be
+    written again under a new id."""
     load(copies, 0, 50)
     copy(stream(spark, copies), copies, tmp_path / "ck")
     (tmp_path / "ck" / "commits" / "0").unlink()
@@ -619,9 +628,8 @@ def test_a_checkpoint_that_was_moved(spark: SparkSession, copies: Engine, tmp_pa
 
 @pytest.mark.shard("spark")
 def test_a_new_checkpoint_under_the_same_id(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
-    """The id's last transaction belongs to another query: refused, unless `takeOver` is set. Then the start options
-    count again.
-    """
+    """A new checkpoint with the id of another query is refused, unless `takeOver` is set. Then the start
+    options count again."""
     load(copies, 0, 50)
     copy(stream(spark, copies), copies, tmp_path / "ck")
     shutil.rmtree(tmp_path / "ck")
@@ -642,7 +650,7 @@ def test_a_new_checkpoint_under_the_same_id(spark: SparkSession, copies: Engine,
 
 @pytest.mark.shard("spark")
 def test_two_queries_under_one_id(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
-    """The second is refused at its first batch; the first goes on."""
+    """Of two queries with one id, the second is refused at its first batch, and the first goes on."""
     load(copies, 0, 50)
     copy(stream(spark, copies), copies, tmp_path / "one", transactionalId="copier")
     assert "of another query" in refusal(
@@ -655,7 +663,8 @@ def test_two_queries_under_one_id(spark: SparkSession, copies: Engine, tmp_path:
 
 @pytest.mark.shard("spark")
 def test_a_query_that_was_overtaken(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
-    """Somebody claimed its id after it had planned a batch: its commit is refused, and says what to do."""
+    """If another client claims a query's id after the query has planned a batch, the batch's commit is
+    refused with what to do."""
     load(copies, 0, 50)
     rows = stream(spark, copies).select(*SCHEMA.names)
 
@@ -674,7 +683,7 @@ def test_a_query_that_was_overtaken(spark: SparkSession, copies: Engine, tmp_pat
 
 @pytest.mark.shard("spark")
 def test_tasks_that_fail_leave_nothing(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
-    """A task that dies after it has read is tried again: what it uploaded before is not named."""
+    """A task that fails after it has read is tried again, and its first upload is not named."""
     load(copies, 0, 200)
     marks = tmp_path / "marks"
     marks.mkdir()
@@ -695,7 +704,7 @@ def test_tasks_that_fail_leave_nothing(spark: SparkSession, copies: Engine, tmp_
 
 @pytest.mark.shard("spark")
 def test_columns_that_changed_under_a_query(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
-    """A topic that was made again with other columns ends the query, in a sentence."""
+    """If a topic is created again with other columns, its query ends with one sentence."""
     load(copies, 0, 30)
     rows = stream(spark, copies, failOnDataLoss="false")
     copy(rows, copies, tmp_path / "ck")

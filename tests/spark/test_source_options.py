@@ -27,7 +27,8 @@ def test_kafka_s_defaults() -> None:
 
 
 def test_names_are_taken_in_any_case() -> None:
-    """Spark hands options over in lower case; people write them as Kafka's page does."""
+    """Names are accepted in any case, because Spark passes options in lower case and people write them as on
+    Kafka's page."""
     given = {"URL": "file:///ledger", "SUBSCRIBE": "a, b,a", "maxoffsetspertrigger": "5"}
     options = read_options(given, streaming=True)
     assert options.subscription.topics == ("a", "b")
@@ -59,7 +60,8 @@ def test_names_are_taken_in_any_case() -> None:
     ],
 )
 def test_the_strongest_start_counts(given: dict[str, str], bound: dict[str, object]) -> None:
-    """A time for all before times, times before offsets; and the progress of a query can be given back."""
+    """One time for all partitions counts before times by partition, and times before offsets. The offsets of
+    a query's progress are accepted too."""
     start = read_options(TOPIC | given, streaming=True).start
     shown = {
         "offset": start.offset,
@@ -74,7 +76,7 @@ def test_the_strongest_start_counts(given: dict[str, str], bound: dict[str, obje
     ("given", "ms"), [("15m", 900_000), ("90s", 90_000), ("2 h", 7_200_000), ("500", 500)]
 )
 def test_delays(given: str, ms: int) -> None:
-    """As Spark writes them."""
+    """Delays are accepted as Spark writes them."""
     assert read_options(TOPIC | {"maxTriggerDelay": given}, streaming=True).limits.max_delay_ms == ms
 
 
@@ -137,7 +139,7 @@ def test_options_that_a_stream_refuses(given: dict[str, str], reason: Reason, na
     ],
 )
 def test_options_that_a_batch_refuses(given: dict[str, str], reason: Reason, name: str) -> None:
-    """A batch has an end, and no group follows it."""
+    """A batch refuses options of streams, a start at the end and an end at the start."""
     with pytest.raises(InvalidRequestError) as refused:
         read_options(TOPIC | given, streaming=False)
     assert refused.value.reason is reason
@@ -152,7 +154,8 @@ def test_options_that_a_batch_refuses(given: dict[str, str], reason: Reason, nam
     ],
 )
 def test_an_unknown_option_says_what_to_use(given: str, action: str) -> None:
-    """The line names the option that was probably meant, or what takes the place of an option of Kafka's."""
+    """For an unknown option, the error names the option that was probably meant, or the replacement for one
+    of Kafka's."""
     with pytest.raises(InvalidRequestError) as refused:
         read_options(TOPIC | {given: "latest"}, streaming=True)
     assert str(refused.value) == (
@@ -162,7 +165,8 @@ def test_an_unknown_option_says_what_to_use(given: str, action: str) -> None:
 
 
 def test_a_sink() -> None:
-    """A topic, and what its transactions are called."""
+    """A sink needs a topic. Its transactional id, checkpoint and `takeOver` are options, and a stream has no
+    run id."""
     given = STORE | {
         "topic": "balances",
         "transactionalId": "b",

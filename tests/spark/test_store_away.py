@@ -1,4 +1,5 @@
-"""A stream whose store is away for a minute: it goes on or ends with a reason, and each record is written once."""
+"""While a stream's store is away for a minute, the stream goes on or ends with a reason, and each record is
+written once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A running stream, next to every other user of the topic, while the topic's columns change in every way."""
+"""A stream runs next to every other user of the topic while the topic's columns change in every way."""
 
 from __future__ import annotations
 
@@ -25,9 +25,8 @@ STOPS = (RenameColumn, WidenColumn, DropColumn)
 
 
 class Stream:
-    """`format("txn_engine")` into this process. What a micro-batch brought is kept under its number, and replaced
-    where Spark runs it again.
-    """
+    """`format("txn_engine")` into this process. The rows of a micro-batch are stored under its number, and
+    replaced if Spark runs it again."""
 
     def __init__(self, spark: SparkSession, url: str, checkpoint: Path) -> None:
         self._spark = spark
@@ -55,7 +54,8 @@ class Stream:
         return sorted(number for table in self.batches.values() for number in table["id"].to_pylist())
 
     def await_all(self, numbers: list[int]) -> None:
-        """Until it has brought these; where it ends before, its line is kept and it is started again."""
+        """Wait until the stream has these records. If it ends before that, remember its error line and start
+        it again."""
         until = time.monotonic() + _PATIENCE_S
         while not set(numbers) <= set(self.ids):
             assert time.monotonic() < until, (self.query.status, self.query.lastProgress)
@@ -83,9 +83,8 @@ def stream(spark: SparkSession, all_of_them: Flight, url: str, checkpoint: Path)
 
 
 def test_every_kind_of_change_beside_a_running_stream(spark: SparkSession, tmp_path: Path) -> None:
-    """It has each record once, and right. Where a column of its own is renamed, widened or dropped it ends with one
-    line, and goes on from its checkpoint; nothing else stops it.
-    """
+    """The stream has each record once and correctly. If one of its own columns is renamed, widened or
+    dropped, it ends with one line and goes on from its checkpoint. No other change stops it."""
     url = tmp_path.joinpath("store").as_uri()
     with (
         flight(url, pace_s=0.1) as all_of_them,

@@ -1,4 +1,4 @@
-"""stream_topic: micro-batches with native reads, whose output and offsets commit together."""
+"""stream_topic runs micro-batches with native reads, whose output and offsets commit together."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def as_they_are(rows: DataFrame, _batch: StreamBatch) -> DataFrame:
 
 
 def copy(spark: SparkSession, engine: Engine, checkpoint: Path, **given: Any) -> StreamingQuery:
-    """All that is there now, through `stream_topic`."""
+    """Copy everything that is there now, through `stream_topic`."""
     options: dict[str, Any] = {
         "each": as_they_are,
         "checkpoint": checkpoint,
@@ -49,7 +49,8 @@ def lag(engine: Engine, group: str = "copier") -> int:
 
 
 def test_each_record_once_and_the_group_with_it(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
-    """Over two runs, in batches that cut inside files; nothing aborted; the reads are Spark's own."""
+    """Over two runs, with batches that cut inside files, each committed record is copied once, no aborted one
+    is, and Spark reads the files natively."""
     seen: list[StreamBatch] = []
     plans: list[str] = []
 
@@ -75,7 +76,8 @@ def test_each_record_once_and_the_group_with_it(spark: SparkSession, copies: Eng
 
 @pytest.mark.shard("spark")
 def test_before_a_commit(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
-    """Once a micro-batch, with its transaction open and nothing of it to be seen; what it raises ends the query."""
+    """The hook is called once for each micro-batch, in its open transaction, when nothing of it is visible.
+    If the hook raises, the query ends."""
     seen: list[tuple[int, str]] = []
 
     def look() -> None:
@@ -95,7 +97,7 @@ def test_before_a_commit(spark: SparkSession, copies: Engine, tmp_path: Path) ->
 
 @pytest.mark.shard("spark")
 def test_a_batch_without_output(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
-    """The group moves with it, and the query goes on."""
+    """If a batch returns no output, the group moves with it, and the query goes on."""
     load(copies, 0, 90)
     given: list[int] = []
 
@@ -130,7 +132,7 @@ def test_a_checkpoint_of_another_topic(spark: SparkSession, copies: Engine, tmp_
 
 @pytest.mark.shard("spark")
 def test_several_outputs(spark: SparkSession, two_topics: Engine, tmp_path: Path) -> None:
-    """Each micro-batch fills both topics and moves the group by one transaction."""
+    """Each micro-batch writes both topics and moves the group in one transaction."""
     load(two_topics, 0, 90)
     copy(
         spark,
@@ -147,7 +149,8 @@ def test_several_outputs(spark: SparkSession, two_topics: Engine, tmp_path: Path
 
 @pytest.mark.shard("spark")
 def test_a_batch_without_its_commit_file(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
-    """Spark runs the batch again, and it is found committed: the group is where the batch ends."""
+    """If Spark runs a committed batch again, the group is already at the batch's end and nothing is
+    written."""
     load(copies, 0, 250)
     copy(spark, copies, tmp_path / "ck", max_offsets_per_trigger=100)
     commits = sorted((tmp_path / "ck" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
@@ -186,7 +189,8 @@ def test_an_older_state_of_the_checkpoint(
 
 @pytest.mark.shard("spark")
 def test_a_group_that_somebody_moved(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
-    """Between two runs, and while a batch is at work: refused, nothing of the batch is visible."""
+    """If the group is moved between two runs, or while a batch runs, the batch is refused and nothing of it
+    is visible."""
     load(copies, 0, 50)
     copy(spark, copies, tmp_path / "ck")
     load(copies, 50, 50)
@@ -221,7 +225,8 @@ def test_two_queries_under_one_id(spark: SparkSession, copies: Engine, tmp_path:
 
 @pytest.mark.shard("spark")
 def test_a_topic_made_again(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
-    """Data loss, as for every stream; a new checkpoint reads the new one from its beginning."""
+    """A topic that was created again is data loss, as for every stream. A new checkpoint reads the new topic
+    from its beginning."""
     load(copies, 0, 30)
     copy(spark, copies, tmp_path / "ck")
     copies.admin.delete_topic("payments")
@@ -235,7 +240,7 @@ def test_a_topic_made_again(spark: SparkSession, copies: Engine, tmp_path: Path)
 
 @pytest.mark.shard("spark")
 def test_batches_without_output(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
-    """What was aborted and what a filter leaves out moves the group all the same."""
+    """The group moves over aborted records, and over records that a filter drops."""
     load(copies, 0, 30, commit=False)
     copy(spark, copies, tmp_path / "ck")
     load(copies, 30, 30)
@@ -246,7 +251,7 @@ def test_batches_without_output(spark: SparkSession, copies: Engine, tmp_path: P
 
 @pytest.mark.shard("spark")
 def test_an_error_of_the_function_ends_the_query(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
-    """Nothing of the batch is visible, and the next run does it."""
+    """If the function raises, nothing of the batch is visible, and the next run does the batch."""
     load(copies, 0, 30)
 
     def failing(_rows: DataFrame, _batch: StreamBatch) -> DataFrame:
@@ -262,7 +267,7 @@ def test_an_error_of_the_function_ends_the_query(spark: SparkSession, copies: En
 
 
 def test_what_cannot_be_started(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
-    """One sentence before anything runs."""
+    """A stream that cannot be started is refused before anything runs."""
     with pytest.raises(UnknownTopicOrPartitionError):
         stream_topic(
             spark, copies, "nowhere", each=as_they_are, checkpoint=tmp_path / "ck", transactional_id="x"

@@ -1,4 +1,5 @@
-"""stream_topic, killed at every step of a micro-batch: each record is written once, however often it restarts."""
+"""stream_topic is killed at every step of a micro-batch: each record is written once, however often it
+restarts."""
 
 from __future__ import annotations
 
@@ -24,5 +25,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1_800)]
 def test_at_every_step(
     spark: SparkSession, ledger: Engine, tmp_path: Path, victim: str, steps: tuple[str, ...]
 ) -> None:
-    """From the plan to Spark's own note of the commit. Only tasks run in a worker; the driver does everything else."""
+    """The query is killed at every step from the plan to Spark's own note of the commit. Only tasks run in a
+    worker; the driver does everything else."""
     kill_a_stream(dying_topic_stream, [(step, victim) for step in steps], ledger, tmp_path)

@@ -1,4 +1,4 @@
-"""write_topic: each row once, with the input's offsets, in one transaction or not at all."""
+"""write_topic writes each row once, with the input's offsets, in one transaction or not at all."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ def data_files(engine: Engine, topic: str) -> int:
 
 
 def test_rows_and_offsets_go_together(spark: SparkSession, ledger: Engine) -> None:
-    """Output and group position are committed by one transaction; records go where a producer would put them."""
+    """One transaction commits the output and the group's position, and records go to the partitions that a
+    producer would choose."""
     load(ledger, 0, 200)
     read = read_topic(spark, ledger, "payments", group_id="balances")
     result = write_topic(
@@ -107,7 +108,8 @@ def test_runs_that_are_forgotten_and_topics_made_again(
 def test_large_writes_roll_over_to_several_files(
     spark: SparkSession, ledger: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A task's rows go into one file a partition, and into more where they are more than a part holds."""
+    """A task's rows become one file for each partition, and several files if they are more than a part
+    holds."""
 
     class SmallParts(Uploader):
         def upload(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -126,9 +128,8 @@ def test_large_writes_roll_over_to_several_files(
 
 @pytest.mark.shard("spark")
 def test_tasks_split_what_the_topic_does_not_take(spark: SparkSession, ledger: Engine) -> None:
-    """`max.message.bytes` of Spark's files too: several files, sequences one after the other; a row that is too large
-    alone fails the job with the limit, and nothing is visible.
-    """
+    """Spark's files obey `max.message.bytes` too: rows are split into several files, and a row that is too
+    large alone fails the job with the limit, and nothing is visible."""
     ledger.admin.alter_configs({"max.message.bytes": 20_000}, topic="balances")
     written = write_topic(small(spark, 30_000).coalesce(1), ledger, "balances", transactional_id="job")
     assert written.files > 4
@@ -143,7 +144,7 @@ def test_tasks_split_what_the_topic_does_not_take(spark: SparkSession, ledger: E
 
 
 def test_an_empty_result_still_moves_the_group(spark: SparkSession, ledger: Engine) -> None:
-    """No output is an output: the offsets are committed, and no file is written."""
+    """If there is no output, the offsets are committed and no file is written."""
     load(ledger, 0, 10)
     read = read_topic(spark, ledger, "payments", group_id="balances")
     result = write_topic(
@@ -160,7 +161,8 @@ def test_an_empty_result_still_moves_the_group(spark: SparkSession, ledger: Engi
 
 @pytest.mark.shard("spark")
 def test_a_run_without_rows_may_write_what_comes_late(spark: SparkSession, ledger: Engine) -> None:
-    """It is not remembered, with offsets or without; one that wrote something is."""
+    """A run without rows is not remembered, with offsets or without, so it may write later. A run that wrote
+    rows is remembered."""
     load(ledger, 0, 10)
     read = read_topic(spark, ledger, "payments", group_id="balances")
     nothing = small(spark).where("account_id < 0")
@@ -181,7 +183,8 @@ def test_a_run_without_rows_may_write_what_comes_late(spark: SparkSession, ledge
 def test_a_task_that_fails_leaves_only_orphans(
     spark: SparkSession, ledger: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tasks that fail after their upload are tried again: each row is there once, the first files are orphans."""
+    """A task that fails after its upload is tried again: each row is there once, and the first files are
+    orphans."""
 
     class FailsAtFirst(Uploader):
         def upload(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -200,7 +203,8 @@ def test_a_task_that_fails_leaves_only_orphans(
 
 
 def test_a_job_that_fails_leaves_no_transaction(spark: SparkSession, ledger: Engine) -> None:
-    """A job that fails for good raises one readable line. No transaction was opened, and the group did not move."""
+    """A job that fails for good raises one readable line, opens no transaction, and does not move the
+    group."""
     load(ledger, 0, 10)
     read = read_topic(spark, ledger, "payments", group_id="balances")
 
@@ -217,7 +221,8 @@ def test_a_job_that_fails_leaves_no_transaction(spark: SparkSession, ledger: Eng
 
 
 def test_of_two_overlapping_runs_one_commits(spark: SparkSession, ledger: Engine) -> None:
-    """Of two runs that read the same range, under any transactional ids, the second is refused and leaves no trace."""
+    """Of two runs that read the same range, with any transactional ids, the second is refused and leaves no
+    trace."""
     load(ledger, 0, 100)
     first = read_topic(spark, ledger, "payments", group_id="balances")
     second = read_topic(spark, ledger, "payments", group_id="balances")
@@ -232,7 +237,8 @@ def test_of_two_overlapping_runs_one_commits(spark: SparkSession, ledger: Engine
 
 @pytest.mark.shard("spark")
 def test_a_run_whose_range_is_pending_elsewhere(spark: SparkSession, ledger: Engine) -> None:
-    """Where another run is about to commit the range, this one is refused for now and leaves nothing."""
+    """If another run is about to commit the range, this one is refused with a retriable error and leaves
+    nothing."""
     load(ledger, 0, 100)
     read = read_topic(spark, ledger, "payments", group_id="balances")
     other = read_topic(spark, ledger, "payments", group_id="balances").offsets
@@ -249,7 +255,7 @@ def test_a_run_whose_range_is_pending_elsewhere(spark: SparkSession, ledger: Eng
 
 
 def test_a_run_that_was_overtaken_is_fenced(spark: SparkSession, ledger: Engine) -> None:
-    """A run whose transactional id a newer one took over while its executors worked cannot commit."""
+    """A run cannot commit if a newer run took over its transactional id while its executors worked."""
 
     def taken_over(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches
@@ -324,7 +330,8 @@ def test_bad_calls(spark: SparkSession, ledger: Engine) -> None:
 
 @pytest.mark.shard("spark")
 def test_names_that_are_hard_to_look_up(spark: SparkSession, ledger: Engine) -> None:
-    """Columns are taken by their place: a name may hold backticks and dots, or differ from another's by case alone."""
+    """Columns are matched by their position, so a name may have backticks and dots, or differ from another
+    only in case."""
     names = ["tick`", "a.b", "x", "X"]
     schema = pa.schema([(name, pa.int64()) for name in names])
     ledger.admin.create_topic("odd", schema=schema)
@@ -339,7 +346,7 @@ def test_names_that_are_hard_to_look_up(spark: SparkSession, ledger: Engine) -> 
 
 
 def test_a_topic_made_again_meanwhile(spark: SparkSession, ledger: Engine) -> None:
-    """Offsets of a topic that was deleted and made again are not committed for the new one."""
+    """Offsets of a topic that was deleted and created again are not committed for the new one."""
     load(ledger, 0, 10)
     read = read_topic(spark, ledger, "payments", group_id="balances")
     ledger.admin.delete_topic("payments")
@@ -350,7 +357,8 @@ def test_a_topic_made_again_meanwhile(spark: SparkSession, ledger: Engine) -> No
 
 
 def test_all_types_go_and_come_back(spark: SparkSession, ledger: Engine) -> None:
-    """Rows of a topic can be written to another topic of the same schema, Kafka's columns and nested types included."""
+    """Rows of a topic, with Kafka's columns and nested types, can be written to another topic with the same
+    schema."""
     schema = pa.schema(
         [
             pa.field("small", pa.uint16()),
@@ -389,7 +397,8 @@ def test_all_types_go_and_come_back(spark: SparkSession, ledger: Engine) -> None
 
 @pytest.mark.shard("spark")
 def test_the_sessions_settings_are_as_they_were(spark: SparkSession, ledger: Engine) -> None:
-    """A write sends small batches without a limit of bytes; its settings end with it, and a session's own stay."""
+    """A write sends small batches without a limit of bytes. It restores the session's own settings at its
+    end."""
     records, most = (f"spark.sql.execution.arrow.max{what}PerBatch" for what in ("Records", "Bytes"))
     seen: list[tuple[str | None, ...]] = []
     arrange = FileLayout.arrange
@@ -422,9 +431,8 @@ def test_the_sessions_settings_are_as_they_were(spark: SparkSession, ledger: Eng
 
 
 def test_a_task_that_runs_twice(spark: SparkSession, ledger: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a speculated one does: the files of the attempt that Spark counts are named, the other's stay for the
-    clean-up.
-    """
+    """If a task runs twice, like a speculated one, the files of the attempt that Spark counts are named, and
+    the others are left for clean-up."""
 
     class Twice(Uploader):
         __slots__ = ()

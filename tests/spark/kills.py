@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -55,8 +56,9 @@ def kill_at(step: str, victim: str, module: ModuleType, engine: Engine, folder: 
             run_here(module, engine, folder)
     else:
         done = run_apart(module, engine, folder)
-        assert done.returncode != 0, (step, victim)
         told = done.stderr[-2000:]
+        if victim == "driver":  # which may outlive its JVM, and end well if nothing was left to do there
+            assert done.returncode == -signal.SIGKILL, (step, told)
     assert not (folder / "at").exists(), (step, victim, told)
 
 

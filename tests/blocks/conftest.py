@@ -1,4 +1,5 @@
-"""Tasks made of the building blocks, run by Airflow in this process over a database and a store of the test's own."""
+"""Tasks made of the building blocks, run by Airflow in this process on a database and a store of the test's
+own."""
 
 from __future__ import annotations
 
@@ -28,30 +29,31 @@ _OWNERS: dict[str, str] = {}
 
 
 def _name_of(test: pytest.Item) -> str:
-    """The test's, and where a DAG id may not have all of its letters, its digest: no other test has that one."""
+    """A DAG id from the test's name, which no other test has. If the name has letters that are not allowed,
+    they are replaced and a digest is added."""
     name = re.sub(r"[^\w.-]+", "_", test.name)
     return name if name == test.name else f"{name}{crc32(test.nodeid.encode()):08x}"
 
 
 @pytest.fixture(scope="session", autouse=True)
 def airflow_database() -> None:
-    """A database that runs can be kept in. Airflow logs to the standard error of the moment it is imported: not to that
-    of one test, which is closed for the next.
-    """
+    """A database that can hold runs. Airflow logs to the standard error of the moment when it is imported, so
+    it is not imported within a test, whose own is closed for the next."""
     make_database()
     import airflow.dag_processing.dagbag  # noqa: F401
 
 
 @pytest.fixture
 def own_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty folder for the only one that DAGs come from: a run parses all of them, each time."""
+    """An empty folder as the only source of DAGs, because each run parses all of them."""
     (tmp_path / "dags").mkdir()
     use_bundle(tmp_path / "dags", monkeypatch)
 
 
 @pytest.fixture
 def cleared_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let `dag.test()` go on with a run that it has cleared; by itself it would delete it, and make another."""
+    """Let `dag.test()` go on with a run that it has cleared. Otherwise it would delete the run and make
+    another."""
     from airflow.models import dagrun
     from sqlalchemy import select
 
@@ -75,7 +77,7 @@ def cleared_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let triggers look ten times a second. Elsewhere a look each second is the most."""
+    """Let triggers look ten times a second. Otherwise one look a second is the limit."""
     import txn_engine_airflow.triggers as triggers
 
     monkeypatch.setattr(triggers, "POLL_INTERVAL_MIN_S", 0.1)
@@ -98,9 +100,11 @@ def run_tasks(
     capfd: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
 ) -> RunTasks:
-    """Run the tasks that `make` puts into a DAG, to their end, as the run of a logical date (None: one without).
+    """Run the tasks that `make` puts into a DAG to their end, as the run of a logical date (None: a run
+    without one).
 
-    `dag.test()` does it. A run of that date that is there already is cleared and runs again, as if a person cleared it.
+    `dag.test()` does it. An existing run of that date is cleared and runs again, as if a person had cleared
+    it.
     """
     from airflow.sdk import DAG
 

@@ -1,6 +1,6 @@
-"""The task's work on a payment that its transform refuses, in a process whose standard error is the task's log.
+"""A task consumes a payment that its transform refuses, in a process whose standard error is the task's log.
 
-python -m tests.blocks.failing_consume URL: says on standard output what was raised.
+python -m tests.blocks.failing_consume URL: prints on standard output what was raised.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""A worker that is killed (SIGKILL): `python -m tests.blocks.killed KIND` runs one task of a kind and dies half-way."""
+"""A worker that is killed (SIGKILL): `python -m tests.blocks.killed KIND` runs one task of a kind and dies in
+the middle."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ QUERY: Final = "SELECT account_id, amount FROM incoming"
 
 
 def task(kind: str) -> Any:
-    """The task `move`."""
+    """The task `move` of this kind."""
     from txn_engine_airflow import PostgresToTxnOperator, TxnToPostgresOperator
 
     if kind == "out":
@@ -27,7 +28,7 @@ def task(kind: str) -> Any:
 
 
 def main(kind: str) -> int:
-    """Run it as the run of the tests' day, and die behind the commit that counts."""
+    """Run the task as the run of the tests' day, and die after the commit that counts."""
     airflow_home.make_database()
     from airflow.sdk import DAG
 

@@ -1,4 +1,4 @@
-"""Triggers run as the triggerer runs them: in an event loop that must never wait for a store."""
+"""Triggers run as in the triggerer, in an event loop that must never wait for a store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ T = TypeVar("T")
 
 
 def rebuilt(trigger: Any) -> Any:
-    """The trigger as another triggerer makes it, of what Airflow keeps: class and arguments, through JSON."""
+    """The trigger as another triggerer makes it from what Airflow keeps: its class and arguments, through
+    JSON."""
     import json
 
     from airflow.sdk.module_loading import import_string
@@ -30,7 +31,7 @@ async def first(trigger: Any) -> Any:
 
 
 async def nothing_within(events: AsyncIterator[Any], seconds: float) -> bool:
-    """Whether no event comes for so long; the trigger is cancelled then, as at a triggerer's end."""
+    """Whether no event comes within this time. The trigger is then cancelled, as when a triggerer ends."""
     waiting = asyncio.ensure_future(anext(events))
     done, _ = await asyncio.wait({waiting}, timeout=seconds)
     if done:
@@ -42,14 +43,13 @@ async def nothing_within(events: AsyncIterator[Any], seconds: float) -> bool:
 
 
 def in_a_loop(work: Coroutine[Any, Any, T], *, limit_s: float = 120.0) -> T:
-    """Run it, within a limit."""
+    """Run it in an event loop, within a limit."""
     return asyncio.run(asyncio.wait_for(work, limit_s))
 
 
 class HastyTime:
-    """Stands in for the modules `time` and `asyncio` where a watch looks at the clock and sleeps: a sleep is over at
-    once, and it is so many seconds later. `nothing_until`: whether no event comes before then.
-    """
+    """A replacement for the modules `time` and `asyncio` in which a sleep is over at once and advances the
+    clock. `nothing_until`: whether no event comes before then."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -67,7 +67,8 @@ class HastyTime:
         await asyncio.sleep(0)
 
     async def nothing_until(self, events: AsyncIterator[Any], end_s: float) -> bool:
-        """The trigger is cancelled then, as at a triggerer's end."""
+        """Whether no event comes before this time. The trigger is then cancelled, as when a triggerer
+        ends."""
         self._end_s = end_s
         waiting = asyncio.ensure_future(anext(events))
         over = asyncio.ensure_future(self._is_over.wait())
@@ -79,6 +80,6 @@ class HastyTime:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Let the loop go on until something is so; who calls sets the limit."""
+    """Let the loop go on until the condition holds. The caller sets the limit."""
     while not condition():  # noqa: ASYNC110
         await asyncio.sleep(0.02)  # what it asks about has no event to wait for

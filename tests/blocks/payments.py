@@ -1,4 +1,4 @@
-"""Payments for the tests, and what of them readers see."""
+"""Payments for the tests, and the records that readers see of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from txn_engine.producer import Producer
 
 
 def payments(first: int = 0, count: int = 10) -> pa.Table:
-    """A payment of 1.25 for each of so many accounts."""
+    """A payment of 1.25 for each of this many accounts."""
     accounts = pa.array(range(first, first + count), pa.int64())
     amounts = pa.array([Decimal("1.25")] * count, pa.decimal128(18, 2))
     return pa.table([accounts, amounts], schema=PAYMENTS)
@@ -32,7 +32,7 @@ def commit(
     run_id: str | None = None,
     **settings: Any,
 ) -> None:
-    """A committed transaction of somebody else."""
+    """Commit a transaction of another producer."""
     with engine.producer(transactional_id=transactional_id, **settings) as producer:
         producer.init_transactions()
         with producer.transaction(run_id):
@@ -40,7 +40,7 @@ def commit(
 
 
 def leave_open(engine: Engine, table: pa.Table, transactional_id: str = "someone") -> Producer:
-    """A transaction that is written and not decided."""
+    """Write a transaction and leave it undecided."""
     producer = engine.producer(transactional_id=transactional_id)
     producer.init_transactions()
     producer.begin_transaction()
@@ -50,7 +50,7 @@ def leave_open(engine: Engine, table: pa.Table, transactional_id: str = "someone
 
 
 def events(run: Any) -> list[tuple[str, dict[str, Any]]]:
-    """URI and extra of the asset events that a run emitted."""
+    """URI and extra of each asset event that a run emitted."""
     from airflow.models.asset import AssetEvent
     from airflow.utils.session import create_session
     from sqlalchemy import select
@@ -63,5 +63,5 @@ def events(run: Any) -> list[tuple[str, dict[str, Any]]]:
 
 
 def states(engine: Engine) -> dict[str, str]:
-    """State by transactional id."""
+    """The state of each transactional id."""
     return {listing.transactional_id: listing.state for listing in engine.admin.list_transactions()}

@@ -1,4 +1,4 @@
-"""TxnAbortOperator: ends what is open, and nothing else."""
+"""TxnAbortOperator aborts open transactions, and nothing else."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def abort(**settings: Any) -> Any:
 
 
 def test_an_open_transaction_is_aborted_and_its_producer_fenced(engine: Engine, run_tasks: RunTasks) -> None:
-    """Readers go on at once; a second run finds nothing open."""
+    """An open transaction is aborted, its producer is fenced, and readers go on at once. A second run finds
+    nothing open."""
     producer = leave_open(engine, payments(0, 5), "stuck")
     commit(engine, payments(50, 1))
     run = run_tasks(lambda: abort(transactional_id="stuck"), date=None)
@@ -37,7 +38,7 @@ def test_an_open_transaction_is_aborted_and_its_producer_fenced(engine: Engine, 
 
 
 def test_what_was_decided_to_commit_is_not_aborted(engine: Engine, run_tasks: RunTasks) -> None:
-    """The task fails in one line, and is not retried."""
+    """For a transaction that was decided to commit, the task fails in one line and is not retried."""
     commit(engine, payments(0, 5), "decided", markers="deferred")
     run = run_tasks(lambda: abort(transactional_id="decided"), date=None, retries=2)
     assert run.state == "failed"
@@ -47,7 +48,8 @@ def test_what_was_decided_to_commit_is_not_aborted(engine: Engine, run_tasks: Ru
 
 
 def test_a_hanging_transaction_is_ended_at_its_offset(engine: Engine, run_tasks: RunTasks) -> None:
-    """One that no coordinator row knows; offsets may be templates. Running it again is harmless."""
+    """A hanging transaction, which no coordinator row knows, is aborted at its offset, which may be a
+    template. A second run aborts nothing."""
     log = engine.partition("payments", 0)
     log.append(payments(0, 3), producer_id=900, producer_epoch=0, base_sequence=0, is_transactional=True)
     make = lambda: abort(topic="payments", partition="{{ 0 }}", start_offset="0")  # noqa: E731
@@ -61,7 +63,7 @@ def test_a_hanging_transaction_is_ended_at_its_offset(engine: Engine, run_tasks:
 def test_a_transaction_with_an_owner_is_not_taken_for_a_hanging_one(
     engine: Engine, run_tasks: RunTasks
 ) -> None:
-    """It has a coordinator's row."""
+    """A transaction with a coordinator's row is not aborted as a hanging one."""
     leave_open(engine, payments(0, 1), "alive")
     (partition,) = [tp.partition for tp in engine.admin.describe_transaction("alive").partitions]
     run = run_tasks(lambda: abort(topic="payments", partition=partition, start_offset=0), date=None)
@@ -74,7 +76,8 @@ def test_a_transaction_with_an_owner_is_not_taken_for_a_hanging_one(
 def test_a_place_that_is_not_a_number_aborts_nothing(
     engine: Engine, run_tasks: RunTasks, wrong: object
 ) -> None:
-    """A blank template is not partition 0, offset 0. The line says which field; no retry follows."""
+    """A partition or offset that is not a number aborts nothing: a blank template is not 0. The error names
+    the field, and the task is not retried."""
     log = engine.partition("payments", 0)
     log.append(payments(0, 3), producer_id=900, producer_epoch=0, base_sequence=0, is_transactional=True)
     for field, settings in (
@@ -88,7 +91,8 @@ def test_a_place_that_is_not_a_number_aborts_nothing(
 
 
 def test_a_blank_transactional_id_is_refused(engine: Engine, run_tasks: RunTasks) -> None:
-    """It would be one that nobody has open, and the task would succeed."""
+    """A blank transactional id is refused. It would be an id without an open transaction, and the task would
+    succeed."""
     run = run_tasks(lambda: abort(transactional_id="{{ '' }}"), date=None)
     assert run.state == "failed"
     assert run.faults == [("bad_argument", "transactional_id", "")]
@@ -99,7 +103,7 @@ def test_a_blank_transactional_id_is_refused(engine: Engine, run_tasks: RunTasks
     [{}, {"transactional_id": "a", "topic": "payments"}, {"topic": "payments", "partition": 0}],
 )
 def test_a_wrong_task_is_refused_when_its_file_is_parsed(settings: dict[str, Any]) -> None:
-    """Half a place, or two things at once."""
+    """A task with half a place, or with an id and a place, is refused when its file is parsed."""
     with pytest.raises(
         ValueError, match="expected either transactional_id, or topic, partition and start_offset"
     ):

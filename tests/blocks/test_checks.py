@@ -1,4 +1,5 @@
-"""Checks that vote before the commit, as tasks: red fails the task and shows nothing, its log quotes no record."""
+"""Checks that vote before the commit, as tasks: a red check fails the task, nothing is visible, and the log
+quotes no record."""
 
 from __future__ import annotations
 
@@ -20,13 +21,13 @@ SECRET = 987_654_321
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where reports go."""
+    """The folder of the reports."""
     monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path / "home"))
     return tmp_path / "home" / "txn_engine_reports"
 
 
 def suite(folder: Path, *, column: str = "account_id", **more: Any) -> Path:
-    """A file: accounts are small numbers."""
+    """A suite file that allows only small account numbers."""
     expectation = {
         "type": "expect_column_values_to_be_between",
         "kwargs": {"column": column, "max_value": 1_000},
@@ -38,7 +39,7 @@ def suite(folder: Path, *, column: str = "account_id", **more: Any) -> Path:
 
 
 def nothing_of(engine: Engine, topic: str) -> bool:
-    """Whether a reader of everything sees no record of it."""
+    """Whether even a read_uncommitted reader sees no record of the topic."""
     return engine.scan(topic, isolation_level="read_uncommitted").to_table().num_rows == 0
 
 
@@ -48,7 +49,8 @@ def nothing_of(engine: Engine, topic: str) -> bool:
 def test_a_load_is_voted_on(
     engine: Engine, run_tasks: RunTasks, tmp_path: Path, home: Path, fixed: bool
 ) -> None:
-    """Red: failed at once, without a retry and an event; with files that are mended the same run loads."""
+    """A load with a red check fails at once, without a retry and an event. After the file is corrected, the
+    same run loads it."""
     from txn_engine_airflow import TxnProduceOperator
 
     file = tmp_path / "day.csv"
@@ -104,7 +106,7 @@ def consume(checks: Any, **more: Any) -> Any:
 def test_checks_that_cannot_be_made_are_tried_again(
     engine: Engine, run_tasks: RunTasks, tmp_path: Path, home: Path
 ) -> None:
-    """They show nothing either."""
+    """Checks that cannot be made let nothing through, and are retried."""
     commit(engine, payments(SECRET, 1))
     errored = run_tasks(lambda: consume(str(suite(tmp_path, column="nowhere"))), retries=1)
     assert errored.state == "failed"
@@ -120,7 +122,8 @@ def test_checks_that_cannot_be_made_are_tried_again(
 def test_a_consumer_s_output_is_voted_on(
     engine: Engine, run_tasks: RunTasks, tmp_path: Path, home: Path, is_red_first: bool
 ) -> None:
-    """Red leaves output and group as they were; the next run, held against another suite, does the same records."""
+    """A red check leaves the output and the group as they were. The next run with another suite consumes the
+    same records."""
     commit(engine, payments(0, 5))
     commit(engine, payments(SECRET, 1))
     if is_red_first:
@@ -146,7 +149,8 @@ def test_a_consumer_s_output_is_voted_on(
 
 
 def test_checks_without_spark() -> None:
-    """Need a place for the rows that fail: refused where the DAG is parsed."""
+    """Checks without Spark need a topic for the rows that fail. Without one, the task is refused when the DAG
+    is parsed."""
     from txn_engine_airflow import TxnProduceOperator
 
     with pytest.raises(ValueError, match="checks without a dead_letter_topic are for engine='spark'"):

@@ -1,4 +1,5 @@
-"""TxnConsumeOperator: a group's new records, each in committed output once, however often the task is tried."""
+"""TxnConsumeOperator puts a group's new records into committed output once each, however often the task is
+tried."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ pytestmark = pytest.mark.airflow
 
 
 def consume(function: Any, **settings: Any) -> Any:
-    """The task `consume`, with output."""
+    """The task `consume`, with an output topic."""
     from txn_engine_airflow import TxnConsumeOperator
 
     chosen = {"topics": "payments", "group_id": "balances", "output_topic": "balances"} | settings
@@ -28,12 +29,13 @@ def same(table: pa.Table) -> pa.Table:
 
 
 def lags(engine: Engine) -> set[int]:
-    """The group's lags."""
+    """The lags of the group."""
     return {at.lag for at in engine.admin.describe_group("balances").partitions}
 
 
 def test_new_records_become_output_with_the_groups_position(engine: Engine, run_tasks: RunTasks) -> None:
-    """Batch by batch, up to the LSO; a second run finds nothing and writes nothing, and a third what came since."""
+    """The task consumes batch by batch up to the LSO. A second run finds nothing and writes nothing, and a
+    third takes what has come since."""
     commit(engine, payments(0, 25))
     leave_open(engine, payments(700, 5), "open")
     sizes: list[int] = []
@@ -62,7 +64,8 @@ def test_new_records_become_output_with_the_groups_position(engine: Engine, run_
 
 
 def test_the_position_moves_over_what_is_no_record(engine: Engine, run_tasks: RunTasks) -> None:
-    """An aborted transaction alone: nothing to read, and no lag left."""
+    """If there is only an aborted transaction, the task reads no record and the group has no lag
+    afterwards."""
     commit(engine, payments(0, 10))
     assert run_tasks(lambda: consume(same), date=None).state == "success"
     leave_open(engine, payments(100, 10), "gone").abort_transaction()
@@ -76,7 +79,8 @@ def test_the_position_moves_over_what_is_no_record(engine: Engine, run_tasks: Ru
 def test_a_try_that_dies_between_output_and_commit_is_done_again(
     engine: Engine, run_tasks: RunTasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it wrote is never seen, its pending position is ended first, and each record comes out once."""
+    """If a try dies between its output and its commit, its output is never visible, its pending offsets are
+    ended, and each record comes out once."""
     from txn_engine.producer import Producer
 
     commit(engine, payments(0, 20))
@@ -100,7 +104,8 @@ def test_a_try_that_dies_between_output_and_commit_is_done_again(
 def test_a_try_that_dies_before_it_tells_of_its_output(
     engine: Engine, run_tasks: RunTasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The retry has no record to read, and sends the event of the output that is there."""
+    """If a try dies after its commit and before its event, the retry reads no record and sends the event of
+    the output."""
     from txn_engine_airflow import TxnConsumeOperator
 
     commit(engine, payments(0, 20))
@@ -120,7 +125,8 @@ def test_a_try_that_dies_before_it_tells_of_its_output(
 
 
 def test_a_function_without_output_is_called_at_least_once(engine: Engine, run_tasks: RunTasks) -> None:
-    """A try that dies in it is called again with the same records; no transactional id is used up."""
+    """If a function without an output topic fails, it is called again with the same records. No transactional
+    id is used."""
     commit(engine, payments(0, 6))
     seen: list[list[int]] = []
 
@@ -141,7 +147,8 @@ def test_a_function_without_output_is_called_at_least_once(engine: Engine, run_t
 def test_of_two_runs_over_the_same_records_one_is_refused_and_tries_again(
     engine: Engine, run_tasks: RunTasks
 ) -> None:
-    """Under another transactional id, so that neither fences the other: the group's position decides."""
+    """If another producer consumes the same records first, the run's commit is refused by the group's
+    position, and the run is tried again."""
     commit(engine, payments(0, 10))
     calls: list[int] = []
 
@@ -170,6 +177,6 @@ def test_of_two_runs_over_the_same_records_one_is_refused_and_tries_again(
 
 @pytest.mark.parametrize("settings", [{"max_records": 0}, {"transaction_timeout_s": 0}])
 def test_a_wrong_task_is_refused_when_its_file_is_parsed(settings: dict[str, Any]) -> None:
-    """With the task's name."""
+    """An invalid task is refused with its name when its file is parsed."""
     with pytest.raises(ValueError, match=r"task 'consume': .* expected 1 or more"):
         consume(same, **settings)

@@ -1,4 +1,4 @@
-"""TxnCutOperator: a cut, and its number for the tasks behind it."""
+"""TxnCutOperator makes a cut and passes its number to later tasks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def cut(**settings: Any) -> Any:
 
 
 def test_tasks_behind_it_read_as_of_it(engine: Engine, run_tasks: RunTasks) -> None:
-    """By the number that it returns, as a value or in a template, whatever is committed in between."""
+    """Later tasks read as of the cut by its number, as a value or in a template, whatever is committed in
+    between."""
     commit(engine, payments(0, 5), "load")
 
     def make() -> None:
@@ -54,7 +55,8 @@ def test_tasks_behind_it_read_as_of_it(engine: Engine, run_tasks: RunTasks) -> N
 
 
 def test_of_some_topics_for_as_long_as_a_template_says(engine: Engine, run_tasks: RunTasks) -> None:
-    """It is no cut of the store: nobody who waits for one is told."""
+    """A cut of some topics, kept for as long as a template says, emits no event, because it is not a cut of
+    the store."""
     run = run_tasks(lambda: cut(topics=["{{ 'payments' }}"], keep_days="{{ 0.5 }}"))
     assert run.state == "success", run.errors
     (found,) = engine.cuts()
@@ -70,7 +72,7 @@ def test_one_that_is_kept_until_it_is_deleted(engine: Engine, run_tasks: RunTask
 
 @pytest.mark.parametrize("wrong", in_shard("airflow", ["a week", True, 5_000, "", 0, -1, "nan"], keep=3))
 def test_days_that_cannot_be_meant_make_no_cut(engine: Engine, run_tasks: RunTasks, wrong: object) -> None:
-    """In one line, and no retry follows."""
+    """If the days to keep are not valid, no cut is made, and the task fails without a retry."""
     run = run_tasks(lambda: cut(keep_days=wrong), retries=2)
     assert run.faults == [("bad_argument", "keep_days", "")]
     assert engine.cuts() == []

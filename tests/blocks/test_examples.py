@@ -1,4 +1,4 @@
-"""The example DAGs: parsed as the DAG processor parses them, and run."""
+"""The example DAGs are parsed as the DAG processor parses them, and run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ RunExample = Callable[..., FinishedRun]
 
 @pytest.fixture
 def store(store_url: str) -> Iterator[Engine]:
-    """A store with nothing in it: the examples make their topics."""
+    """An empty store. The examples make their topics."""
     with connect(store_url, configs=FEW_INTERNAL) as engine:
         yield engine
 
@@ -59,7 +59,7 @@ def run_example(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixt
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_example_is_parsed_and_says_what_it_shows(name: str) -> None:
-    """One DAG a file, named after it."""
+    """Each file has one DAG, which is named after it and says what it shows."""
     from airflow.dag_processing.dagbag import DagBag
 
     bag = DagBag(dag_folder=EXAMPLES / f"{name}.py")
@@ -72,7 +72,8 @@ def test_an_example_is_parsed_and_says_what_it_shows(name: str) -> None:
 def test_files_are_loaded_each_once(
     store: Engine, tmp_path: Path, run_example: RunExample, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """csv and jsonl, one part each; readers see both when each is waited for."""
+    """A csv and a jsonl file are loaded by one mapped task each, and readers see both after they were waited
+    for."""
     monkeypatch.setenv("TXN_ENGINE_INPUT_ROOTS", str(tmp_path))
     (tmp_path / "monday.csv").write_text("account_id,amount\n1,2.50\n2,0.75\n")
     (tmp_path / "tuesday.jsonl").write_text('{"account_id": 3, "amount": "9.99"}\n')
@@ -88,7 +89,8 @@ def test_files_are_loaded_each_once(
 def test_files_that_the_deployment_does_not_name_are_not_loaded(
     store: Engine, tmp_path: Path, run_example: RunExample
 ) -> None:
-    """The params are anybody's who may trigger the DAG: refused before a file is opened, and not tried again."""
+    """Files that the deployment does not permit are refused before one is opened, without a retry, because
+    anybody who may trigger the DAG can set the params."""
     (tmp_path / "monday.csv").write_text("account_id,amount\n1,2.50\n")
     run = run_example("example_txn_load_files", files=[str(tmp_path / "monday.csv")])
     assert run.state == "failed"
@@ -98,7 +100,7 @@ def test_files_that_the_deployment_does_not_name_are_not_loaded(
 
 
 def test_payments_become_balances(store: Engine, run_example: RunExample) -> None:
-    """And a watch that runs beside tells of the same records."""
+    """Payments become balances, and a watch reports the same records."""
     run = run_example("example_txn_pipeline")
     assert run.state == "success", run.errors
     assert accounts(store, "example_balances") == list(range(100))
@@ -115,7 +117,8 @@ def test_payments_become_balances(store: Engine, run_example: RunExample) -> Non
 def test_an_outbox_becomes_balances(
     store: Engine, run_example: RunExample, dsn: str, monkeypatch: pytest.MonkeyPatch, runs: int
 ) -> None:
-    """Each payment once, but for those that do not fit: no cents, no account. What comes later is added to them."""
+    """Each payment of an outbox is added to the balances once, except for those that do not fit: fractions of
+    cents, or no account."""
     monkeypatch.setenv(VARIABLE, connection_text(dsn))
     for times in range(1, runs + 1):
         fill(dsn, "example_outbox", 0, 100, OUTBOX)
@@ -141,9 +144,8 @@ def test_an_outbox_becomes_balances(
 def test_spark_sums_up_what_is_new_and_a_stream_follows(
     store: Engine, run_example: RunExample, runs: int
 ) -> None:
-    """The sums come behind the sensor, with the offsets in the same transaction. Each run of the stream reads what is
-    new: no payment twice, and the group at the end.
-    """
+    """The Spark job sums up the new payments and commits their offsets in the same transaction. Each run of
+    the stream reads each new payment once, and the group is at the end."""
     for number in range(1, runs + 1):
         assert run_example("example_txn_pipeline").state == "success"
         before = len(accounts(store, "example_balances"))

@@ -1,4 +1,5 @@
-"""PostgresToTxnOperator: a query's rows and an outbox's in a topic, each once, however often the task is tried."""
+"""PostgresToTxnOperator loads a query's rows or an outbox into a topic, each row once, however often the task
+is tried."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ pytestmark = [pytest.mark.airflow, pytest.mark.slow]
 
 @pytest.fixture
 def database(dsn: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Of the connection `postgres_default`, with ten payments in `incoming`."""
+    """The database of the connection `postgres_default`, with ten payments in `incoming`."""
     monkeypatch.setenv(VARIABLE, connection_text(dsn))
     fill(dsn, "incoming", 0, 10)
     return dsn
@@ -35,7 +36,8 @@ def load(**settings: Any) -> Any:
 
 
 def test_a_query_is_loaded_once_a_run(engine: Engine, database: str, run_tasks: RunTasks) -> None:
-    """The event of the topic's asset says where to; cleared it loads nothing, and sends the event again."""
+    """A run loads a query once, and its event says up to where. When it is cleared, it loads nothing and
+    sends the event again."""
     make = lambda: load(sql=QUERY + " WHERE account_id < %(below)s", parameters={"below": 7})  # noqa: E731
     run = run_tasks(make, dag_id="once")
     assert run.state == "success", run.errors
@@ -54,7 +56,8 @@ def test_a_query_is_loaded_once_a_run(engine: Engine, database: str, run_tasks: 
 
 
 def test_a_run_takes_its_data_interval(engine: Engine, database: str, run_tasks: RunTasks) -> None:
-    """Backfilled in any order and cleared, each row once; a run without an interval is refused."""
+    """Each run loads the rows of its data interval once, backfilled in any order and cleared. A run without
+    an interval is refused."""
     from airflow.timetables.interval import CronDataIntervalTimetable
 
     with psycopg.connect(database) as connection:
@@ -78,7 +81,7 @@ def test_a_run_takes_its_data_interval(engine: Engine, database: str, run_tasks:
 def test_a_query_without_rows_may_load_what_comes_late(
     engine: Engine, database: str, run_tasks: RunTasks
 ) -> None:
-    """It commits nothing, sends no event, and is not remembered."""
+    """A run whose query returned no rows sends no event and is not remembered, so it may load later rows."""
     make = lambda: load(sql=QUERY + " WHERE account_id >= 10")  # noqa: E731
     run = run_tasks(make)
     assert (run.state, run.xcom("load")["run_id"], events(run)) == ("success", "", [])
@@ -89,7 +92,8 @@ def test_a_query_without_rows_may_load_what_comes_late(
 
 
 def test_mapped_queries_have_ids_of_their_own(engine: Engine, database: str, run_tasks: RunTasks) -> None:
-    """So that none fences another; cleared they load nothing."""
+    """Each mapped query has a transactional id of its own, so none fences another. When they are cleared,
+    they load nothing."""
     from txn_engine_airflow import PostgresToTxnOperator, topic_alias
 
     def make() -> None:
@@ -108,7 +112,8 @@ def test_mapped_queries_have_ids_of_their_own(engine: Engine, database: str, run
 
 
 def test_an_outbox_is_drained_by_whoever_comes(engine: Engine, database: str, run_tasks: RunTasks) -> None:
-    """Its id is the table's, not the task's: a claim of a task that is gone is taken over by any other."""
+    """An outbox's id belongs to the table, not to the task, so any task takes over the claim of a task that
+    is gone."""
     fill(database, "outbox", 0, 10, OUTBOX)
     with psycopg.connect(database) as connection:
         connection.execute(
@@ -131,7 +136,8 @@ def test_an_outbox_is_drained_by_whoever_comes(engine: Engine, database: str, ru
 def test_an_outbox_whose_worker_was_overtaken_is_tried_again(
     engine: Engine, database: str, run_tasks: RunTasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was fenced between its claim and its load: one line, and the retry loads what is left."""
+    """If an outbox's worker is fenced between its claim and its load, it says so in one line, and the retry
+    loads the rest."""
     from txn_engine.postgres import outbox as outbox_module
 
     fill(database, "outbox", 0, 10, OUTBOX)
@@ -155,7 +161,8 @@ def test_an_outbox_whose_worker_was_overtaken_is_tried_again(
 def test_an_outbox_whose_worker_died_before_it_told_of_its_load(
     engine: Engine, database: str, run_tasks: RunTasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The retry finds nothing to load, and tells of the topic all the same: who waits for it is not forgotten."""
+    """If a worker dies after its load and before its event, the retry loads nothing and sends the topic's
+    event."""
     from txn_engine import postgres
 
     fill(database, "outbox", 0, 10, OUTBOX)
@@ -180,7 +187,8 @@ def test_an_outbox_whose_worker_died_before_it_told_of_its_load(
 def test_rows_that_do_not_fit_are_dead_letters(
     engine: Engine, database: str, run_tasks: RunTasks, source: dict[str, Any]
 ) -> None:
-    """In the same transaction; above the limit the task fails, and nothing is loaded."""
+    """Rows that do not fit become dead letters in the same transaction. Above the limit the task fails, and
+    nothing is loaded."""
     engine.admin.create_topic("dead", partitions=1, schema=DEAD_LETTERS)
     table = "outbox" if "outbox" in source else "incoming"
     fill(database, "outbox", 0, 10, OUTBOX)
@@ -210,6 +218,6 @@ def test_rows_that_do_not_fit_are_dead_letters(
     ],
 )
 def test_what_cannot_be_meant_is_no_task(settings: dict[str, Any]) -> None:
-    """Refused when the DAG is parsed."""
+    """An invalid task is refused when the DAG is parsed."""
     with pytest.raises(ValueError, match="task 'load'"):
         load(**settings)

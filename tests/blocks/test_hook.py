@@ -1,4 +1,4 @@
-"""The connection: its form in Airflow's UI, its Test button, and the hook that tasks use."""
+"""The connection's form in Airflow's UI, its Test button, and the hook that tasks use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ pytestmark = pytest.mark.airflow
 
 
 def test_the_provider_fits_airflows_schemas_and_names_what_is_there() -> None:
-    """Every class and module that it names can be imported."""
+    """The provider's information fits Airflow's schemas, and every class and module that it names can be
+    imported."""
     from importlib import import_module
 
     import airflow
@@ -37,7 +38,8 @@ def test_the_provider_fits_airflows_schemas_and_names_what_is_there() -> None:
 
 
 def test_the_form_has_a_field_for_each_thing_that_a_connection_says() -> None:
-    """Those of `extra` that are read for each kind of store, secrets hidden; nothing is asked for twice."""
+    """The form has a field for every setting that any kind of store reads from `extra`, with secrets hidden
+    and without duplicates."""
     from airflow.sdk import Connection
 
     from txn_engine_airflow.connection import StoreConnection
@@ -67,7 +69,7 @@ def test_the_form_has_a_field_for_each_thing_that_a_connection_says() -> None:
 
 
 def _test(monkeypatch: pytest.MonkeyPatch, **connection: Any) -> tuple[bool, str]:
-    """What the Test button says, asked as Airflow asks."""
+    """What the Test button says, called as Airflow calls it."""
     from airflow.models import Connection
 
     from txn_engine_airflow.hook import TxnEngineHook
@@ -81,7 +83,7 @@ def _test(monkeypatch: pytest.MonkeyPatch, **connection: Any) -> tuple[bool, str
 def test_a_store_is_tested_by_reading_it(
     engine: Engine, store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It says what is there, and makes no store of a place where none is."""
+    """The Test button says what the store has. In an empty folder it does not create a store."""
     assert _test(monkeypatch, extra={"url": store_url}) == (True, f"{engine.url} answers: 2 topics")
     (tmp_path / "empty").mkdir()
     is_well, told = _test(monkeypatch, host=f"{tmp_path}/empty")
@@ -91,7 +93,7 @@ def test_a_store_is_tested_by_reading_it(
 
 
 def test_what_is_wrong_with_a_connection_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And no secret with it."""
+    """A fault of a connection is reported in one line without a secret."""
     from tests.support.servers import free_port
 
     is_well, told = _test(monkeypatch, host="/no/such/folder/at/all/ledger")
@@ -115,7 +117,7 @@ def test_what_is_wrong_with_a_connection_is_told_in_one_line(monkeypatch: pytest
 
 @pytest.mark.minio
 def test_a_bucket_is_tested_by_reading_it(minio_bucket: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the connection's own keys; wrong ones are told."""
+    """A bucket is read with the connection's own keys, and wrong keys are reported."""
     settings = {
         "host": minio_bucket.name,
         "login": minio_bucket.access_key,
@@ -130,7 +132,7 @@ def test_a_bucket_is_tested_by_reading_it(minio_bucket: Any, monkeypatch: pytest
 
 
 def test_the_hook_opens_and_closes_an_engine(engine: Engine, store_url: str) -> None:
-    """Its errors leave the block as Airflow's, in one line."""
+    """An error leaves the hook's block as an error of Airflow's, in one line."""
     from airflow.sdk.exceptions import AirflowFailException
 
     from txn_engine_airflow import TxnEngineHook
@@ -159,7 +161,7 @@ def _all_errors() -> list[type[TxnEngineError]]:
 
 
 def test_every_error_is_retried_where_its_class_says_that_a_retry_helps() -> None:
-    """By the class, and by no list of codes that somebody has to think of."""
+    """An error is retried if its class says that a retry helps, not by a list of codes."""
     from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
     from txn_engine_airflow.hook import readable_errors

@@ -1,4 +1,4 @@
-"""TxnProduceOperator: once for each run, however often and by whomever it is tried."""
+"""TxnProduceOperator loads once for each run, however often it is tried and by whichever process."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def load(**settings: Any) -> Any:
 
 
 def test_a_run_loads_once_and_tells_of_it(engine: Engine, store_url: str, run_tasks: RunTasks) -> None:
-    """In one transaction under the task's id and the logical date; the topic's asset gets an event with the offsets."""
+    """A run loads in one transaction with an id from the task and the logical date. The topic's asset gets an
+    event with the offsets."""
     run = run_tasks(lambda: load(python_callable=payments, op_kwargs={"count": 7}))
     assert run.state == "success", run.errors
     assert accounts(engine) == list(range(7))
@@ -52,7 +53,8 @@ def test_a_run_loads_once_and_tells_of_it(engine: Engine, store_url: str, run_ta
 
 
 def test_a_callable_may_ask_for_the_context_and_give_parts(engine: Engine, run_tasks: RunTasks) -> None:
-    """Tables, batches and readers, one after the other; a run without a logical date goes by the DAG run's id."""
+    """A callable may ask for the context, and may return tables, batches and readers one after another. A run
+    without a logical date is identified by the DAG run's id."""
 
     def parts(dag_run: Any, first: int) -> Any:
         assert dag_run.logical_date is None
@@ -69,7 +71,8 @@ def test_a_callable_may_ask_for_the_context_and_give_parts(engine: Engine, run_t
 def test_files_are_read_as_the_command_line_reads_them(
     engine: Engine, tmp_path: Path, run_tasks: RunTasks
 ) -> None:
-    """Several in one transaction; paths and options are templates."""
+    """Several files are loaded in one transaction, as the command line reads them. Paths and options are
+    templates."""
     (tmp_path / "one.csv").write_text("account_id;amount\n1;2.50\n2;0.75\n")
     (tmp_path / "two.csv").write_text("amount;account_id\n9.99;3\n")
     paths = [f"{tmp_path}/{{{{ params.first }}}}.csv", f"{tmp_path}/two.csv"]
@@ -83,7 +86,8 @@ def test_files_are_read_as_the_command_line_reads_them(
 def test_rows_that_cannot_be_used_are_dead_letters(
     engine: Engine, tmp_path: Path, run_tasks: RunTasks
 ) -> None:
-    """In the same transaction; above the limit the task fails, and nothing is loaded."""
+    """Rows of files that cannot be used become dead letters in the same transaction. Above the limit the task
+    fails, and nothing is loaded."""
     engine.admin.create_topic("dead", partitions=1, schema=DEAD_LETTERS)
     landing = tmp_path / "landing"
     landing.mkdir()
@@ -126,13 +130,14 @@ def test_rows_that_cannot_be_used_are_dead_letters(
     ],
 )
 def test_dead_letters_and_manifests_where_there_can_be_none(settings: dict[str, Any]) -> None:
-    """Refused when the DAG is parsed."""
+    """Dead letters or manifests for a task that cannot have them are refused when the DAG is parsed."""
     with pytest.raises(ValueError, match=r"dead_letter|manifest"):
         load(**settings)
 
 
 def test_rows_of_a_callable_that_cannot_be_used(engine: Engine, tmp_path: Path, run_tasks: RunTasks) -> None:
-    """They are dead letters too, by the task's name and their number; checks are held against the others."""
+    """Rows of a callable that cannot be used become dead letters with the task's name and their number, and
+    so do rows that fail a check."""
     engine.admin.create_topic("dead", partitions=1, schema=DEAD_LETTERS)
     wide = pa.schema([("account_id", pa.int64()), ("amount", pa.decimal128(30, 4))])
 
@@ -169,7 +174,8 @@ def test_rows_of_a_callable_that_cannot_be_used(engine: Engine, tmp_path: Path, 
 def test_files_that_a_manifest_knows_are_passed_over(
     engine: Engine, tmp_path: Path, run_tasks: RunTasks
 ) -> None:
-    """Whatever the run, unless `again` says so; one that has changed since fails the task."""
+    """Files that the manifest knows are skipped in every run, unless `again` says otherwise. A file that has
+    changed since fails the task."""
     engine.admin.create_topic("loaded", partitions=1, schema=LOADED_FILES)
     engine.admin.create_topic("dead", partitions=1, schema=DEAD_LETTERS)
     folder = tmp_path / "landing"
@@ -197,7 +203,8 @@ def test_files_that_a_manifest_knows_are_passed_over(
 def test_a_run_with_nothing_to_load_may_load_what_comes_late(
     engine: Engine, tmp_path: Path, run_tasks: RunTasks
 ) -> None:
-    """It sends no event, commits nothing and is not remembered: cleared when the file is there, it loads it, once."""
+    """A run with nothing to load sends no event, commits nothing and is not remembered. When it is cleared
+    after the file has come, it loads the file once."""
     from airflow.sdk import task
 
     from txn_engine_airflow import TransactionFinalSensor
@@ -225,7 +232,7 @@ def test_a_run_with_nothing_to_load_may_load_what_comes_late(
 
 
 def test_tables_without_records_are_nothing_to_load(engine: Engine, run_tasks: RunTasks) -> None:
-    """As None is; what is in them is checked all the same."""
+    """Tables without records are nothing to load, like None. Their columns are checked all the same."""
     calls: list[int] = []
 
     def empty() -> Any:
@@ -241,7 +248,8 @@ def test_tables_without_records_are_nothing_to_load(engine: Engine, run_tasks: R
 
 
 def test_deferred_markers_are_announced_to_who_writes_them(engine: Engine, run_tasks: RunTasks) -> None:
-    """The coordinator's alias gets an event; readers see the records when the markers are written."""
+    """With deferred markers, the coordinator's alias gets an event, and readers see the records when the
+    markers are written."""
     run = run_tasks(lambda: load(python_callable=payments, markers="deferred"))
     assert run.state == "success", run.errors
     assert accounts(engine) == []
@@ -251,7 +259,8 @@ def test_deferred_markers_are_announced_to_who_writes_them(engine: Engine, run_t
 
 
 def test_mapped_tasks_have_ids_of_their_own(engine: Engine, run_tasks: RunTasks) -> None:
-    """So they load side by side and do not fence one another, and each part is recognised when it runs again."""
+    """Mapped tasks have transactional ids of their own, so they load at the same time without fencing one
+    another, and each is recognised when it runs again."""
     from txn_engine_airflow import TxnProduceOperator, topic_alias
 
     def make() -> None:
@@ -274,7 +283,7 @@ def test_mapped_tasks_have_ids_of_their_own(engine: Engine, run_tasks: RunTasks)
 
 @pytest.mark.shard("airflow")
 def test_a_topic_made_again_is_loaded_again(engine: Engine, run_tasks: RunTasks) -> None:
-    """The run is known to have been committed into the one that is gone."""
+    """A run that was committed into a deleted topic loads again into the topic of the same name."""
     description = engine.admin.describe_topic("payments")
     for number in (0, 2):
         for committed_before in (False, True):
@@ -291,7 +300,7 @@ def test_a_topic_made_again_is_loaded_again(engine: Engine, run_tasks: RunTasks)
 
 
 def test_a_cleared_task_run_again_does_not_load_twice(engine: Engine, run_tasks: RunTasks) -> None:
-    """The callable is not even called, and the event is sent again."""
+    """A cleared task that runs again does not call its callable, and sends the event again."""
     calls: list[int] = []
 
     def source() -> Any:
@@ -308,7 +317,7 @@ def test_a_cleared_task_run_again_does_not_load_twice(engine: Engine, run_tasks:
 
 
 def test_a_backfill_of_two_dates_loads_both(engine: Engine, run_tasks: RunTasks) -> None:
-    """Whichever comes first; each once."""
+    """A backfill loads each of two dates once, whichever comes first."""
     source = lambda ds: payments(int(ds[-2:]) * 100, 2)  # noqa: E731
     for day in (9, 3, 9):
         run = run_tasks(lambda: load(python_callable=source), date=DAY.replace(day=day))
@@ -320,7 +329,8 @@ def test_a_backfill_of_two_dates_loads_both(engine: Engine, run_tasks: RunTasks)
 def test_a_retry_after_a_commit_whose_reply_was_lost_loads_nothing(
     engine: Engine, run_tasks: RunTasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first try dies with its transaction committed; the second finds that out, and sends the event."""
+    """If the first try dies with its transaction committed, the second finds that out, loads nothing and
+    sends the event."""
     from txn_engine.producer import Producer
 
     real, calls = Producer.commit_transaction, []
@@ -344,7 +354,8 @@ def test_a_retry_after_a_commit_whose_reply_was_lost_loads_nothing(
 def test_a_commit_without_an_answer_is_asked_for_again(
     engine: Engine, store_url: str, run_tasks: RunTasks, monkeypatch: pytest.MonkeyPatch, fault: Fault
 ) -> None:
-    """In the same try: the store is away while the decision is put, whether or not that got there."""
+    """If a commit gets no answer because the store is away, the same try asks again, whether or not the
+    decision was stored."""
     import txn_engine_airflow.hook as hook
 
     calls: list[str] = []
@@ -371,7 +382,7 @@ def test_a_commit_without_an_answer_is_asked_for_again(
 
 
 def test_what_a_dead_try_left_open_is_ended_by_the_next(engine: Engine, run_tasks: RunTasks) -> None:
-    """Its records are never seen."""
+    """A transaction that a dead try left open is ended by the next try, and its records are never visible."""
     leave_open(engine, payments(500), "open/load")
     run = run_tasks(lambda: load(python_callable=payments), dag_id="open")
     assert run.state == "success", run.errors
@@ -382,7 +393,8 @@ def test_what_a_dead_try_left_open_is_ended_by_the_next(engine: Engine, run_task
 def test_of_two_runs_side_by_side_the_fenced_one_is_retried_and_both_load(
     engine: Engine, run_tasks: RunTasks
 ) -> None:
-    """One line says what happened; what the fenced try had sent is never seen."""
+    """If two runs load at the same time, the fenced one is retried and both load. One line says what
+    happened, and records of the fenced try are never visible."""
     tries: list[int] = []
     next_day = "2026-03-02T00:00:00+00:00"
 
@@ -403,7 +415,7 @@ def test_of_two_runs_side_by_side_the_fenced_one_is_retried_and_both_load(
 
 
 def commit_days(engine: Engine, task: str, first: datetime, count: int) -> None:
-    """So many runs of a task, a day each."""
+    """Commit this many runs of a task, one for each day."""
     producer = engine.producer(transactional_id=task)
     producer.init_transactions()
     for number in range(count):
@@ -420,9 +432,8 @@ def broken() -> Any:
 def test_a_run_beyond_the_logs_memory_is_told_from_one_that_may_have_committed(
     engine: Engine, run_tasks: RunTasks
 ) -> None:
-    """The log knows the last 100 runs of an id. What a task noted before its first transaction tells the rest; where
-    that is forgotten too the task fails, and loads nothing.
-    """
+    """The log knows the last 100 runs of an id. For older ones a note decides that the task made before its
+    first transaction. If that is forgotten too, the task fails and loads nothing."""
     assert run_tasks(lambda: load(python_callable=broken), dag_id="many").state == "failed"
     commit_days(engine, "many/load", DAY + timedelta(days=1), 101)
     early = run_tasks(lambda: load(python_callable=payments), dag_id="many", retries=1)
@@ -441,7 +452,8 @@ def test_a_run_beyond_the_logs_memory_is_told_from_one_that_may_have_committed(
 @pytest.mark.shard("airflow")
 @pytest.mark.parametrize("lost", ["with its DAG run", "by itself"])
 def test_a_run_whose_note_is_lost_loads_nothing_twice(engine: Engine, run_tasks: RunTasks, lost: str) -> None:
-    """Beyond the log's memory a run dated before the runs that the log has is refused, a later one loads."""
+    """If a run's note is lost, it is refused if it is dated before the runs that the log has. A later one
+    loads."""
     from airflow.models import DagRun
     from airflow.models.task_state_store import TaskStateStoreModel
     from airflow.utils.session import create_session
@@ -469,7 +481,8 @@ def test_a_run_whose_note_is_lost_loads_nothing_twice(engine: Engine, run_tasks:
 def test_a_backfill_beyond_the_logs_memory_loads_where_it_is_told_to(
     engine: Engine, run_tasks: RunTasks
 ) -> None:
-    """Nobody can tell whether it was loaded; whoever knows that it was not says so, as by a param of the DAG."""
+    """A backfill that is older than the log's memory loads only if the DAG's param says that it was not
+    loaded before, because nobody else can know."""
     commit_days(engine, "older/load", DAY, 101)
     before = DAY - timedelta(days=30)
     refused = run_tasks(lambda: load(python_callable=payments), dag_id="older", date=before)
@@ -486,7 +499,8 @@ def test_a_backfill_beyond_the_logs_memory_loads_where_it_is_told_to(
 
 
 def test_a_later_try_without_its_note_is_refused_whatever_its_date(engine: Engine) -> None:
-    """A backfill of older dates has pushed it out of the log's memory: it does not look old."""
+    """A later try without its note is refused even if its date is late, because a backfill of older dates may
+    have pushed it out of the log's memory."""
     from txn_engine_airflow.errors import TaskError
     from txn_engine_airflow.operators.transactions import has_committed_before
 
@@ -505,7 +519,8 @@ def test_a_later_try_without_its_note_is_refused_whatever_its_date(engine: Engin
 # `make test` has an id without a time in the test below
 @pytest.mark.shard("airflow")
 def test_a_run_without_a_date_goes_by_the_time_in_its_id(engine: Engine, run_tasks: RunTasks) -> None:
-    """Airflow puts one there. Beyond the log's memory each such run loads."""
+    """A run without a logical date goes by the time that Airflow puts into its id. After the log has
+    forgotten it, each such run loads."""
     commit_days(engine, "timed/load", DAY, 101)
     for _ in range(2):
         run = run_tasks(lambda: load(python_callable=payments), dag_id="timed", date=None)
@@ -515,7 +530,8 @@ def test_a_run_without_a_date_goes_by_the_time_in_its_id(engine: Engine, run_tas
 
 @pytest.mark.shard("airflow")
 def test_a_run_whose_id_somebody_made_up_is_new_at_its_first_try(engine: Engine) -> None:
-    """Where there is no time in it. Later tries have the note; without it nobody can tell."""
+    """A run whose id has no time in it is new at its first try. Later tries have the note; without it they
+    are refused."""
     from txn_engine_airflow.errors import TaskError
     from txn_engine_airflow.operators.transactions import has_committed_before
 
@@ -550,7 +566,8 @@ def test_a_run_whose_id_somebody_made_up_is_new_at_its_first_try(engine: Engine)
 # `make test` has parts with ids of their own in test_mapped_tasks_have_ids_of_their_own
 @pytest.mark.shard("airflow")
 def test_tasks_that_share_a_transactional_id_load_each_its_own(engine: Engine, run_tasks: RunTasks) -> None:
-    """Tasks of one DAG, parts of a mapped task, and another DAG on the same date: no run is taken for another's."""
+    """Tasks of one DAG, parts of a mapped task, and another DAG on the same date may share a transactional
+    id, and each loads its own records."""
     from txn_engine_airflow import TxnProduceOperator
 
     def make() -> None:
@@ -580,7 +597,8 @@ def test_tasks_that_share_a_transactional_id_load_each_its_own(engine: Engine, r
 def test_a_part_that_was_committed_with_other_arguments_is_refused(
     engine: Engine, tmp_path: Path, run_tasks: RunTasks
 ) -> None:
-    """As when a mapped task is cleared and its list comes in another order: the line says what was and what is."""
+    """A part that was committed with other arguments is refused, as when a mapped task is cleared and its
+    list has another order. The error says what was and what is."""
     from txn_engine_airflow import TxnProduceOperator
 
     for number, name in enumerate("ab"):
@@ -605,7 +623,8 @@ def test_a_part_that_was_committed_with_other_arguments_is_refused(
 
 
 def test_arguments_that_may_be_secret_are_compared_and_not_told(engine: Engine, run_tasks: RunTasks) -> None:
-    """By their digests. What did not commit may be asked for in another way."""
+    """Arguments that may be secret are compared by their digests and not shown. A run that did not commit may
+    have other arguments."""
     make = lambda **given: load(python_callable=payments, op_kwargs=given)  # noqa: E731
     assert run_tasks(lambda: make(first=1, count="one")).state == "failed"
     assert run_tasks(lambda: make(first=1, count=1)).state == "success"
@@ -618,7 +637,7 @@ def test_arguments_that_may_be_secret_are_compared_and_not_told(engine: Engine, 
 
 
 def test_arguments_are_told_apart_by_what_they_hold() -> None:
-    """Plain data by its value, in any process; what is no plain data by its type alone."""
+    """Plain data is compared by value, in any process. Other objects are compared by their type alone."""
     from txn_engine_airflow.operators.arguments import differences, hidden, shown
 
     assert hidden({"b": 1, "a": [DAY, Path("x"), {2, 1}]}) == hidden({"a": [DAY, Path("x"), {1, 2}], "b": 1})
@@ -637,7 +656,8 @@ def test_arguments_are_told_apart_by_what_they_hold() -> None:
 def test_a_fault_in_a_file_names_its_line_and_nothing_is_loaded(
     engine: Engine, tmp_path: Path, run_tasks: RunTasks
 ) -> None:
-    """In one line; not retried, for the file stays as it is."""
+    """A fault in a file fails the task in one line with its place, without a retry, because the file stays as
+    it is."""
     file = tmp_path / "bad.csv"
     file.write_text("account_id,amount\n1,2.50\n2,two\n")
     run = run_tasks(lambda: load(path=str(file)), retries=2)
@@ -651,7 +671,8 @@ def test_a_fault_in_a_file_names_its_line_and_nothing_is_loaded(
 
 
 def test_a_callable_that_fails_leaves_nothing_to_be_seen(engine: Engine, run_tasks: RunTasks) -> None:
-    """Its own error is the task's; the transaction is aborted at once, so readers do not wait for a time-out."""
+    """If a callable fails, its own error is the task's, and the transaction is aborted at once, so readers do
+    not wait for a time-out."""
 
     def source() -> Any:
         yield payments()
@@ -681,7 +702,7 @@ def test_a_callable_that_fails_leaves_nothing_to_be_seen(engine: Engine, run_tas
 def test_a_wrong_call_fails_in_one_line_and_is_not_retried(
     engine: Engine, run_tasks: RunTasks, settings: dict[str, Any], code: str
 ) -> None:
-    """Saying what was seen and expected."""
+    """An invalid call fails without a retry in one line that says what was seen and expected."""
     run = run_tasks(lambda: load(**settings), retries=2)
     assert run.state == "failed"
     assert len(run.errors) == 1
@@ -699,7 +720,7 @@ def test_a_wrong_call_fails_in_one_line_and_is_not_retried(
     ],
 )
 def test_a_wrong_task_is_refused_when_its_file_is_parsed(settings: dict[str, Any], says: str) -> None:
-    """With the task's name."""
+    """An invalid task is refused with its name when its file is parsed."""
     with pytest.raises(ValueError, match=says):
         load(**settings)
 
@@ -710,7 +731,7 @@ def test_a_wrong_task_is_refused_when_its_file_is_parsed(settings: dict[str, Any
 @pytest.mark.slow
 @pytest.mark.spark
 def test_spark_loads_files_once_for_a_run(engine: Engine, run_tasks: RunTasks, tmp_path: Path) -> None:
-    """Under the task's id and run, as without Spark."""
+    """With Spark, files are loaded once with the same ids of task and run as without it."""
     for number in range(2):
         (tmp_path / f"{number}.csv").write_text(f"account_id,amount\n{number},1.10\n")
     files = str(tmp_path / "*.csv")
@@ -731,7 +752,8 @@ def test_spark_loads_files_once_for_a_run(engine: Engine, run_tasks: RunTasks, t
 def test_spark_refuses_rows_that_do_not_fit_or_makes_them_dead_letters(
     engine: Engine, run_tasks: RunTasks, tmp_path: Path
 ) -> None:
-    """A row that does not fit is named by file and line alone."""
+    """With Spark, a row that does not fit fails the task, which names only its file and line, or becomes a
+    dead letter."""
     (tmp_path / "0.csv").write_text("account_id,amount\n0,1.10\n")
     files = str(tmp_path / "*.csv")
     (tmp_path / "1.csv").write_text("account_id,amount\n3,1.2345\n")
@@ -754,6 +776,6 @@ def test_spark_refuses_rows_that_do_not_fit_or_makes_them_dead_letters(
 
 @pytest.mark.parametrize("settings", [{"python_callable": payments}, {"path": "x.csv", "partition": 0}])
 def test_what_spark_does_not_load(settings: dict[str, Any]) -> None:
-    """Refused while the DAG is parsed."""
+    """What Spark does not load is refused when the DAG is parsed."""
     with pytest.raises(ValueError, match="engine='spark' takes a path, and no partition"):
         load(engine="spark", **settings)

@@ -48,7 +48,8 @@ def meanwhile(work: Any) -> Iterator[None]:
 
 
 def test_new_records_are_waited_for(engine: Engine, run_tasks: RunTasks) -> None:
-    """Those that are there when the sensor starts are not new; for a group those are that it has not read."""
+    """A sensor waits for records that come after its start. With a group, it waits for records that the group
+    has not read."""
     from txn_engine_airflow import NewRecordsSensor
 
     commit(engine, payments(0, 10))
@@ -65,7 +66,8 @@ def test_new_records_are_waited_for(engine: Engine, run_tasks: RunTasks) -> None
 
 
 def test_a_group_is_waited_for_until_it_has_what_was_committed(engine: Engine, run_tasks: RunTasks) -> None:
-    """And what is committed later does not count."""
+    """A sensor waits until the group has read what was committed at its start. What is committed later does
+    not count."""
     from txn_engine_airflow import GroupCaughtUpSensor
 
     commit(engine, payments(0, 10))
@@ -81,7 +83,8 @@ def test_a_group_is_waited_for_until_it_has_what_was_committed(engine: Engine, r
 
 
 def test_a_transaction_is_waited_for_until_readers_are_past_it(engine: Engine, run_tasks: RunTasks) -> None:
-    """Open at first, then decided with its markers missing, and only then final."""
+    """A sensor waits while the transaction is open, and while it is decided without its markers, until it is
+    final."""
     from txn_engine_airflow import TransactionFinalSensor
 
     producer = leave_open(engine, payments(0, 3), "load")
@@ -104,7 +107,8 @@ def test_a_transaction_is_waited_for_until_readers_are_past_it(engine: Engine, r
 
 
 def test_what_will_never_be_fails_at_once_in_one_line(engine: Engine, run_tasks: RunTasks) -> None:
-    """An id that nobody used, a topic that is not there; a topic that goes while it is waited for."""
+    """A sensor fails at once in one line for an id that nobody used or a topic that does not exist, and also
+    if the topic is deleted while it waits."""
     from txn_engine_airflow import GroupCaughtUpSensor, NewRecordsSensor, TransactionFinalSensor
 
     run = run_tasks(lambda: TransactionFinalSensor(transactional_id="nobody", **FAST), date=None, retries=1)
@@ -119,7 +123,8 @@ def test_what_will_never_be_fails_at_once_in_one_line(engine: Engine, run_tasks:
 
 
 def test_a_sensor_without_time_only_looks(engine: Engine, run_tasks: RunTasks) -> None:
-    """It fails, or skips what follows, without a triggerer."""
+    """A sensor with a time-out of 0 looks once without a triggerer, and then fails, or skips with
+    `soft_fail`."""
     from txn_engine_airflow import NewRecordsSensor
 
     settings = FAST | {"timeout": 0, "topic": "payments"}
@@ -141,7 +146,8 @@ def test_a_sensor_without_time_only_looks(engine: Engine, run_tasks: RunTasks) -
 def test_an_error_while_it_waits_is_never_a_skip(
     engine: Engine, run_tasks: RunTasks, monkeypatch: pytest.MonkeyPatch, code: str, kind: str, tries: int
 ) -> None:
-    """With `soft_fail` either: it fails, is tried again where that can help, and what follows is held."""
+    """An error during the wait is never a skip, even with `soft_fail`: the sensor fails, is retried if that
+    can help, and later tasks do not run."""
     import txn_engine_airflow.triggers as triggers
     from txn_engine.errors import StoreAccessError, StoreUnavailableError
     from txn_engine_airflow import NewRecordsSensor, TxnConsumeOperator
@@ -169,7 +175,7 @@ def test_an_error_while_it_waits_is_never_a_skip(
 
 
 def test_only_time_that_ran_out_is_a_skip() -> None:
-    """As the task runner goes on with a task whose trigger was ended; a trigger that died is an error."""
+    """Only a wait that took too long is a skip. A trigger that died is an error."""
     from airflow.sdk.bases.operator import TriggerFailureReason
     from airflow.sdk.exceptions import (
         AirflowSensorTimeout,
@@ -192,7 +198,7 @@ def test_only_time_that_ran_out_is_a_skip() -> None:
 
 
 def test_wrong_sensors_are_refused_when_the_file_is_parsed() -> None:
-    """In one line."""
+    """An invalid sensor is refused in one line when its file is parsed."""
     from txn_engine_airflow import NewRecordsSensor
 
     with pytest.raises(ValueError, match="group_id and start_offsets"):

@@ -1,4 +1,4 @@
-"""TxnSparkConsumeOperator with several output topics: one transaction, and an event for each of them."""
+"""TxnSparkConsumeOperator with several output topics: one transaction, and an event for each topic."""
 
 from __future__ import annotations
 
@@ -35,14 +35,15 @@ def consume(transform: Any, output_topic: Any = ("balances", "copies")) -> Any:
 
 
 def both(new: Any) -> dict[str, Any]:
-    """Each record for one topic, and the odd accounts' for the other."""
+    """All records for one topic, and those of odd accounts for the other."""
     records = new.select("account_id", "amount")
     return {"balances": records, "copies": records.where("account_id % 2 = 1")}
 
 
 @pytest.mark.slow
 def test_several_outputs_are_one_run(engine: Engine, run_tasks: RunTasks) -> None:
-    """Both topics get their records in one transaction, each sends its event; run again it writes nothing."""
+    """Both topics get their records in one transaction, and each sends its event. The same run again writes
+    nothing."""
     engine.admin.create_topic("copies", partitions=1, schema=engine.admin.describe_topic("payments").schema)
     commit(engine, payments(0, 10))
     run = run_tasks(lambda: consume(both))
@@ -65,7 +66,8 @@ def test_several_outputs_are_one_run(engine: Engine, run_tasks: RunTasks) -> Non
 @pytest.mark.shard("airflow")
 @pytest.mark.slow
 def test_outputs_that_were_not_asked_for_fail_at_once(engine: Engine, run_tasks: RunTasks) -> None:
-    """A transform gives a DataFrame for each topic that the task names, and for no other; nothing is written."""
+    """If a transform returns a DataFrame for a topic that the task does not name, or none for one that it
+    names, the task fails at once and nothing is written."""
     engine.admin.create_topic("copies", partitions=1, schema=engine.admin.describe_topic("payments").schema)
     commit(engine, payments(0, 10))
     for wrong, seen in (
@@ -80,7 +82,7 @@ def test_outputs_that_were_not_asked_for_fail_at_once(engine: Engine, run_tasks:
 
 
 def test_a_task_names_its_topics() -> None:
-    """No output topic at all is refused while the DAG is parsed."""
+    """A task without an output topic is refused when the DAG is parsed."""
     with pytest.raises(ValueError, match="no output_topic"):
         consume(both, output_topic=[])
 
@@ -89,7 +91,8 @@ def test_a_task_names_its_topics() -> None:
 @pytest.mark.slow
 @pytest.mark.shard("airflow")
 def test_a_job_that_fails_leaves_no_record_in_the_log(tmp_path: Path) -> None:
-    """Spark quotes the record it failed at, again and again: into a file for the worker's user alone."""
+    """If a job fails, Spark's errors, which quote the record, are written only to a file for the worker's
+    user, not into the task's log."""
     url = f"file://{tmp_path}/ledger"
     key = "KEY-OF-A-RECORD-4711"
     schema = pa.schema(

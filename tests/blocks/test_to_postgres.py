@@ -1,4 +1,5 @@
-"""TxnToPostgresOperator: a group's new records in a real Postgres, each once, however often the task is tried."""
+"""TxnToPostgresOperator writes a group's new records into a real Postgres, each once, however often the task
+is tried."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ pytestmark = [pytest.mark.airflow, pytest.mark.slow]
 
 @pytest.fixture
 def database(dsn: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Of the connection `postgres_default`."""
+    """The database of the connection `postgres_default`."""
     monkeypatch.setenv(VARIABLE, connection_text(dsn))
     return dsn
 
@@ -41,7 +42,8 @@ def write(**settings: Any) -> Any:
 
 
 def test_new_records_are_written_once(engine: Engine, database: str, run_tasks: RunTasks) -> None:
-    """Up to the last stable offsets, in batches; a cleared run and a backfill write what is new, and repeat nothing."""
+    """Records up to the last stable offsets are written in batches. A cleared run and a backfill write only
+    what is new."""
     commit(engine, payments(0, 25))
     leave_open(engine, payments(700, 5), "open")
     make = lambda: write(max_records=10)  # noqa: E731
@@ -61,7 +63,8 @@ def test_new_records_are_written_once(engine: Engine, database: str, run_tasks: 
 
 
 def test_a_function_writes_what_it_likes(engine: Engine, database: str, run_tasks: RunTasks) -> None:
-    """In the transaction of the positions: what it wrote before it failed is gone, and the retry writes it once."""
+    """A function may write anything in the transaction of the positions. What it wrote before it failed is
+    rolled back, and the retry writes it once."""
     commit(engine, payments(0, 6))
     calls: list[str] = []
 
@@ -83,7 +86,8 @@ def test_a_function_writes_what_it_likes(engine: Engine, database: str, run_task
 
 
 def test_mapped_tasks_write_side_by_side(engine: Engine, database: str, run_tasks: RunTasks) -> None:
-    """Each by a group of its own; the latest of each key, and a history."""
+    """Mapped tasks have groups of their own: one writes the latest record of each key, another one a
+    history."""
     from txn_engine_airflow import TxnToPostgresOperator
 
     for _ in range(2):
@@ -121,7 +125,7 @@ def test_what_cannot_be_written_fails_at_once(
     code: str,
     subject: str | None,
 ) -> None:
-    """In one line, without a retry."""
+    """Records that cannot be written fail the task in one line, without a retry."""
     commit(engine, payments(0, 1))
     run = run_tasks(lambda: write(**settings), retries=1)
     assert run.state == "failed"
@@ -140,7 +144,7 @@ def test_what_cannot_be_written_fails_at_once(
     ],
 )
 def test_what_cannot_be_meant_is_no_task(settings: dict[str, Any]) -> None:
-    """Refused when the DAG is parsed."""
+    """An invalid task is refused when the DAG is parsed."""
     with pytest.raises(ValueError, match="task 'write'"):
         write(**settings)
 
@@ -148,7 +152,7 @@ def test_what_cannot_be_meant_is_no_task(settings: dict[str, Any]) -> None:
 def test_no_password_is_ever_shown(
     engine: Engine, dsn: str, run_tasks: RunTasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not in logs, errors, XComs or rendered fields, whether it is right or not, whatever is wrong."""
+    """The password is in no log, error, XCom or rendered field, whether it is right or wrong."""
     from airflow.models.renderedtifields import RenderedTaskInstanceFields
     from airflow.utils.session import create_session
     from sqlalchemy import select
@@ -188,7 +192,7 @@ def test_no_password_is_ever_shown(
 def test_a_killed_worker_leaves_each_row_once(
     engine: Engine, database: str, tmp_path: Path, run_tasks: RunTasks, kind: str
 ) -> None:
-    """SIGKILL behind the commit that counts, before anybody heard of it; the next try does what is missing."""
+    """If a worker is killed right after the commit that counts, the next try writes only what is missing."""
     if kind == "out":
         commit(engine, payments(0, 10))
     else:

@@ -1,4 +1,5 @@
-"""Triggers and watchers in an event loop of their own: what they see, what they survive, what they leave."""
+"""Triggers and watchers in an event loop of their own: what they see, what they survive, what they leave
+behind."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ def watch(**settings: Any) -> Any:
 
 
 def move_group(engine: Engine, group_id: str = "balances") -> None:
-    """Let a group read all there is."""
+    """Let the group read and commit everything."""
     with engine.consumer(group_id=group_id) as consumer:
         consumer.subscribe(["payments"])
         while consumer.poll() is not None:
@@ -39,7 +40,8 @@ def move_group(engine: Engine, group_id: str = "balances") -> None:
 
 
 def test_events_follow_one_another_without_a_gap(engine: Engine) -> None:
-    """Each says from where to where, and how many records; the next begins where the last ended."""
+    """Each event says from where to where it goes and how many records it covers, and the next one begins
+    where it ended."""
 
     async def story() -> list[dict[str, Any]]:
         events = watch().run()
@@ -60,7 +62,8 @@ def test_events_follow_one_another_without_a_gap(engine: Engine) -> None:
 
 
 def test_open_aborted_and_deferred_transactions_are_no_news(engine: Engine) -> None:
-    """Only what readers may see is: the record behind the open transaction counts once that has ended."""
+    """Only records that readers may see make an event. A record after an open transaction counts once that
+    has ended."""
 
     async def story() -> dict[str, Any]:
         producer = leave_open(engine, payments(0, 5), "open")
@@ -77,9 +80,8 @@ def test_open_aborted_and_deferred_transactions_are_no_news(engine: Engine) -> N
 
 
 def test_after_a_restart_nothing_is_lost_and_nothing_read_comes_again(engine: Engine) -> None:
-    """With a group the watch begins where the group is: also for what was committed while no triggerer ran, and for an
-    event that was lost on its way.
-    """
+    """After a restart, a watch with a group begins where the group is, so that neither records from the time
+    without a triggerer nor a lost event are missed."""
     commit(engine, payments(0, 10))
     told = in_a_loop(first(watch(group_id="balances")))
     assert (told["records"], told["group_id"]) == (10, "balances")
@@ -92,9 +94,8 @@ def test_after_a_restart_nothing_is_lost_and_nothing_read_comes_again(engine: En
 
 
 def test_a_group_that_does_not_move_is_told_of_again(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its run failed, or the DAG was paused: the event comes again, after a growing pause, until the group has moved.
-    What is new is told at once, with all that is left; a part that was read shortens it.
-    """
+    """If the group does not move, the event comes again after a growing pause. New records are reported at
+    once, together with everything that is left."""
     import txn_engine_airflow.watchers as watchers
 
     monkeypatch.setattr(watchers, "REMIND_MIN_S", 2.0)
@@ -125,7 +126,8 @@ def test_a_group_that_does_not_move_is_told_of_again(engine: Engine, monkeypatch
 def test_a_group_at_rest_is_told_of_while_retention_goes_on(
     store_url: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is the log's start that moves, and not the group: each reminder has less left, and the pauses grow."""
+    """If retention moves the log's start while the group rests, each reminder reports fewer records, and the
+    pauses grow."""
     import txn_engine_airflow.watchers as watchers
 
     hour_ms, real = 3_600_000, watchers.committed_since
@@ -163,7 +165,8 @@ def test_a_group_at_rest_is_told_of_while_retention_goes_on(
 
 
 def test_a_group_that_is_at_work_is_left_in_peace(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It moved since it was told: the next reminder is a whole pause away; it had read the news before: no event."""
+    """If the group has moved since the last event, the next reminder comes after a whole pause. If it has
+    read the news already, no event comes."""
     import txn_engine_airflow.watchers as watchers
     from txn_engine_airflow.progress import Committed, Position
 
@@ -199,7 +202,8 @@ def test_a_group_that_is_at_work_is_left_in_peace(engine: Engine, monkeypatch: p
 
 
 def test_a_topic_that_is_not_there_yet_and_one_made_again_are_followed(engine: Engine) -> None:
-    """The wait for it is told once; a topic that was deleted and made again is read from its start."""
+    """A watch waits for a topic that does not exist, and reads a topic that was created again from its
+    start."""
     schema = engine.admin.describe_topic("payments").schema
     engine.admin.delete_topic("payments")
 
@@ -225,7 +229,7 @@ def test_a_topic_that_is_not_there_yet_and_one_made_again_are_followed(engine: E
 def test_a_watch_waits_for_a_store_that_is_away(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """However long: it tells of it once, and goes on from where it was."""
+    """A watch waits for a store that is away, however long, logs it once, and goes on from where it was."""
     import txn_engine_airflow.watchers as watchers
     from txn_engine.errors import StoreUnavailableError
 
@@ -248,7 +252,8 @@ def test_a_watch_waits_for_a_store_that_is_away(
 def test_a_watch_reads_a_connection_that_was_mended(
     engine: Engine, store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """New credentials, without a restart of the triggerer; while the store answers, the connection is read once."""
+    """A watch reads a corrected connection without a restart of the triggerer. While the store answers, the
+    connection is read only once."""
     import txn_engine_airflow.engines as engines
     from txn_engine.errors import StoreAccessError
     from txn_engine_airflow.connection import StoreConnection
@@ -287,7 +292,8 @@ def test_a_watch_reads_a_connection_that_was_mended(
 
 
 def test_a_watched_asset_is_its_own_and_says_who_watches(engine: Engine) -> None:
-    """Not the topic's asset, whose watchers another DAG file would take away; one watcher for equal settings."""
+    """A watched asset is not the topic's asset, whose watchers another DAG file would remove. Equal settings
+    have one watcher."""
     from airflow.triggers.base import BaseEventTrigger
 
     from txn_engine_airflow import topic_asset, watched_topic
@@ -307,7 +313,7 @@ def test_a_watched_asset_is_its_own_and_says_who_watches(engine: Engine) -> None
 
 
 def test_a_slow_store_never_holds_up_the_loop(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The connection and every look happen in threads: here each waits until the loop has done something else."""
+    """The connection and every look run in threads, so a slow store never holds up the loop."""
     import txn_engine_airflow.engines as engines
     import txn_engine_airflow.watchers as watchers
 
@@ -339,7 +345,8 @@ def test_a_slow_store_never_holds_up_the_loop(engine: Engine, monkeypatch: pytes
 def test_a_store_that_hangs_holds_up_nobody_elses(
     engine: Engine, store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many wait for it: a trigger on another store is answered meanwhile, and no thread is left behind."""
+    """However many triggers wait for a store that hangs, a trigger on another store is answered, and no
+    thread is left behind."""
     import txn_engine_airflow.engines as engines
 
     monkeypatch.setenv("AIRFLOW_CONN_HUNG", f"txn-engine://{store_url.removeprefix('file://')}")
@@ -374,7 +381,8 @@ def test_a_store_that_hangs_holds_up_nobody_elses(
 
 
 def test_triggers_share_an_engine_and_the_last_closes_it(engine: Engine) -> None:
-    """One a store; cancelled in the middle of a wait, and none of its threads is left."""
+    """Triggers of one store share an engine, and the last one closes it, even if they are cancelled while
+    they wait. None of its threads is left."""
     import txn_engine_airflow.engines as engines
 
     def threads() -> int:
@@ -401,7 +409,8 @@ def test_triggers_share_an_engine_and_the_last_closes_it(engine: Engine) -> None
 
 
 def test_a_look_that_fails_is_repeated_and_then_told(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four failures are forgiven; the fifth in a row ends the wait as worth a retry, a hopeless one the first."""
+    """Four failed looks are repeated. The fifth in a row ends the wait with an error worth a retry, and an
+    error that cannot be repaired ends it at once."""
     import txn_engine_airflow.triggers as triggers
     from txn_engine.errors import StoreUnavailableError
     from txn_engine_airflow.progress import stable_end
@@ -433,7 +442,8 @@ def test_a_look_that_fails_is_repeated_and_then_told(engine: Engine, monkeypatch
 
 @pytest.mark.shard("airflow")
 def test_a_wait_goes_on_in_another_triggerer_for_what_it_was_begun(engine: Engine) -> None:
-    """What is waited for stands in the arguments: records committed between two triggerers count."""
+    """A wait goes on in another triggerer with the end that is in its arguments, so records committed between
+    two triggerers count."""
     from txn_engine_airflow.progress import stable_end
     from txn_engine_airflow.triggers import GroupCaughtUpTrigger, NewRecordsTrigger, TransactionFinalTrigger
 
@@ -458,7 +468,7 @@ def test_a_wait_goes_on_in_another_triggerer_for_what_it_was_begun(engine: Engin
 
 
 def test_pending_offsets_are_not_caught_up(engine: Engine) -> None:
-    """Until their transaction is committed."""
+    """A group with pending offsets has not caught up until their transaction is committed."""
     from txn_engine_airflow.progress import stable_end
     from txn_engine_airflow.triggers import GroupCaughtUpTrigger
 
@@ -485,7 +495,7 @@ def test_pending_offsets_are_not_caught_up(engine: Engine) -> None:
 def test_a_poll_interval_out_of_bounds_is_refused_when_the_file_is_parsed(
     monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
-    """By triggers, watches and sensors alike."""
+    """Triggers, watches and sensors refuse a poll interval out of bounds when the file is parsed."""
     monkeypatch.undo()
     from txn_engine_airflow import TransactionFinalSensor, watched_topic
     from txn_engine_airflow.triggers import TransactionFinalTrigger

@@ -1,4 +1,5 @@
-"""A watch as Airflow keeps it: made of the DAG's schedule, rebuilt from the database, its event starting the DAG."""
+"""A watch in Airflow: made from the DAG's schedule, rebuilt from the database, and its event starts the
+DAG."""
 
 from __future__ import annotations
 
@@ -26,9 +27,8 @@ def _watchers(session: Any) -> list[Any]:
 
 @pytest.mark.usefixtures("own_bundle")
 def test_a_watch_is_kept_for_a_dag_that_is_not_paused_and_starts_it(engine: Engine) -> None:
-    """As the triggerer does it: the trigger made of the database's row, its event handed to Airflow, which queues a run
-    that is told what the watch saw.
-    """
+    """As in the triggerer, the trigger is made from the database's row, and its event makes Airflow queue a
+    run that gets what the watch saw."""
     from airflow.models.asset import AssetDagRunQueue, AssetEvent
     from airflow.models.dag import DagModel
     from airflow.models.trigger import Trigger
@@ -77,7 +77,8 @@ def test_a_watch_is_kept_for_a_dag_that_is_not_paused_and_starts_it(engine: Engi
 
 
 def test_an_event_that_is_nobodys_is_told_from_ours() -> None:
-    """An operator's and a watcher's say the same; one that a person made says nothing."""
+    """An operator's event and a watcher's event have the same content. An event that a person made is
+    refused."""
     from txn_engine_airflow.assets import update_of_event
 
     told = {"topic": "payments", "records": 1, "end_offsets": {"0": 2}}

@@ -1,4 +1,4 @@
-"""The wheel, installed beside Airflow: provider and plugin are found, once each, and no checkout is needed."""
+"""The wheel is installed next to Airflow, which finds provider and plugin once each, without a checkout."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ print("RESULT " + json.dumps({
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel that hatchling builds, unpacked: what an installer does with it."""
+    """The wheel that hatchling builds, unpacked as an installer does it."""
     folder = tmp_path_factory.mktemp("wheel")
     build = "import sys; from hatchling.build import build_wheel; print(build_wheel(sys.argv[1]))"
     made = subprocess.run(
@@ -66,7 +66,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All that is installed here, but for this project itself."""
+    """All packages that are installed here, except for this project itself."""
     folder = tmp_path_factory.mktemp("packages")
     for entry in Path(sysconfig.get_paths()["purelib"]).iterdir():
         if not entry.name.startswith(("txn_engine", "_txn_engine")):
@@ -75,7 +75,8 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_wheel_holds_its_packages_and_the_dags(installed: Path) -> None:
-    """The Airflow package once, at the top, where users import it; the DAGs inside; no tests, no plugins folder."""
+    """The wheel has the Airflow package once, at the top, and the DAGs inside. It has no tests and no plugins
+    folder."""
     tops = {entry.name for entry in installed.iterdir() if not entry.name.endswith(".dist-info")}
     assert tops == {"storage", "txn_engine", "txn_engine_airflow", "pyspark_txn_engine"}
     assert len(list(installed.rglob("hook.py"))) == 1
@@ -89,7 +90,8 @@ def test_the_wheel_holds_its_packages_and_the_dags(installed: Path) -> None:
 def test_airflow_finds_provider_and_plugin_once(
     installed: Path, packages: Path, tmp_path: Path, folder: str
 ) -> None:
-    """With no plugins folder, as an installed demo runs; and with one that offers the package too."""
+    """Airflow finds provider and plugin once, without a plugins folder and with one that has the package
+    too."""
     environment = {
         **os.environ,
         "AIRFLOW_HOME": str(HOME),

@@ -1,4 +1,4 @@
-"""A try that Airflow has given up while its process lives on."""
+"""Airflow has given up a try whose process lives on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.shard("airflow"
 def test_the_next_try_fences_a_process_that_is_alive(
     engine: Engine, tmp_path: Path, run_tasks: RunTasks
 ) -> None:
-    """It has sent its records and is about to commit; the next try loads; then it wakes, is refused, and says why."""
+    """While a try waits before its commit, the next try loads. When the first one goes on, it is refused and
+    says why."""
     from txn_engine_airflow import TxnProduceOperator
 
     environment = {name: value for name, value in os.environ.items() if name != "AIRFLOW_HOME"}

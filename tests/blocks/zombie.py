@@ -1,4 +1,5 @@
-"""A worker that Airflow has given up: `python -m tests.blocks.zombie DAG_ID FOLDER` tries a task and waits half-way."""
+"""A worker that Airflow has given up: `python -m tests.blocks.zombie DAG_ID FOLDER` tries a task and waits in
+the middle."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ import tests.support.airflow_home as airflow_home
 
 
 def main(dag_id: str, folder: Path) -> int:
-    """Send records, say `sent`, wait for `go`, and end the task as it ends; 0 only where it was committed."""
+    """Send records, create `sent`, wait for `go`, and finish the task. Returns 0 only if it was committed."""
     airflow_home.make_database()
     from airflow.sdk import DAG
 

@@ -24,7 +24,7 @@ from tests.support.airflow_home import HOME, REPO, make_database
 
 
 class AnotherScheduler:
-    """The child process, from the outside."""
+    """The child process, as its parent sees it."""
 
     def __init__(self) -> None:
         environment = {
@@ -42,11 +42,11 @@ class AnotherScheduler:
         self.log: list[str] = []
 
     def order(self, url: str, runs: Sequence[dict[str, Any]], *, pause_before_write: int = -1) -> None:
-        """Have it run these DAGs over that store, once it said `ready` and was told to go on."""
+        """Order it to run these DAGs on this store, after it has said `ready` and was told to go on."""
         self._tell(json.dumps({"url": url, "runs": list(runs), "pause_before_write": pause_before_write}))
 
     def hear(self, word: str) -> str:
-        """What it says after that word, when it says it."""
+        """Wait until it says this word. Returns the rest of its line."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             self.log.append(line)
@@ -64,7 +64,7 @@ class AnotherScheduler:
         self._process.stdin.flush()
 
     def ran(self) -> dict[str, Any]:
-        """The next run that ended."""
+        """The next run that has ended."""
         found: dict[str, Any] = json.loads(self.hear("ran"))
         return found
 
@@ -73,7 +73,7 @@ class AnotherScheduler:
         return self._process.poll() is None
 
     def end(self) -> None:
-        """Wait for its end; kill it where it does not come."""
+        """Wait until it ends, and kill it if it does not."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
@@ -86,7 +86,8 @@ class AnotherScheduler:
 
 
 class Schedulers:
-    """Processes that tests use one after the other: each takes half a minute of a busy machine to start."""
+    """Processes that tests use one after another, because each takes half a minute of a busy machine to
+    start."""
 
     def __init__(self) -> None:
         self._idle: list[AnotherScheduler] = []
@@ -110,7 +111,7 @@ class Schedulers:
 
 
 def mark_failed(database: Path, dag_id: str) -> None:
-    """As "mark state as failed" in the UI does it, with a worker that does not hear of it."""
+    """Mark the run as failed, as "mark state as failed" in the UI does, without telling its worker."""
     with closing(sqlite3.connect(database, timeout=30)) as connection, connection:
         marked = connection.execute(
             "UPDATE task_instance SET state = 'failed' WHERE dag_id = ? AND state = 'running'", (dag_id,)
@@ -125,7 +126,8 @@ def _say(text: str) -> None:
 
 @contextmanager
 def _pause_before(number: int) -> Iterator[None]:
-    """Wrap the store of every engine: the write of that number (-1: none) waits until the parent says a word."""
+    """Wrap the store of every engine: the write with this number (-1: none) waits until the parent sends a
+    line."""
     if number < 0:
         yield
         return
@@ -153,7 +155,7 @@ def _pause_before(number: int) -> Iterator[None]:
 
 
 def main() -> int:
-    """Run the orders."""
+    """Carry out the orders."""
     make_database()
     while line := sys.stdin.readline():
         orders = json.loads(line)

@@ -1,4 +1,4 @@
-"""The DAGs of this checkout, run in this process over a database and a store of the test's own."""
+"""The DAGs of this checkout run in this process, on a database and a store of the test's own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from txn_engine import Engine, connect
 
 @pytest.fixture(scope="session")
 def dag_bag() -> Any:
-    """The DAGs of this checkout, parsed as Airflow parses them, over a database that a run can be kept in."""
+    """The DAGs of this checkout, parsed as Airflow parses them, with a database that can hold their runs."""
     make_database()
     from airflow.dag_processing.dagbag import DagBag
 
@@ -30,7 +30,8 @@ def dag_bag() -> Any:
 
 @pytest.fixture(scope="session")
 def airflow_imported() -> None:
-    """Airflow logs to the standard error of the moment it is imported. That of one test is closed for the next."""
+    """Import Airflow once, because it logs to the standard error of that moment, and a test's own is closed
+    for the next test."""
     import airflow.dag_processing.dagbag  # noqa: F401
 
 
@@ -60,8 +61,8 @@ def run_dag(
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[FaultyStore]:
     """The stores that engines open from now on. Each has a list of its calls and injects no fault.
 
-    An operation on an unreachable store ends within the store's own limits. So a test that counts operations knows how
-    long a task can take at most, whatever the machine is busy with.
+    An operation on an unreachable store ends within the store's own limits. So a test that counts operations
+    knows how long a task can take at most, however busy the machine is.
     """
     stores: list[FaultyStore] = []
 
@@ -74,14 +75,15 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[FaultyStore]:
 
 
 def make_payments(engine: Engine) -> None:
-    """An empty topic `payments` of two partitions."""
+    """Create an empty topic `payments` of two partitions."""
     schema = pa.schema([("account_id", pa.int64()), ("amount", pa.decimal128(18, 2))])
     engine.admin.create_topic("payments", partitions=2, schema=schema, key="account_id")
 
 
 @pytest.fixture
 def engine(store_url: str) -> Iterator[Engine]:
-    """The store with an empty topic `payments` of two partitions, and coordinators' partitions for several tasks."""
+    """The store with an empty topic `payments` of two partitions, and with coordinator partitions for several
+    tasks."""
     few = FEW_INTERNAL | {"transaction.state.log.num.partitions": 8}
     with connect(store_url, configs=few) as engine:
         make_payments(engine)

@@ -1,4 +1,4 @@
-"""A store whose process dies, or is held up, at a given write: as an engine sees it that a task opened."""
+"""A store whose process dies, or waits, at a given write, as an engine sees it that a task has opened."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ WRITES = ("put_if_absent", "put", "delete")
 
 
 class ProcessDiedError(BaseException):
-    """Raised by every call from the write on that a process died at."""
+    """Raised by every call from the write on at which the process died."""
 
 
 class Death:
-    """Write number `at` (from 0, over all engines) kills the engine that makes it, before or after it took effect."""
+    """Write number `at` (from 0, counted over all engines) kills the engine that makes it, before or after it
+    took effect."""
 
     def __init__(self, at: int, when: Fault) -> None:
         self._at, self._when = at, when
@@ -27,7 +28,8 @@ class Death:
         self._lock = threading.Lock()
 
     def of_an_engine(self) -> Callable[[Operation, str, int], Fault | None]:
-        """What one engine's FaultyStore asks: once it is dead, no call of its gets through."""
+        """The decision function of one engine's FaultyStore. Once the engine is dead, none of its calls gets
+        through."""
         is_dead = False
 
         def decide(operation: Operation, _key: str, _number: int) -> Fault | None:
@@ -45,14 +47,13 @@ class Death:
 
 
 def dies_once(monkeypatch: pytest.MonkeyPatch, death: Death) -> None:
-    """From here on engines are opened that may meet their death."""
+    """Let the engines that are opened from here on meet this death, once."""
     _open_all(monkeypatch, lambda store: FaultyStore(store, decide=death.of_an_engine(), error=_died))
 
 
 def holds_up_once(monkeypatch: pytest.MonkeyPatch, at: int, meanwhile: Callable[[], None]) -> list[str]:
-    """From here on write number `at` (from 0, over all engines) waits until `meanwhile` is done. The list has its key
-    then. The engines that `meanwhile` uses have to be open already.
-    """
+    """Let write number `at` (from 0, counted over all engines) wait until `meanwhile` is done. The list has
+    its key then. The engines that `meanwhile` uses have to be open already."""
     keys: list[str] = []
     lock = threading.Lock()
     writes = 0
@@ -73,7 +74,7 @@ def holds_up_once(monkeypatch: pytest.MonkeyPatch, at: int, meanwhile: Callable[
 
 
 def _open_all(monkeypatch: pytest.MonkeyPatch, faulty: Callable[[ObjectStore], ObjectStore]) -> None:
-    """Each engine that opens a store from here on gets the faulty one in its place."""
+    """Give each engine that opens a store from here on the faulty store instead."""
     import txn_engine.engine as engines
 
     open_store: Callable[..., ObjectStore] = engines.open_store

@@ -1,4 +1,4 @@
-"""Payments and the balances that the Spark job makes of them."""
+"""Payments, and the balances that the Spark job makes of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SUMS = {1: ("661.95", 3), 2: ("1002.90", 3), 3: ("90071992547409.92", 2)}
 
 
 def fill(engine: Engine) -> None:
-    """Both topics, all payments of the ledger, and an aborted transaction."""
+    """Create both topics, and load all payments of the ledger and an aborted transaction."""
     from txn_engine.spark.balances import BALANCES_SCHEMA
 
     engine.admin.create_topic("payments", partitions=2, schema=PAYMENTS, key="account_id")
@@ -25,7 +25,7 @@ def fill(engine: Engine) -> None:
 
 
 def load(engine: Engine, transactional_id: str) -> None:
-    """All payments of the ledger, once more."""
+    """Load all payments of the ledger once more."""
     with engine.producer(transactional_id=transactional_id) as producer:
         producer.init_transactions()
         with producer.transaction():
@@ -33,7 +33,7 @@ def load(engine: Engine, transactional_id: str) -> None:
 
 
 def sums(engine: Engine) -> dict[int, tuple[str, int]]:
-    """Turnover and count by account, over all rows of the output."""
+    """Turnover and number of payments by account, over all rows of the output."""
     found: dict[int, tuple[Decimal, int]] = {}
     for row in engine.scan("balances").to_table().to_pylist():
         turnover, count = found.get(row["account_id"], (Decimal(0), 0))

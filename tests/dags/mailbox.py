@@ -1,4 +1,5 @@
-"""A mail server that keeps what it is sent: as much of SMTP as Python's own client speaks, on 127.0.0.1."""
+"""A mail server on 127.0.0.1 that keeps its messages. It knows as much of SMTP as Python's own client
+needs."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from email.message import EmailMessage
 
 
 class Mailbox:
-    """The messages received so far; `port` is where it listens."""
+    """The messages received so far. `port` is the server's port."""
 
     def __init__(self) -> None:
         self.messages: list[EmailMessage] = []
@@ -47,7 +48,7 @@ class Mailbox:
 
     @property
     def subjects(self) -> list[str]:
-        """What was received, by subject."""
+        """The subjects of the received messages, sorted."""
         return [str(message["Subject"]) for message in self.messages]
 
     def body(self, number: int) -> str:
@@ -58,7 +59,7 @@ class Mailbox:
 
     @contextmanager
     def listening(self) -> Iterator[Mailbox]:
-        """Until the block ends."""
+        """Listen until the block ends."""
         thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         thread.start()
         try:

@@ -1,7 +1,9 @@
-"""What a sweep costs: `python -m tests.dags.measure_sweeps [--ids N] [--transactions N] [--partitions N] [--url URL]`.
+"""Measure what a sweep costs: `python -m tests.dags.measure_sweeps [--ids N] [--transactions N] [--partitions
+N] [--url URL]`.
 
-The DAGs run whole, by `dag.test()`; the rows before them are put into the coordinator's log many to an entry, which
-changes nothing for whoever reads them. Seconds of a DAG are those of its whole run, Airflow's own work included.
+The DAGs run whole, by `dag.test()`. The rows before them are put into the coordinator's log many to an entry,
+which makes no difference to readers. The seconds of a DAG are those of its whole run, with Airflow's own
+work.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ SPREADS = (5, 50)
 
 
 def write_rows(engine: Engine, rows: Iterable[TransactionRow]) -> None:
-    """Put the rows as they are, one entry a coordinator partition."""
+    """Put the rows as they are, in one entry for each coordinator partition."""
     by_log: dict[int, list[TransactionProposal]] = defaultdict(list)
 
     def decide(_: StoredRow | None, row: TransactionRow) -> TransactionRow:
@@ -44,12 +46,12 @@ def write_rows(engine: Engine, rows: Iterable[TransactionRow]) -> None:
 
 
 def new_producer_id(engine: Engine) -> int:
-    """One that the store has given out, from a block of its own."""
+    """A producer id that the store has given out, from a block of its own."""
     return engine.coordinator.init_producer_id(None).producer_id
 
 
 def idle(engine: Engine, number: int, now_ms: int) -> Iterator[TransactionRow]:
-    """Ids at rest."""
+    """Rows of ids at rest."""
     for each in range(number):
         yield TransactionRow(
             f"idle-{each}", TransactionState.COMPLETE_COMMIT, new_producer_id(engine), 1, 0, update_ms=now_ms
@@ -57,7 +59,8 @@ def idle(engine: Engine, number: int, now_ms: int) -> Iterator[TransactionRow]:
 
 
 def timed_out(engine: Engine, number: int, partitions: int, now_ms: int) -> Iterator[TransactionRow]:
-    """Ids whose transaction, in one partition, has been open for longer than its timeout of a millisecond."""
+    """Rows of ids whose transaction, in one partition, has been open for longer than its time-out of a
+    millisecond."""
     for each in range(number):
         partition = engine.coordinator.resolve(TopicPartition("payments", each % partitions))
         yield TransactionRow(
@@ -75,7 +78,7 @@ def timed_out(engine: Engine, number: int, partitions: int, now_ms: int) -> Iter
 def decided(
     engine: Engine, number: int, partitions: int, spread: int, now_ms: int
 ) -> Iterator[TransactionRow]:
-    """Ids whose transaction, in `spread` of the partitions, is decided and has no marker."""
+    """Rows of ids whose transaction, in `spread` of the partitions, is decided and has no marker."""
     for each in range(number):
         places = {
             engine.coordinator.resolve(TopicPartition("payments", (each + step) % partitions))
@@ -94,7 +97,7 @@ def decided(
 
 
 def run_dag(dag_id: str, url: str) -> tuple[float, dict[str, Any]]:
-    """Seconds, and what each task returned, summed up over its instances."""
+    """The seconds of a run, and the sums of what each task's instances returned."""
     from airflow.dag_processing.dagbag import DagBag
 
     from tests.support.finished_run import FinishedRun
@@ -132,7 +135,7 @@ def main() -> int:
 
 
 def _quiet() -> Tell:
-    """Send what Airflow prints nowhere; the answer prints, and so does what ends the program."""
+    """Discard what Airflow prints. The answer prints, and so does an error that ends the program."""
     out = os.fdopen(os.dup(1), "w", buffering=1)
     sys.excepthook = partial(traceback.print_exception, file=out)
     nowhere = os.open(os.devnull, os.O_WRONLY)

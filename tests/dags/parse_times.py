@@ -1,7 +1,7 @@
-"""How long each DAG file takes to parse, and what that imports: `python -m tests.dags.parse_times`.
+"""Measure how long each DAG file takes to parse, and what it imports: `python -m tests.dags.parse_times`.
 
-A new process loads Airflow and its plugins, as the DAG processor has them, and forks for each file, as that does: what
-a file imports is paid for again and again.
+A new process loads Airflow and its plugins, as the DAG processor does, and forks for each file, as it does
+too: everything that a file imports costs time again and again.
 """
 
 from __future__ import annotations
@@ -46,9 +46,8 @@ for path in sys.argv[3:]:
 
 
 def measure() -> list[Mapping[str, Any]]:
-    """By file: seconds by the clock and of processor, how many modules it imported, which heavy ones, which of the
-    plugins, its DAGs and errors.
-    """
+    """For each file: seconds by the clock and of processor time, the number of imported modules, the heavy
+    ones, those of the plugins, its DAGs and its errors."""
     paths = [str(path) for path in sorted(DAGS.glob("*.py"))]
     ran = subprocess.run(
         [sys.executable, "-c", _PROGRAM, str(PLUGINS), json.dumps(HEAVY), *paths],
@@ -70,7 +69,7 @@ def measure() -> list[Mapping[str, Any]]:
 
 
 def main() -> int:
-    """Print the times; 1 where a file takes a second, does not parse, or imports what it must not."""
+    """Print the times. Returns 1 if a file takes a second, does not parse, or imports what it must not."""
     run = Run("dag-parsing", [])
     files = measure()
     print(f"{'file':32} {'ms':>7} {'modules':>8}  heavy imports")

@@ -1,4 +1,4 @@
-"""Transactions in every state that a sweep meets, left by real producers."""
+"""Transactions in every state that a sweep can find, written by real producers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROWS = 12
 
 
 def rows(first: int = 0) -> pa.Table:
-    """Twelve payments over both partitions."""
+    """Twelve payments in both partitions."""
     accounts = pa.array(range(first, first + ROWS), pa.int64())
     return pa.table(
         {"account_id": accounts, "amount": pa.array([Decimal("1.25")] * ROWS, pa.decimal128(18, 2))}
@@ -23,7 +23,8 @@ def rows(first: int = 0) -> pa.Table:
 
 
 def leave_open(engine: Engine, transactional_id: str, *, timeout_ms: int = 60_000) -> Producer:
-    """A producer that wrote and then died, its transaction open; older than a timeout of 1 ms when this returns."""
+    """A producer that wrote and then died with its transaction open, which is older than a time-out of 1 ms
+    when this returns."""
     producer = engine.producer(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
     producer.init_transactions()
     producer.begin_transaction()
@@ -34,7 +35,7 @@ def leave_open(engine: Engine, transactional_id: str, *, timeout_ms: int = 60_00
 
 
 def commit(engine: Engine, transactional_id: str, *, deferred: bool = False) -> None:
-    """A committed transaction; deferred: decided, its markers left to the sweep."""
+    """Commit a transaction. With `deferred` it is decided, and its markers are left to the sweep."""
     markers: MarkerMode = "deferred" if deferred else "inline"
     with engine.producer(transactional_id=transactional_id, markers=markers) as producer:
         producer.init_transactions()
@@ -43,7 +44,7 @@ def commit(engine: Engine, transactional_id: str, *, deferred: bool = False) -> 
 
 
 def leave_offsets_pending(engine: Engine, group_id: str, transactional_id: str, offset: int) -> Producer:
-    """A group whose new offset stands in a transaction that is open."""
+    """Give a group a new offset in a transaction that stays open."""
     consumer = engine.consumer(group_id=group_id)
     consumer.subscribe(["payments"])
     consumer.poll(max_records=1)
@@ -58,7 +59,7 @@ def leave_offsets_pending(engine: Engine, group_id: str, transactional_id: str, 
 
 
 def states(engine: Engine) -> dict[str, str]:
-    """State by transactional id."""
+    """The state of each transactional id."""
     return {listing.transactional_id: listing.state for listing in engine.admin.list_transactions()}
 
 
@@ -70,12 +71,13 @@ def trailing(engine: Engine) -> int:
 
 
 def committed_rows(engine: Engine) -> int:
-    """What a fresh read_committed reader sees."""
+    """The rows that a fresh read_committed reader sees."""
     return engine.scan("payments").to_table().num_rows
 
 
 def damage_log(engine: Engine, topic: str) -> str:
-    """Put what is no entry where the next one of the empty partition 0 belongs; its key."""
+    """Put an object that is not an entry at the next entry's key of the empty partition 0. Returns the
+    key."""
     incarnation = engine.admin.describe_topic(topic).incarnation
     key = engine.logs.get(topic, incarnation, 0).keys.entry(0)
     engine.store.put_if_absent(key, b"not an entry")

@@ -1,4 +1,4 @@
-"""Alerts: which state of the store is one, what it says, who hears of it and how often."""
+"""Alerts: which state of the store leads to one, what it says, who gets it and how often."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SMTP = {
 
 @pytest.fixture
 def mailbox(monkeypatch: pytest.MonkeyPatch) -> Iterator[Mailbox]:
-    """A mail server, Airflow's connection to it, and the Variable that sends alerts there."""
+    """A mail server, Airflow's connection to it, and the Variable that sends alerts to it."""
     with Mailbox().listening() as box:
         extra = {"disable_ssl": True, "disable_tls": True, "timeout": 10}
         connection = {"conn_type": "smtp", "host": "127.0.0.1", "port": box.port, "extra": extra}
@@ -45,7 +45,7 @@ def mailbox(monkeypatch: pytest.MonkeyPatch) -> Iterator[Mailbox]:
 
 
 def leave_hanging(store_url: str, engine: Engine, producer_id: int, partition: int, minutes: int) -> int:
-    """Open data that no coordinator row knows, as old as that; where it begins."""
+    """Write data of this age that no coordinator row knows. Returns its first offset."""
     with connect(store_url, clock=ManualClock(engine.clock() - minutes * MINUTE_MS)) as earlier:
         log = earlier.partition("payments", partition)
         sent = {"producer_epoch": 0, "base_sequence": 0, "is_transactional": True}
@@ -55,7 +55,8 @@ def leave_hanging(store_url: str, engine: Engine, producer_id: int, partition: i
 def test_a_hanging_transaction_is_told_once_with_the_command_that_ends_it(
     store_url: str, engine: Engine, run_dag: RunDag, mailbox: Mailbox
 ) -> None:
-    """The run is red as long as it hangs; a new one is told at once; the command in the text ends it."""
+    """A hanging transaction fails the run as long as it hangs, and is reported at once and only once. The
+    command in the alert ends it."""
     start = leave_hanging(store_url, engine, 4_711, 1, minutes=20)
     run = run_dag("txn_compute_lso")
     assert run.state == "failed"
@@ -93,7 +94,7 @@ def test_a_hanging_transaction_is_told_once_with_the_command_that_ends_it(
 def test_a_stalled_lso_names_the_holder_and_what_ends_it(
     store_url: str, engine: Engine, run_dag: RunDag, mailbox: Mailbox
 ) -> None:
-    """A transaction whose timeout has passed, unswept; the sweep ends it, and the alert."""
+    """The alert about a stalled LSO names the transaction that has timed out, until the sweep ends it."""
     with connect(store_url, clock=ManualClock(engine.clock() - 20 * MINUTE_MS)) as earlier:
         leave_open(earlier, "load-7")
     run = run_dag("txn_compute_lso")
@@ -120,7 +121,8 @@ def test_a_lag_that_grows_from_run_to_run_is_told(
     growing_runs: int,
     shrinks: bool,
 ) -> None:
-    """A few runs, each with more to read than the one before; a run with less to read starts the count again."""
+    """A lag that grew in each of the last runs is reported. A run with a smaller lag starts the count
+    again."""
     settings = SMTP | {"lag_growing_runs": growing_runs, "lag_min": 20}
     monkeypatch.setenv("AIRFLOW_VAR_TXN_ENGINE_ALERTS", json.dumps(settings))
     reader = engine.consumer(group_id="slow")
@@ -145,7 +147,7 @@ def test_a_lag_that_grows_from_run_to_run_is_told(
 
 
 def put_letters(engine: Engine, count: int, *, tries: int = 1) -> None:
-    """So many rows for `payments` that could not be used."""
+    """Write this many dead letters of `payments`."""
     from txn_engine.loading import DEAD_LETTERS
 
     row = {"topic": "payments", "columns": "hunter2", "reason": "r", "error_class": "E", "failed_at": 1}
@@ -156,7 +158,7 @@ def put_letters(engine: Engine, count: int, *, tries: int = 1) -> None:
 def test_too_many_dead_letters_are_told(
     store_url: str, engine: Engine, run_dag: RunDag, mailbox: Mailbox
 ) -> None:
-    """Of the rows of the last hour, once within the hour."""
+    """Too many dead letters among the rows of the last hour are reported once within the hour."""
     from txn_engine.loading import DEAD_LETTERS
 
     engine.admin.create_topic("payments-dead", partitions=1, schema=DEAD_LETTERS)
@@ -205,7 +207,8 @@ def test_too_many_dead_letters_are_told(
 def test_what_are_too_many_dead_letters(
     settings: Mapping[str, Any], rows: list[tuple[int, int]], told: str
 ) -> None:
-    """More than the share or the count, and no fewer than the least; together of all its dead-letter topics."""
+    """A topic has too many dead letters if they are more than the share or the count and at least the
+    minimum, in all its dead-letter topics together."""
     from txn_engine_airflow.alerts import AlertError, Settings, check_dead_letters
 
     found = [
@@ -226,7 +229,8 @@ def test_what_are_too_many_dead_letters(
 def test_a_sweep_that_cannot_reach_the_store_is_told_with_what_it_means(
     run_dag: RunDag, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One mail a task and hour, without the credentials."""
+    """A sweep that cannot reach the store sends one mail for each task and hour, which says what that means
+    and shows no credentials."""
     monkeypatch.setenv(
         "AIRFLOW_CONN_TXN_ENGINE_DEFAULT",
         "txn-engine://AKIAEXAMPLE:wJalrXUtnFEMI@ledger?endpoint_url=http%3A%2F%2F127.0.0.1%3A1",
@@ -244,7 +248,7 @@ def test_a_sweep_that_cannot_reach_the_store_is_told_with_what_it_means(
 
 
 class Supervisor:
-    """The DAG processor's end of the line to its parent: answers what that answers, and nothing else."""
+    """The DAG processor's connection to its parent, which answers what that answers, and nothing else."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -262,7 +266,7 @@ class Supervisor:
 
 @pytest.fixture
 def supervisor(monkeypatch: pytest.MonkeyPatch) -> Supervisor:
-    """Callbacks run as in the DAG processor."""
+    """Let callbacks run as in the DAG processor."""
     from airflow.sdk.execution_time import task_runner
 
     supervisor = Supervisor()
@@ -273,9 +277,8 @@ def supervisor(monkeypatch: pytest.MonkeyPatch) -> Supervisor:
 def test_a_worker_that_died_is_told(
     dag_bag: Any, mailbox: Mailbox, supervisor: Supervisor, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """By the DAG processor, as after a missed heartbeat: it knows neither the error nor when the task began, and may
-    write no XCom. Each is told.
-    """
+    """If a worker died, the DAG processor reports it, as after a missed heartbeat. It knows neither the error
+    nor when the task began, and may write no XCom. Each death is reported."""
     from airflow.api_fastapi.execution_api.datamodels.taskinstance import TaskInstance
     from airflow.callbacks.callback_requests import TaskCallbackRequest
     from airflow.dag_processing.processor import _execute_task_callbacks
@@ -308,7 +311,8 @@ def test_a_worker_that_died_is_told(
 def test_trouble_with_the_memory_of_what_was_sent_loses_no_alert(
     mailbox: Mailbox, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is sent first; that the memory cannot be read or written is a line in the log."""
+    """If the record of sent alerts cannot be read or written, the alert is sent all the same, and the log
+    says why."""
     from airflow.sdk.exceptions import AirflowFailException
 
     from txn_engine_airflow.alerts import on_failure
@@ -333,9 +337,8 @@ def test_trouble_with_the_memory_of_what_was_sent_loses_no_alert(
 def test_a_run_that_timed_out_is_told(
     store_url: str, dag_bag: Any, run_dag: RunDag, mailbox: Mailbox, dag_id: str
 ) -> None:
-    """Airflow skips what is left of it, and calls no task's callback: as the scheduler asks for it, and the DAG
-    processor answers, with the last task that had not ended, and without one.
-    """
+    """A run that timed out is reported by the run's own callback, because Airflow skips the rest of its tasks
+    and calls none of their callbacks. The alert may name the last task that had not ended."""
     from airflow.dag_processing.processor import _execute_dag_callbacks
     from airflow.models import DagRun
     from airflow.utils.session import create_session
@@ -362,7 +365,7 @@ def test_a_run_that_timed_out_is_told(
 def test_a_run_whose_task_has_told_is_not_told_of_twice(
     dag_bag: Any, run_dag: RunDag, mailbox: Mailbox
 ) -> None:
-    """One mail for a partition without a topic: the task's; the run's own callback is called, and keeps still."""
+    """If a task has reported a failure, the run's own callback does not report it again."""
     run = run_dag("txn_maintain", partition=1)
     assert run.state == "failed"
     assert mailbox.subjects == ["txn-engine: txn_maintain.check_params failed"]
@@ -388,7 +391,8 @@ def test_without_a_notifier_the_log_has_it(
     variable: str,
     says: str,
 ) -> None:
-    """And where the Variable cannot be read as well, with what is wrong with it."""
+    """Without a notifier, or with a Variable that is not valid, the alert is in the log. The log also says
+    what is wrong with the Variable."""
     leave_hanging(store_url, engine, 4_711, 1, minutes=20)
     monkeypatch.delenv("AIRFLOW_VAR_TXN_ENGINE_ALERTS", raising=False)
     if variable:
@@ -415,7 +419,7 @@ def test_without_a_notifier_the_log_has_it(
     ],
 )
 def test_a_variable_that_cannot_be_meant_is_refused_in_one_line(found: object, says: str) -> None:
-    """Naming the field."""
+    """An invalid Variable is refused in one line that names the field."""
     from txn_engine_airflow.alerts import Settings
 
     with pytest.raises(ValueError, match=says):
@@ -423,7 +427,7 @@ def test_a_variable_that_cannot_be_meant_is_refused_in_one_line(found: object, s
 
 
 def test_what_is_named_must_be_a_notifier(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Variable is no way to call anything else."""
+    """A Variable can name a notifier class only, and cannot call anything else."""
     from txn_engine_airflow.alerts import Alert, Settings, _notify
 
     for name in ("os.system", "subprocess.Popen"):
@@ -458,7 +462,7 @@ def _row(**changes: Any) -> Mapping[str, Any]:
     ],
 )
 def test_each_holder_is_ended_in_its_own_way(changes: Mapping[str, Any], does: str) -> None:
-    """What a person can do depends on where the transaction stands."""
+    """The alert says how a holder of the LSO can be ended, which depends on the state of its transaction."""
     from txn_engine_airflow.alerts import AlertError, check_lso
 
     with pytest.raises(AlertError) as told:
@@ -487,7 +491,8 @@ def test_each_holder_is_ended_in_its_own_way(changes: Mapping[str, Any], does: s
     ],
 )
 def test_a_holder_of_unknown_age_is_an_alert(changes: Mapping[str, Any], does: str) -> None:
-    """A clock that is wrong makes the age unknown, for years if need be: readers wait all the same."""
+    """A holder of unknown age is an alert, because readers wait even if a wrong clock hides the age for
+    years."""
     from txn_engine_airflow.alerts import AlertError, check_lso
 
     with pytest.raises(AlertError) as told:
@@ -498,7 +503,7 @@ def test_a_holder_of_unknown_age_is_an_alert(changes: Mapping[str, Any], does: s
 
 
 def test_what_was_sent_by_a_clock_that_was_ahead_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Set back by a day, the clock says that the last mail is of tomorrow: that silences nothing."""
+    """If the clock was set back, the last mail seems to be from tomorrow. The alert is sent again."""
     from txn_engine_airflow import alerts
 
     now_ms = 1_700_000_000_000
@@ -527,7 +532,8 @@ def test_what_was_sent_by_a_clock_that_was_ahead_is_sent_again(monkeypatch: pyte
 
 
 def test_a_partition_that_cannot_be_read_does_not_end_a_lag_that_grows() -> None:
-    """The group did not catch up: its history waits until the number is known; of a deleted topic it goes."""
+    """If a partition cannot be read, the history of its group's lag waits until the number is known. The
+    history of a deleted topic is dropped."""
     from txn_engine_airflow.tables import LAG_COLUMNS, Table, lag_history
 
     def table(*lags: tuple[str, str, int, int], unreadable: tuple[str, ...] = ()) -> Table:
@@ -548,7 +554,8 @@ def test_a_partition_that_cannot_be_read_does_not_end_a_lag_that_grows() -> None
 
 
 def test_an_alert_quotes_no_foreign_error_and_breaks_no_line() -> None:
-    """Whatever a library says may hold a record; an id may hold what ends a mail's subject, or moves a cursor."""
+    """An alert does not quote errors of libraries, because they may contain a record, and shows an id's line
+    breaks and control characters escaped."""
     from txn_engine_airflow.alerts import Alert, AlertError
 
     class Instance:
@@ -567,7 +574,8 @@ def test_an_alert_quotes_no_foreign_error_and_breaks_no_line() -> None:
 
 
 def test_readers_that_wait_for_less_than_the_limit_are_no_alert() -> None:
-    """Nor is a partition that nobody holds."""
+    """A transaction that holds readers back for less than the limit is not an alert, and neither is a
+    partition without a holder."""
     from txn_engine_airflow.alerts import check_lso
 
     check_lso([_row(held_for_s=899), _row(behind=0, held_by="", held_for_s=-1)], 900)
@@ -584,7 +592,7 @@ def test_readers_that_wait_for_less_than_the_limit_are_no_alert() -> None:
     ],
 )
 def test_a_lag_grows_where_each_of_the_last_runs_had_more(lags: list[int], is_growing: bool) -> None:
-    """Two steps up; one that stays or falls is none."""
+    """A lag grows if each of the last two runs had more to read than the one before."""
     from txn_engine_airflow.alerts import AlertError, Settings, check_lag
 
     settings = Settings(lag_growing_runs=2, lag_min=2)
@@ -596,7 +604,7 @@ def test_a_lag_grows_where_each_of_the_last_runs_had_more(lags: list[int], is_gr
 
 
 def test_a_small_lag_is_no_alert_however_it_grows() -> None:
-    """Below `lag_min` nobody is woken."""
+    """A lag below `lag_min` is never an alert, however it grows."""
     from txn_engine_airflow.alerts import Settings, check_lag
 
     check_lag({"g on t": [1, 2, 9_999]}, Settings(lag_growing_runs=2))

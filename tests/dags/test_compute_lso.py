@@ -1,4 +1,4 @@
-"""txn_compute_lso: snapshots, last stable offsets, lag."""
+"""txn_compute_lso: snapshots, last stable offsets and lags."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ def _by_place(table: dict[str, Any]) -> dict[tuple[Any, ...], dict[str, Any]]:
 
 
 def test_the_tables_show_who_holds_readers_back_and_every_groups_lag(engine: Engine, run_dag: RunDag) -> None:
-    """Two commits, one abort, one open transaction, one group with an offset, one with a pending one."""
+    """With committed, aborted and open transactions, the tables show who holds readers back and the lag of
+    every group, with pending offsets too."""
     commit(engine, "load-1")
     leave_open(engine, "load-2").abort_transaction()
     commit(engine, "load-3")
@@ -53,7 +54,8 @@ def test_the_tables_show_who_holds_readers_back_and_every_groups_lag(engine: Eng
 
 
 def test_snapshots_are_written_where_logs_have_grown_and_once(engine: Engine, run_dag: RunDag) -> None:
-    """The second run finds them; a fresh reader starts from them and sees the same."""
+    """The first run writes snapshots, and the second finds nothing to do. The audit finds nothing, and
+    readers see the same."""
     commit(engine, "load-1")
     first = run_dag("txn_compute_lso")
     assert first.xcom("write_snapshots") == {"__transaction_state": 1, "payments": 2}
@@ -66,7 +68,7 @@ def test_snapshots_are_written_where_logs_have_grown_and_once(engine: Engine, ru
 
 
 def test_a_dry_run_shows_the_tables_and_writes_no_snapshots(engine: Engine, run_dag: RunDag) -> None:
-    """Not one object of the store is another afterwards."""
+    """A dry run shows the tables and changes no object of the store."""
     commit(engine, "load-1")
     before = {info.key: info.size for info in engine.store.list("")}
     run = run_dag("txn_compute_lso", dry_run=True)
@@ -79,7 +81,7 @@ def test_a_dry_run_shows_the_tables_and_writes_no_snapshots(engine: Engine, run_
 # `make test` has an empty store in test_coordinator_sweep.py
 @pytest.mark.shard("airflow")
 def test_an_empty_store_gives_empty_tables(store_url: str, run_dag: RunDag) -> None:
-    """Nothing to do is a success."""
+    """A run on an empty store is a success with empty tables."""
     run = run_dag("txn_compute_lso")
     assert run.state == "success"
     assert run.xcom("last_stable_offsets")["rows"] == run.xcom("group_lags")["rows"] == []
@@ -91,7 +93,8 @@ def test_an_empty_store_gives_empty_tables(store_url: str, run_dag: RunDag) -> N
 def test_a_holder_that_no_coordinator_row_knows_is_named_by_its_producer_id(
     engine: Engine, run_dag: RunDag
 ) -> None:
-    """A hanging transaction: no sweep will end it."""
+    """A hanging transaction that no coordinator row knows is named by its producer id, because no sweep will
+    end it."""
     from tests.dags.payments import rows
 
     engine.partition("payments", 1).append(
@@ -104,7 +107,8 @@ def test_a_holder_that_no_coordinator_row_knows_is_named_by_its_producer_id(
 
 
 def test_a_long_table_keeps_the_worst_rows_and_says_what_it_left_out() -> None:
-    """An XCom is no place for ten thousand partitions."""
+    """A table keeps its worst thousand rows and says how many it left out, because an XCom has no place for
+    ten thousand partitions."""
     from txn_engine_airflow.tables import LAG_COLUMNS, as_text, show
 
     rows = [["g", "t", number, 0, 0, 5_000 - number, 0, -1, -1] for number in range(1_200)]
@@ -114,7 +118,8 @@ def test_a_long_table_keeps_the_worst_rows_and_says_what_it_left_out() -> None:
 
 
 def test_a_log_shows_what_nobody_sees_in_a_name_in_escapes(caplog: pytest.LogCaptureFixture) -> None:
-    """Old groups and ids may hold it, and a task's log is read on terminals; the XCom has the name itself."""
+    """A task's log shows control characters in old names escaped, because it is read on terminals. The XCom
+    has the name itself."""
     from txn_engine.types import SweepReport
     from txn_engine_airflow.sweeps import _result
     from txn_engine_airflow.tables import LAG_COLUMNS, show

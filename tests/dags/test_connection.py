@@ -1,4 +1,4 @@
-"""The connection `txn_engine_default`: which fields say what."""
+"""The connection `txn_engine_default`: which fields hold what."""
 
 from __future__ import annotations
 
@@ -59,14 +59,15 @@ def _load(monkeypatch: pytest.MonkeyPatch, text: str) -> Any:
 def test_the_url_stands_in_extra_or_host_and_schema(
     monkeypatch: pytest.MonkeyPatch, text: str, url: str
 ) -> None:
-    """Each form of the documentation."""
+    """The store's URL is read from `extra`, or from host and schema, in each form of the documentation."""
     assert _load(monkeypatch, text).url == url
 
 
 def test_credentials_endpoint_and_region_stand_where_the_aws_connection_has_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """login, password, extra; and no secret is shown by the object."""
+    """Credentials, endpoint and region are read from the fields of an AWS connection, and the object shows no
+    secret."""
     extra = {
         "endpoint_url": "http://127.0.0.1:9000",
         "region_name": "eu-west-1",
@@ -115,7 +116,8 @@ def test_credentials_endpoint_and_region_stand_where_the_aws_connection_has_them
 def test_a_connection_that_cannot_be_used_is_refused_in_one_line(
     monkeypatch: pytest.MonkeyPatch, text: str, reason: str, subject: str
 ) -> None:
-    """The line names the connection and quotes no secret. The task is not retried."""
+    """A connection that cannot be used is refused in one line that names it and shows no secret. The task is
+    not retried."""
     from airflow.sdk.exceptions import AirflowFailException
 
     from txn_engine_airflow.errors import TaskError
@@ -133,7 +135,8 @@ def test_a_connection_that_cannot_be_used_is_refused_in_one_line(
 def test_a_wrong_connection_in_the_environment_leaves_the_dags_there(
     monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
-    """A schedule is the topic's by its connection; the asset itself is refused in one line. Tasks say the rest."""
+    """With an invalid connection in the environment the DAGs still load: a topic's schedule goes by the
+    connection, and the asset is refused in one line. The tasks report the rest."""
     from txn_engine_airflow import topic_alias, topic_asset, topic_schedule
 
     monkeypatch.setenv("TXN_ENGINE_URL", "s3://other")
@@ -160,7 +163,8 @@ def test_a_wrong_connection_in_the_environment_leaves_the_dags_there(
     ],
 )
 def test_a_url_with_credentials_names_no_store(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
-    """It would be shown in the names of assets. The line does not repeat it."""
+    """A URL with credentials is refused, because the names of assets would show it. The line does not repeat
+    it."""
     from txn_engine_airflow import topic_alias, topic_asset, topic_schedule
     from txn_engine_airflow.connection import StoreConnection
     from txn_engine_airflow.errors import TaskError
@@ -179,7 +183,8 @@ def test_a_url_with_credentials_names_no_store(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_without_a_connection_the_environment_names_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For the default id alone: a name that somebody gave must exist."""
+    """Without a connection, TXN_ENGINE_URL names the store, for the default connection only. Any other
+    connection has to exist."""
     from txn_engine_airflow.connection import StoreConnection
     from txn_engine_airflow.errors import TaskError
 
@@ -202,7 +207,7 @@ def test_without_a_connection_the_environment_names_the_store(monkeypatch: pytes
 
 @pytest.mark.minio
 def test_a_connection_opens_the_store_on_minio(monkeypatch: pytest.MonkeyPatch, minio_bucket: Any) -> None:
-    """With nothing in the environment but the connection."""
+    """A connection alone opens the store on MinIO, without the environment."""
     from txn_engine_airflow import open_engine
 
     for name in list(minio_bucket.environment):
@@ -239,7 +244,8 @@ def test_a_connection_opens_the_store_on_minio(monkeypatch: pytest.MonkeyPatch, 
     ],
 )
 def test_a_topics_asset_is_named_by_its_store(url: str, asset: str) -> None:
-    """Airflow leaves the URI as it is: what a producer emits is what a schedule waits for."""
+    """A topic's asset is named after its store in one way, so that a producer's event and a schedule have the
+    same URI."""
     from txn_engine_airflow import topic_asset
 
     found = topic_asset("payments", url)
@@ -247,7 +253,8 @@ def test_a_topics_asset_is_named_by_its_store(url: str, asset: str) -> None:
 
 
 def test_a_dag_file_learns_the_store_from_the_environment_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without asking Airflow. Nothing there: no asset, and a schedule on the topic by its connection alone."""
+    """A DAG file learns the store from the environment, without asking Airflow. If it is not there, the topic
+    has no asset and is scheduled by its connection."""
     from airflow.sdk import AssetAlias
 
     from txn_engine_airflow import topic_alias, topic_asset, topic_schedule

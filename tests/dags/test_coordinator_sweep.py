@@ -1,4 +1,4 @@
-"""txn_coordinator_sweep: dead producers' transactions, idle transactional ids."""
+"""txn_coordinator_sweep aborts the transactions of dead producers and expires idle transactional ids."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WEEK_MS = 7 * 24 * 3_600_000
 
 
 def test_a_dead_producers_transaction_is_aborted_and_readers_move_on(engine: Engine, run_dag: RunDag) -> None:
-    """The timed-out one ends, its producer is fenced, a younger one is left alone."""
+    """A transaction that has timed out is aborted and its producer is fenced, and readers get past it."""
     commit(engine, "load-1")
     dead = leave_open(engine, "load-2", timeout_ms=1)
     assert trailing(engine) > 0
@@ -44,7 +44,7 @@ def test_a_dead_producers_transaction_is_aborted_and_readers_move_on(engine: Eng
 
 
 def test_an_open_transaction_within_its_timeout_is_left_alone(engine: Engine, run_dag: RunDag) -> None:
-    """A minute's timeout is a minute's right."""
+    """An open transaction within its time-out is left alone and can commit."""
     producer = leave_open(engine, "load-1")
     run = run_dag("txn_coordinator_sweep")
     assert run.state == "success"
@@ -57,7 +57,7 @@ def test_an_open_transaction_within_its_timeout_is_left_alone(engine: Engine, ru
 def test_an_id_idle_for_a_week_expires_and_a_younger_one_stays(
     store_url: str, engine: Engine, run_dag: RunDag
 ) -> None:
-    """Its state is gone from the listing; nothing else is touched."""
+    """An id that was idle for a week is no longer listed. Nothing else changes."""
     with connect(store_url, clock=ManualClock(engine.clock() - WEEK_MS - 60_000)) as earlier:
         commit(earlier, "old")
     commit(engine, "young")
@@ -68,7 +68,7 @@ def test_an_id_idle_for_a_week_expires_and_a_younger_one_stays(
 
 
 def test_a_store_with_nothing_to_do_is_swept_quietly(store_url: str, run_dag: RunDag) -> None:
-    """A store that was never used is none too."""
+    """The sweep of a store without work, or of one that was never used, succeeds and reports zeros."""
     run = run_dag("txn_coordinator_sweep")
     assert run.state == "success"
     assert (
@@ -90,7 +90,8 @@ def test_a_store_with_nothing_to_do_is_swept_quietly(store_url: str, run_dag: Ru
 def test_ids_are_expired_early_in_the_hour_or_by_hand(
     dag_bag: Any, run_type: str, minute: int, due: bool
 ) -> None:
-    """A scheduler that skips one minute skips no hour."""
+    """Ids expire in scheduled runs early in the hour, so that a scheduler that skips one minute skips no
+    hour, and in every manual run."""
     from airflow.sdk.exceptions import AirflowSkipException
 
     hook = dag_bag.dags["txn_coordinator_sweep"].get_task("expire_transactional_ids")._pre_execute_hook
@@ -106,7 +107,8 @@ def test_ids_are_expired_early_in_the_hour_or_by_hand(
 
 
 def test_what_cannot_be_finished_fails_after_the_rest_is_done(engine: Engine, run_dag: RunDag) -> None:
-    """Of two timed-out transactions one has a damaged log: both are decided, the other one is ended."""
+    """If one of two timed-out transactions has a damaged log, both are decided, the other one is completed,
+    and the run fails."""
     leave_open(engine, "good", timeout_ms=1)
     engine.admin.create_topic("broken")
     write_transaction_state(
@@ -158,7 +160,8 @@ def test_an_unreachable_store_fails_in_one_readable_line(
 def test_a_missing_bucket_fails_at_once_and_is_not_retried(
     monkeypatch: pytest.MonkeyPatch, run_dag: RunDag, minio_bucket: Any, asked: list[FaultyStore]
 ) -> None:
-    """A retry would find it missing as well. Each task asks the store once."""
+    """A missing bucket fails at once and is not retried, because a retry would find it missing too. Each task
+    asks the store once."""
     for name, value in minio_bucket.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("AIRFLOW_CONN_TXN_ENGINE_DEFAULT", raising=False)

@@ -1,4 +1,5 @@
-"""The DAGs on a damaged store: all that can be done is, what cannot be read is named, and the run is red for it."""
+"""On a damaged store the DAGs do everything that is possible, name everything that cannot be read, and
+fail."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ HURT = ("last entry, garbage", "coordinator's last entry, garbage", "groups' ent
 
 @pytest.fixture
 def engine(store_url: str) -> Iterator[Engine]:
-    """A topic, a topic's partition, a partition of the coordinator's log and one of the groups' are damaged."""
+    """A store in which a topic, a topic's partition, a coordinator partition and a group partition are
+    damaged."""
     root = Path(store_url.removeprefix("file://"))
     damage.build(root)
     with connect(store_url) as engine:
@@ -39,7 +41,8 @@ def failed(run: FinishedRun) -> set[str]:
 
 @pytest.mark.shard("airflow")
 def test_compute_lso(engine: Engine, run_dag: RunDag) -> None:
-    """The tables are of all else, `alert_damaged` names every place, and snapshots are written where they can be."""
+    """The tables have everything else, `alert_damaged` names every damaged place, and snapshots are written
+    where possible."""
     run = run_dag("txn_compute_lso")
     assert run.state == "failed"
     assert failed(run) == {"write_snapshots", "alert_damaged"}
@@ -54,7 +57,8 @@ def test_compute_lso(engine: Engine, run_dag: RunDag) -> None:
 
 
 def test_markers(engine: Engine, run_dag: RunDag) -> None:
-    """A decision elsewhere is completed; the check then fails for the partition that may hold others."""
+    """A decision in a readable coordinator partition is completed. The check then fails, because the damaged
+    one may have others."""
     producer = engine.producer(transactional_id=SOUND_ID, markers="deferred")
     producer.init_transactions()
     producer.begin_transaction()
@@ -71,7 +75,7 @@ def test_markers(engine: Engine, run_dag: RunDag) -> None:
 
 
 def test_the_sweep(engine: Engine, store_url: str, run_dag: RunDag) -> None:
-    """What timed out elsewhere is aborted."""
+    """A timed-out transaction in a readable coordinator partition is aborted."""
     with connect(store_url, clock=lambda: engine.clock() - 86_400_000) as earlier:
         producer = earlier.producer(transactional_id="slow-1", transaction_timeout_ms=1_000)
         producer.init_transactions()
@@ -88,7 +92,7 @@ def test_the_sweep(engine: Engine, store_url: str, run_dag: RunDag) -> None:
 # `make test` has a damaged log under maintenance in test_maintain.py
 @pytest.mark.shard("airflow")
 def test_maintenance(engine: Engine, run_dag: RunDag) -> None:
-    """Each job goes through; every place stands in its log, and the sound partitions are untouched by that."""
+    """Each job names every damaged place in its log and does the sound partitions. Readers see no change."""
     run = run_dag("txn_maintain")
     assert run.state == "failed"
     assert {"retain", "seal", "expire_producers", "clean"} <= failed(run)

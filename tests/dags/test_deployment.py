@@ -1,7 +1,8 @@
-"""What a run's params may name: connections, files, folders, jobs, functions, settings, by the worker's environment.
+"""The worker's environment decides which connections, files, folders, jobs, functions and settings a run's
+params may name.
 
-Each attack here was possible: any file of the worker was read and quoted, reports were written anywhere, a Spark
-setting ran code, and every connection was open to whoever may trigger a DAG.
+Each of these attacks was possible: any file of the worker was read and quoted, reports were written anywhere,
+a Spark setting ran code, and anybody who may trigger a DAG could use every connection.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ SECRET = "s3cret"
 
 
 def fault(error: Any) -> tuple[str, str, str]:
-    """What a `TaskError` says to programs."""
+    """The fields of a `TaskError` that programs read."""
     return str(error.reason), error.subject, error.variable
 
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    """A file that no root holds, its first line a password."""
+    """A file outside of every root. Its first line is a password."""
     path = tmp_path / "outside" / "passwords"
     path.parent.mkdir()
     path.write_text(f"{SECRET};x\n1;2\n")
@@ -44,7 +45,7 @@ def inside(tmp_path: Path) -> Path:
 
 
 def paths(inside: Path, outside: Path) -> dict[str, str]:
-    """Ways out of a folder."""
+    """Paths that lead out of a folder."""
     (inside / "link.csv").symlink_to(outside)
     (inside / "folder").symlink_to(outside.parent)
     os.mkfifo(inside / "fifo")
@@ -67,7 +68,8 @@ def paths(inside: Path, outside: Path) -> dict[str, str]:
 def test_a_file_is_read_below_a_root_alone(
     inside: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Links are followed and checked; what is refused tells neither what is in it nor whether it is there."""
+    """A file is read only below a root, and links are followed and checked. A refusal tells neither what is
+    in the file nor whether it exists."""
     from txn_engine_airflow.deployment import permitted_input_file
     from txn_engine_airflow.errors import TaskError
 
@@ -105,7 +107,8 @@ def test_a_file_is_read_below_a_root_alone(
 def test_a_report_is_written_below_a_root_alone(
     inside: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also one whose folder is not there yet; nothing that lies there leads a write elsewhere."""
+    """A report is written only below a root, even into a new folder. Nothing in the root leads a write out of
+    it."""
     from txn_engine_airflow.deployment import check_nothing_leads_out, permitted_report_folder
     from txn_engine_airflow.errors import TaskError
 
@@ -134,7 +137,8 @@ def test_a_report_is_written_below_a_root_alone(
 def test_no_file_of_the_worker_is_read_or_written(
     run_dag: RunDag, engine: Engine, outside: Path, tmp_path: Path
 ) -> None:
-    """By default none: the run is red at once, and no line of the file is in its log or alert."""
+    """By default a run may read no file of the worker and write no report of its own: it fails at once, and
+    its log and alert show no line of the file."""
     run = run_dag("txn_verify_exactly_once", retries=2, input_file=str(outside), scope="everything")
     assert run.state == "failed"
     assert run.faults == [("not_permitted", "input_file", "TXN_ENGINE_INPUT_ROOTS")]
@@ -145,7 +149,7 @@ def test_no_file_of_the_worker_is_read_or_written(
 
 
 def test_two_runs_never_share_a_report_folder() -> None:
-    """Whatever their ids are; and none is a way out of the DAG's folder."""
+    """No two run ids have the same report folder, and none leads out of the DAG's folder."""
     from txn_engine_airflow.verification import report_folder
 
     ids = [
@@ -172,7 +176,8 @@ def test_two_runs_never_share_a_report_folder() -> None:
 
 
 def a_form_that_offers_anything(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The DAG processor's environment permits all that is asked for; the worker's does not."""
+    """Let the DAG processor's environment permit everything that these tests ask for. The worker's does
+    not."""
     from airflow.sdk import Param
 
     from txn_engine_airflow import dag_defaults, deployment
@@ -202,7 +207,8 @@ def test_a_run_acts_on_connections_that_the_deployment_names_alone(
     monkeypatch: pytest.MonkeyPatch,
     dag_id: str,
 ) -> None:
-    """The form offers them, the worker holds the run against its own environment, and nothing of the other is read."""
+    """The form offers a connection that the worker's environment does not name: the run fails, and nothing of
+    that store is read."""
     monkeypatch.setenv(
         "AIRFLOW_CONN_PAYROLL", f'{{"conn_type": "txn_engine", "extra": {{"url": "{store_url}"}}}}'
     )
@@ -216,7 +222,8 @@ def test_a_run_acts_on_connections_that_the_deployment_names_alone(
 
 
 def test_the_form_offers_what_the_environment_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without asking Airflow for a connection: a parser has none to ask."""
+    """The form offers the connections that the environment names, without asking Airflow for them, because a
+    parser cannot."""
     from airflow.sdk import Connection
 
     from txn_engine_airflow import dag_defaults
@@ -272,7 +279,8 @@ def test_the_form_offers_what_the_environment_names(monkeypatch: pytest.MonkeyPa
 def test_no_spark_setting_of_a_run_names_code_a_place_or_a_key(
     name: str, value: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By an allow-list: what nobody thought of is refused. A name that the deployment adds takes a plain word alone."""
+    """A run may only set Spark settings of an allow-list. A name that the deployment adds may only have a
+    plain word."""
     from txn_engine_airflow.deployment import HARMLESS_SPARK_SETTINGS, permitted_spark_settings
     from txn_engine_airflow.errors import TaskError
 
@@ -289,7 +297,7 @@ def test_no_spark_setting_of_a_run_names_code_a_place_or_a_key(
 
 
 def test_harmless_settings_are_given_as_spark_takes_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Numbers and booleans of a form as text; those of the deployment hold for each job, and are its own alone."""
+    """Numbers and booleans of a form become text. The deployment's own settings count for each job."""
     from txn_engine_airflow.deployment import deployment_spark_conf, permitted_spark_settings
     from txn_engine_airflow.errors import TaskError
 
@@ -330,7 +338,8 @@ def test_harmless_settings_are_given_as_spark_takes_them(monkeypatch: pytest.Mon
 def test_a_job_that_is_not_permitted_fails_once_in_its_first_task(
     engine: Engine, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch, params: dict[str, Any], setting: str
 ) -> None:
-    """Before Spark starts, before anything is waited for, and before the store sees a name of the run."""
+    """A job that is not permitted fails in its first task, once, before Spark starts, before anything is
+    waited for, and before the store gets a name of the run."""
     before = sorted(info.key for info in engine.store.list(""))
 
     def start(*_: object, **__: object) -> None:
@@ -346,7 +355,8 @@ def test_a_job_that_is_not_permitted_fails_once_in_its_first_task(
 
 
 def test_a_run_is_held_against_a_suite_that_the_deployment_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It can name another of them, and cannot do without: its output would be let through unchecked."""
+    """If the deployment names suites, a run has to use one of them. Without a suite its output would be let
+    through unchecked."""
     from txn_engine_airflow import dag_defaults
     from txn_engine_airflow.deployment import permitted_suite
     from txn_engine_airflow.errors import TaskError
@@ -399,7 +409,8 @@ def test_no_run_takes_away_what_is_younger_than_the_deployment_says(
     variable: str,
     least: str | None,
 ) -> None:
-    """By the first task, once, and no job is run."""
+    """A run may not remove anything younger than the deployment allows. The first task says so once, and no
+    job runs."""
     a_form_that_offers_anything(monkeypatch)
     if least is not None:
         monkeypatch.setenv(variable, least)
@@ -411,7 +422,7 @@ def test_no_run_takes_away_what_is_younger_than_the_deployment_says(
 
 
 def test_the_page_for_operators_names_every_variable() -> None:
-    """With what it permits, in one table."""
+    """The operators' page names every variable and what it permits, in one table."""
     from txn_engine_airflow import dag_defaults, deployment
 
     table = (

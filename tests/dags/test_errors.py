@@ -1,4 +1,4 @@
-"""`TaskError`: the reason of a task that fails for good."""
+"""`TaskError` has the reason of a task that fails for good."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.airflow
 
 
 def test_a_task_error_is_the_same_in_another_process() -> None:
-    """By pickle and by Airflow's own serialization."""
+    """A task error is the same after pickling, and after Airflow's own serialization."""
     from airflow.sdk.module_loading import import_string
 
     from txn_engine_airflow.errors import TaskError, TaskReason
@@ -34,7 +34,7 @@ def test_a_task_error_is_the_same_in_another_process() -> None:
 
 
 def test_every_reason_is_explained_and_raised() -> None:
-    """Each member is written like its name and followed by its sentence, and some other module raises it."""
+    """Each reason is spelled like its name and followed by a sentence, and another module raises it."""
     from txn_engine_airflow import errors
 
     source = Path(errors.__file__).read_text(encoding="utf-8")

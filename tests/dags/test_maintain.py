@@ -1,4 +1,4 @@
-"""txn_maintain: compaction, retention, sealing, clean-up as a chain of tasks."""
+"""txn_maintain: compaction, retention, sealing and clean-up as a chain of tasks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ JOBS = [
 
 @pytest.fixture(scope="module")
 def month(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with small loads a month ago, a snapshot of each day."""
+    """A store with small loads a month ago and a snapshot of each day."""
     folder = tmp_path_factory.mktemp("month") / "ledger"
     with connect(f"file://{folder}", configs=FEW_INTERNAL) as engine:
         make_payments(engine)
@@ -54,14 +54,15 @@ def month(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def aged(store_url: str, month: Path) -> Iterator[Engine]:
-    """A copy of the store of a month: files to merge, entries to seal, idle producers."""
+    """A copy of that store, with files to merge, entries to seal and idle producers."""
     shutil.copytree(month, store_url.removeprefix("file://"))
     with connect(store_url) as engine:
         yield engine
 
 
 def test_a_ledger_of_a_month_is_compacted_trimmed_sealed_and_cleaned(aged: Engine, run_dag: RunDag) -> None:
-    """In that order; readers see the same records, the audit finds nothing, and a second run has less to do."""
+    """The jobs run in their order. Readers see the same records, the audit finds nothing, and a second run
+    has less to do."""
     before = aged.scan("payments").to_table().sort_by([("_partition", "ascending"), ("_offset", "ascending")])
     run = run_dag("txn_maintain", min_files=2)
     assert run.state == "success", run.errors
@@ -87,7 +88,7 @@ def test_a_ledger_of_a_month_is_compacted_trimmed_sealed_and_cleaned(aged: Engin
 
 
 def test_a_dry_run_says_what_is_due_and_writes_nothing(aged: Engine, store_url: str, run_dag: RunDag) -> None:
-    """Not one object of the store is another afterwards."""
+    """A dry run says what is due and changes no object of the store."""
     for name in ("listed", "broken"):
         aged.admin.create_topic(name, tables_publish="delta")
     with connect(store_url, clock=ManualClock(aged.clock() - 40 * DAY_MS)) as earlier:
@@ -111,7 +112,7 @@ def test_a_dry_run_says_what_is_due_and_writes_nothing(aged: Engine, store_url: 
 
 
 def test_one_topic_or_one_partition_may_be_named(aged: Engine, run_dag: RunDag) -> None:
-    """The others are left as they are."""
+    """A run for one topic, or one partition of it, does not touch the others."""
     aged.admin.create_topic("other")
     run = run_dag("txn_maintain", topic="payments", partition=1, min_files=2)
     assert run.state == "success", run.errors
@@ -124,7 +125,8 @@ def test_one_topic_or_one_partition_may_be_named(aged: Engine, run_dag: RunDag) 
 def test_group_offsets_go_only_where_the_run_says_how_old_they_must_be(
     store_url: str, engine: Engine, run_dag: RunDag
 ) -> None:
-    """A group that reads once a month keeps its place under the schedule."""
+    """Group offsets expire only if the run says how old they must be. Under the schedule, a group that reads
+    once a month keeps its place."""
     at = TopicPartition("payments", 0)
     with connect(store_url, clock=ManualClock(engine.clock() - 40 * DAY_MS)) as earlier:
         earlier.consumer(group_id="monthly").commit({at: OffsetAndMetadata(0)})
@@ -139,7 +141,7 @@ def test_group_offsets_go_only_where_the_run_says_how_old_they_must_be(
 
 
 def test_group_offsets_go_as_the_store_says(store_url: str, engine: Engine, run_dag: RunDag) -> None:
-    """Under the schedule too, once an operator has set offsets.retention.minutes."""
+    """If an operator has set offsets.retention.minutes, group offsets expire under the schedule too."""
     at = TopicPartition("payments", 0)
     with connect(store_url, clock=ManualClock(engine.clock() - 40 * DAY_MS)) as earlier:
         earlier.consumer(group_id="monthly").commit({at: OffsetAndMetadata(0)})
@@ -162,7 +164,7 @@ def test_group_offsets_go_as_the_store_says(store_url: str, engine: Engine, run_
 def test_group_offsets_go_only_in_the_topic_and_partition_that_are_named(
     store_url: str, engine: Engine, run_dag: RunDag, scope: dict[str, Any], gone: set[str]
 ) -> None:
-    """A group keeps its place everywhere else."""
+    """Group offsets expire only in the named topic and partition."""
     engine.admin.create_topic("other")
     places = [TopicPartition("payments", 0), TopicPartition("payments", 1), TopicPartition("other", 0)]
     with connect(store_url, clock=ManualClock(engine.clock() - 40 * DAY_MS)) as earlier:
@@ -187,7 +189,8 @@ def test_group_offsets_go_only_in_the_topic_and_partition_that_are_named(
 def test_params_that_cannot_be_meant_are_told_once_and_no_job_is_run(
     engine: Engine, run_dag: RunDag, params: dict[str, Any], code: str
 ) -> None:
-    """By the first task, in one line, without a retry."""
+    """Params that are not valid are reported once by the first task, in one line, without a retry, and no job
+    runs."""
     run = run_dag("txn_maintain", retries=1, group_offsets_days=30, **params)
     assert run.tasks == dict.fromkeys([*JOBS, "all_done"], "upstream_failed") | {"check_params": "failed"}
     assert (run.codes, run.are_final) == ([code], True)
@@ -195,7 +198,8 @@ def test_params_that_cannot_be_meant_are_told_once_and_no_job_is_run(
 
 
 def test_topics_are_published_where_their_setting_says_so(engine: Engine, run_dag: RunDag) -> None:
-    """One that cannot be turns the run red; the others are, and all other jobs are done."""
+    """Topics are published if their setting says so. One that cannot be published fails the run, and the
+    others are published and all jobs are done."""
     for name in ("listed", "broken"):
         engine.admin.create_topic(name, tables_publish="delta")
     engine.store.put("topics/broken/0/_delta_log/00000000000000000000.json", b"{}\n")
@@ -211,7 +215,7 @@ def test_topics_are_published_where_their_setting_says_so(engine: Engine, run_da
 # `make test` has a damaged internal topic in test_damage.py, and one that is named in tests/maintain
 @pytest.mark.shard("airflow")
 def test_internal_topics_may_be_named(aged: Engine, run_dag: RunDag) -> None:
-    """As any other."""
+    """A run can be for an internal topic, like for any other."""
     run = run_dag("txn_maintain", topic="__transaction_state", partition=0)
     assert run.state == "success", run.errors
 
@@ -219,7 +223,8 @@ def test_internal_topics_may_be_named(aged: Engine, run_dag: RunDag) -> None:
 def test_a_partition_that_needs_an_eye_turns_the_run_red_and_the_rest_is_done(
     aged: Engine, run_dag: RunDag
 ) -> None:
-    """A damaged log is named by each job that met it; other partitions are done, and so are the jobs behind."""
+    """Each job that finds a damaged log names it. The other partitions and the later jobs are done, and the
+    run fails."""
     aged.admin.create_topic("broken")
     entry = damage_log(aged, "broken")
     before = committed_rows(aged)
@@ -251,7 +256,7 @@ def test_a_partition_that_needs_an_eye_turns_the_run_red_and_the_rest_is_done(
 def test_a_job_that_fails_holds_up_none_of_those_behind_it(
     engine: Engine, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch, job: str
 ) -> None:
-    """They are run, and the run ends red."""
+    """If a job fails, the later ones run all the same, and the run fails at the end."""
     from txn_engine.errors import StoreUnavailableError
     from txn_engine.maintain import Maintenance
     from txn_engine.tables import Tables
@@ -272,7 +277,7 @@ def test_a_job_that_fails_holds_up_none_of_those_behind_it(
 
 
 def test_no_job_but_the_last_may_skip(dag_bag: Any) -> None:
-    """One that skipped would have Airflow skip all that are behind it."""
+    """Only the last job may skip, because Airflow would skip everything after a job that skips."""
     dag = dag_bag.dags["txn_maintain"]
     assert dag.get_task(JOBS[-1]).downstream_task_ids == {"all_done"}
     for before, behind in itertools.pairwise(JOBS):
@@ -288,7 +293,7 @@ def test_no_job_but_the_last_may_skip(dag_bag: Any) -> None:
 def test_a_run_that_was_overtaken_is_not_red(
     engine: Engine, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another one was quicker: the next run does what is left."""
+    """A run that another run overtook is a success, because the next run does the rest."""
     from txn_engine.maintain import Maintenance, MaintenanceReport, PartitionFailure
 
     def overtaken(*_: object, **__: object) -> MaintenanceReport[object]:
@@ -307,7 +312,8 @@ def test_a_run_that_was_overtaken_is_not_red(
 def test_open_transactions_are_left_alone(
     aged: Engine, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing at or above the last stable offset is merged or trimmed; its producer commits afterwards."""
+    """Nothing from the last stable offset on is merged or trimmed, and the open producer commits
+    afterwards."""
     monkeypatch.setenv("TXN_ENGINE_ENTRIES_DAYS", "0.000000001")
     monkeypatch.setenv("TXN_ENGINE_ORPHAN_DAYS", "0.000000001")
     producer = leave_open(aged, "open")
@@ -325,7 +331,8 @@ def test_open_transactions_are_left_alone(
 def test_what_is_left_of_a_deleted_topic_goes_after_a_day(
     store_url: str, engine: Engine, run_dag: RunDag
 ) -> None:
-    """The tombstone and the incarnation's own object stay."""
+    """What a deleted topic has left is removed after a day, except for its tombstone and the incarnation's
+    own object."""
     with connect(store_url, clock=ManualClock(engine.clock() - 2 * DAY_MS)) as earlier:
         commit(earlier, "load")
         earlier.admin.delete_topic("payments")
@@ -346,7 +353,8 @@ def test_what_is_left_of_a_deleted_topic_goes_after_a_day(
 def test_a_deleted_topic_may_still_be_named(
     store_url: str, engine: Engine, run_dag: RunDag, scope: dict[str, Any]
 ) -> None:
-    """What is left of it goes, and so do its group offsets; the jobs on partitions have none, and say so."""
+    """A run for a deleted topic removes what is left of it and its group offsets. The jobs for partitions say
+    that it has none."""
     at = TopicPartition("payments", 0)
     with connect(store_url, clock=ManualClock(engine.clock() - 40 * DAY_MS)) as earlier:
         commit(earlier, "load")
@@ -365,7 +373,7 @@ def test_a_deleted_topic_may_still_be_named(
 
 
 def test_a_compacted_topic_keeps_of_each_key_the_latest_record(engine: Engine, run_dag: RunDag) -> None:
-    """Three loads of the same accounts: one record each is left."""
+    """Of three loads of the same accounts, a compacted topic keeps the latest record of each."""
     schema = engine.admin.describe_topic("payments").schema
     engine.admin.create_topic(
         "latest", partitions=2, schema=schema, key="account_id", cleanup_policy="compact"
@@ -387,7 +395,8 @@ def test_a_compacted_topic_keeps_of_each_key_the_latest_record(engine: Engine, r
 @pytest.mark.shard("airflow")
 @pytest.mark.spark
 def test_a_partition_above_the_limit_is_sparks(engine: Engine, run_dag: RunDag) -> None:
-    """In a session with the deployment's settings; who did it and why stands in the report."""
+    """A partition above the limit is compacted by Spark, in a session with the deployment's settings. The
+    report says which engine did it and why."""
     schema = engine.admin.describe_topic("payments").schema
     engine.admin.create_topic(
         "latest", partitions=1, schema=schema, key="account_id", cleanup_policy="compact"

@@ -1,4 +1,4 @@
-"""Metrics: what arrives at a StatsD server, under Airflow's own settings."""
+"""The metrics that arrive at a StatsD server with Airflow's own settings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Received = Callable[[], dict[str, str]]
 
 @pytest.fixture
 def statsd(dag_bag: object, monkeypatch: pytest.MonkeyPatch) -> Iterator[Received]:
-    """A UDP socket on 127.0.0.1 that Airflow sends its metrics to, set up as the task runner does it."""
+    """A UDP socket on 127.0.0.1 to which Airflow sends its metrics, set up as the task runner does it."""
     from airflow.sdk.configuration import conf
     from airflow.sdk.observability import stats
     from airflow.sdk.observability.metrics import stats_utils
@@ -52,7 +52,8 @@ def statsd(dag_bag: object, monkeypatch: pytest.MonkeyPatch) -> Iterator[Receive
 def test_the_sweep_tells_what_is_open_and_how_long_it_took(
     engine: Engine, run_dag: RunDag, statsd: Received
 ) -> None:
-    """Two open, one of them timed out: after the sweep one is left."""
+    """With two open transactions, one of which has timed out, the sweep reports that one is left, how old it
+    is and how long the sweep took."""
     leave_open(engine, "dead", timeout_ms=1)
     leave_open(engine, "alive")
     assert run_dag("txn_coordinator_sweep").state == "success"
@@ -66,7 +67,7 @@ def test_the_sweep_tells_what_is_open_and_how_long_it_took(
 
 
 def test_the_markers_dag_tells_its_backlog(engine: Engine, run_dag: RunDag, statsd: Received) -> None:
-    """As found; the next run finds none."""
+    """The markers DAG reports the backlog that it found. The next run finds none."""
     for number in range(3):
         commit(engine, f"load-{number}", deferred=True)
     run_dag("txn_write_markers")
@@ -78,7 +79,8 @@ def test_the_markers_dag_tells_its_backlog(engine: Engine, run_dag: RunDag, stat
 def test_each_partition_tells_how_far_its_lso_is_behind(
     engine: Engine, run_dag: RunDag, statsd: Received
 ) -> None:
-    """A topic's dots are no levels of the metric's name."""
+    """Each partition reports how far its LSO is behind. The dots of a topic's name become underscores in the
+    metric's name."""
     engine.admin.create_topic("a.b")
     leave_open(engine, "open")
     behind = {at.partition: o.high_watermark - o.last_stable_offset for at, o in _offsets(engine).items()}
@@ -94,7 +96,8 @@ def test_each_partition_tells_how_far_its_lso_is_behind(
 def test_each_dead_letter_topic_tells_how_many_letters_it_got(
     engine: Engine, run_dag: RunDag, statsd: Received
 ) -> None:
-    """Also that there are none: a gauge keeps what it was told last."""
+    """Each dead-letter topic reports how many letters it got, also if there are none, because a gauge keeps
+    its last value."""
     from txn_engine.loading import DEAD_LETTERS
 
     for name in ("dead.a", "dead-b"):
@@ -113,5 +116,5 @@ def _offsets(engine: Engine) -> dict[object, object]:
 
 
 def test_where_airflow_sends_no_metrics_nothing_happens(engine: Engine, run_dag: RunDag) -> None:
-    """The default."""
+    """If Airflow sends no metrics, which is the default, the DAG runs all the same."""
     assert run_dag("txn_coordinator_sweep").state == "success"

@@ -1,4 +1,4 @@
-"""The DAG files as the DAG processor sees them."""
+"""The DAG files, as the DAG processor sees them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ pytestmark = pytest.mark.airflow
 
 
 def test_every_dag_loads_without_an_import_error(dag_bag: Any) -> None:
-    """The folder gives exactly the DAGs of the contract, each from a file of its own name."""
+    """The folder has exactly the DAGs of the contract, each in a file with its name, without an import
+    error."""
     assert dag_bag.import_errors == {}
     assert set(dag_bag.dags) == DAG_IDS
     assert {dag_id: dag.fileloc for dag_id, dag in dag_bag.dags.items()} == {
@@ -54,7 +55,8 @@ def test_a_file_imports_neither_engine_nor_spark_nor_suite_and_few_modules() -> 
 
 @pytest.mark.parametrize("dag_id", sorted(DAG_IDS))
 def test_a_dag_tells_a_person_on_call_what_it_is_and_limits_itself(dag_bag: Any, dag_id: str) -> None:
-    """Runbook, owner, tags, one run at a time, time-outs, retries, an alert, nothing caught up."""
+    """Each DAG has a runbook, an owner and tags, one run at a time, time-outs, retries and an alert, and does
+    not catch up."""
     from txn_engine_airflow import alerts
 
     dag = dag_bag.dags[dag_id]
@@ -78,7 +80,8 @@ def test_a_dag_tells_a_person_on_call_what_it_is_and_limits_itself(dag_bag: Any,
 
 @pytest.mark.parametrize("dag_id", sorted(DAG_IDS))
 def test_every_param_has_a_description_and_every_number_bounds(dag_bag: Any, dag_id: str) -> None:
-    """What the trigger form shows, and what it refuses before a run begins."""
+    """The trigger form shows a description of every param, and bounds for every number, which it checks
+    before a run begins."""
     params = dag_bag.dags[dag_id].params
     for name in params:
         param = params.get_param(name)
@@ -121,7 +124,8 @@ def test_every_param_has_a_description_and_every_number_bounds(dag_bag: Any, dag
 def test_a_run_with_a_param_out_of_bounds_is_not_begun(
     dag_bag: Any, dag_id: str, params: Mapping[str, Any]
 ) -> None:
-    """As the trigger form and the API check it, before there is a run."""
+    """A run with a param out of its bounds is refused before it exists, as by the trigger form and the
+    API."""
     from airflow.sdk.exceptions import ParamValidationError
 
     ((name, value),) = params.items()
@@ -130,7 +134,8 @@ def test_a_run_with_a_param_out_of_bounds_is_not_begun(
 
 
 def test_the_sweeps_run_every_minute_and_the_tables_every_five(dag_bag: Any) -> None:
-    """Time-outs are at most a minute late; clean-up is daily; markers also when somebody says that they wait."""
+    """Time-outs are swept every minute, the tables are made every five, clean-up is daily, and markers are
+    written every minute and when an event says that they wait."""
     from airflow.sdk import AssetOrTimeSchedule
 
     schedules = {dag_id: dag.schedule for dag_id, dag in dag_bag.dags.items()}
@@ -145,7 +150,8 @@ def test_the_sweeps_run_every_minute_and_the_tables_every_five(dag_bag: Any) -> 
 def test_the_coordinators_tasks_go_first_in_a_pool_that_is_always_there(
     dag_bag: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A task of a pool that nobody made would never be scheduled; another one is used where the environment says so."""
+    """The coordinator's tasks have priority. All tasks use the default pool, which always exists, or the pool
+    that the environment names."""
     from airflow.dag_processing.dagbag import DagBag
 
     for dag_id, dag in dag_bag.dags.items():

@@ -1,4 +1,4 @@
-"""Whatever Airflow does to a run, the outcome is exactly-once: counted by records, and audited."""
+"""Whatever Airflow does to a run, each record counts exactly once and the audit finds nothing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ FINAL = {"CompleteCommit", "CompleteAbort"}
 
 
 def leave_work(engine: Engine, number: int, *, each: int = 2) -> int:
-    """Transactions that died, and decided ones without markers; how many records are to be seen once they are done."""
+    """Leave transactions of dead producers and decided ones without markers. Returns how many records will be
+    visible once they are done."""
     for which in range(each):
         leave_open(engine, f"dead-{number}-{which}", timeout_ms=1)
         commit(engine, f"decided-{number}-{which}", deferred=True)
@@ -39,7 +40,8 @@ def leave_work(engine: Engine, number: int, *, each: int = 2) -> int:
 
 
 def audited(engine: Engine, expected_rows: int) -> None:
-    """Each committed record once, none of an aborted transaction; all final; the audit finds nothing."""
+    """Check that each committed record is there once and no aborted one, that everything is final, and that
+    the audit finds nothing."""
     assert committed_rows(engine) == expected_rows
     assert trailing(engine) == 0
     assert set(states(engine).values()) <= FINAL
@@ -52,7 +54,8 @@ def audited(engine: Engine, expected_rows: int) -> None:
 def test_a_task_retried_half_way_ends_as_if_nothing_had_been(
     engine: Engine, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch, dag_id: str, every: int
 ) -> None:
-    """Its process dies at each write in turn (or some), before and after it took effect, until none is left."""
+    """If a task's process dies at any write, before or after it took effect, its retry leaves the store as if
+    nothing had happened."""
     expected, deaths = 0, 0
     for number in range(0, 30, every):
         expected += leave_work(engine, number, each=1)
@@ -77,7 +80,8 @@ def test_a_task_retried_half_way_ends_as_if_nothing_had_been(
 def test_maintenance_that_died_half_way_goes_on(
     engine: Engine, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch, at: int, when: Fault
 ) -> None:
-    """Small files, merged by a run that dies at its uploads and rewrites; the same records before and after."""
+    """If maintenance dies at an upload or a rewrite, its retry goes on, and the records are the same before
+    and after."""
     for number in range(LOADS):
         commit(engine, f"load-{number}")
     death = Death(at, when)
@@ -102,7 +106,8 @@ def others() -> Iterator[Schedulers]:
 def test_schedulers_at_once_do_everything_once(
     store_url: str, engine: Engine, run_dag: RunDag, others: Schedulers, schedulers: int
 ) -> None:
-    """Airflows with a database each, one of them in this process, run all DAGs over one store while producers write."""
+    """Several Airflows with a database each, one of them in this process, run all DAGs on one store while
+    producers write: everything is done once."""
     expected = leave_work(engine, 0, each=10)
     for number in range(8):
         commit(engine, f"load-{number}")
@@ -139,7 +144,7 @@ def test_schedulers_at_once_do_everything_once(
 def test_a_cleared_run_finds_nothing_left_and_does_what_came_since(
     engine: Engine, clear_and_run: Callable[[str, datetime], str], dag_id: str
 ) -> None:
-    """The same run again, as after "clear" in the UI: idempotent, and no worse than a new one."""
+    """A cleared run does nothing twice and does what has come since, like a new run."""
     day = datetime(2026, 3, 1, tzinfo=UTC)
     expected = leave_work(engine, 0)
     for _ in range(2):
@@ -167,7 +172,8 @@ def test_a_cleared_run_finds_nothing_left_and_does_what_came_since(
 def test_a_backfill_of_past_dates_processes_nothing_twice(
     engine: Engine, clear_and_run: Callable[[str, datetime], str], dag_ids: tuple[str, ...], dates: int
 ) -> None:
-    """The DAGs go by the state of the store, not by the date of their run."""
+    """A backfill of past dates does nothing twice, because the DAGs go by the state of the store and not by
+    the date of their run."""
     expected = leave_work(engine, 0)
     for dag_id in dag_ids:
         for days in range(dates):
@@ -182,7 +188,8 @@ def test_a_backfill_of_past_dates_processes_nothing_twice(
 def test_a_run_that_wakes_up_after_another_did_its_work_does_no_harm(
     engine: Engine, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
-    """The sweep is held up before one of its writes. Meanwhile another sweep ends everything. Then the first writes."""
+    """If a sweep waits before one of its writes while another sweep ends everything, its late write does no
+    harm."""
     expected = leave_work(engine, 0)
 
     def sweep_by_another() -> None:
@@ -203,7 +210,8 @@ def test_a_run_that_wakes_up_after_another_did_its_work_does_no_harm(
 def test_a_run_marked_failed_while_its_process_lives_on_does_no_harm(
     store_url: str, engine: Engine, run_dag: RunDag, others: Schedulers, dag_id: str, at: int
 ) -> None:
-    """It sleeps before a write, is marked failed, another run does its work; then it wakes up and writes."""
+    """If a run is marked failed while its process sleeps before a write, and another run does its work, the
+    late write does no harm."""
     expected = leave_work(engine, 0)
     with others.taken() as (other,):
         other.order(store_url, [{"dag_id": dag_id}], pause_before_write=at)

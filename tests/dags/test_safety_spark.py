@@ -1,4 +1,4 @@
-"""txn_spark_consume under what Airflow does to runs: every payment is in the balances once."""
+"""Whatever Airflow does to the runs of txn_spark_consume, every payment is in the balances once."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def payments(store_url: str) -> Iterator[Engine]:
 
 
 def run_for(logical_date: datetime) -> dict[str, str]:
-    """Run it for a date, or run that run again; the state of each task."""
+    """Run the DAG for a date, or run that run again. Returns the state of each task."""
     run: Any = running.run(running.parse(DAG_ID), logical_date=logical_date, run_conf={"wait_s": 0})
     return {each.task_id: str(each.state) for each in run.get_task_instances()}
 
 
 def twice(once: dict[int, tuple[str, int]]) -> dict[int, tuple[str, int]]:
-    """All payments loaded once more."""
+    """Load all payments once more."""
     from decimal import Decimal
 
     return {account: (str(2 * Decimal(turnover)), 2 * count) for account, (turnover, count) in once.items()}
@@ -57,7 +57,8 @@ def test_marked_failed_cleared_and_backfilled_every_payment_counts_once(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One that lives on after it was marked failed is refused, a cleared one recognised, a backfill takes the rest."""
+    """A run that lives on after it was marked failed is refused, a cleared run is recognised, and a backfill
+    takes the rest."""
     monkeypatch.setenv(waiting_transform.GATE, str(tmp_path))
     monkeypatch.setenv("TXN_ENGINE_TRANSFORMS", "tests.dags.waiting_transform:balances")
     params = {"transform": "tests.dags.waiting_transform:balances"}

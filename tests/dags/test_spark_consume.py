@@ -1,4 +1,4 @@
-"""txn_spark_consume: the real Spark job as a task, and the asset event that follows it."""
+"""txn_spark_consume: the real Spark job as a task, and the asset event after it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = [
 
 @pytest.fixture
 def payments(store_url: str) -> Iterator[Engine]:
-    """A store with payments to consume, an aborted transaction among them."""
+    """A store with payments to consume and an aborted transaction."""
     with connect(store_url, configs=FEW_INTERNAL) as engine:
         fill(engine)
         yield engine
@@ -36,7 +36,8 @@ def payments(store_url: str) -> Iterator[Engine]:
 def test_a_topic_is_consumed_once_however_often_the_dag_runs(
     payments: Engine, store_url: str, run_dag: RunDag
 ) -> None:
-    """The first run sums up and emits an event with the offsets; the next finds nothing; the third what came since."""
+    """The first run sums up the payments and emits an event with the offsets, the next one finds nothing, and
+    the third takes what has come since."""
     run = run_dag("txn_spark_consume")
     assert run.state == "success", run.errors
     done = run.xcom("consume")
@@ -76,7 +77,7 @@ def test_a_topic_is_consumed_once_however_often_the_dag_runs(
 
 
 def test_a_dry_run_says_what_would_be_read_and_writes_nothing(payments: Engine, run_dag: RunDag) -> None:
-    """From where to where, and how many records; it waits for none."""
+    """A dry run says from where to where it would read and how many records, and waits for none."""
     before = {info.key: info.size for info in payments.store.list("")}
     run = run_dag("txn_spark_consume", dry_run=True)
     assert run.state == "success", run.errors
@@ -102,7 +103,8 @@ def test_a_dry_run_says_what_would_be_read_and_writes_nothing(payments: Engine, 
 def test_a_try_that_died_after_its_commit_is_recognised_and_its_event_still_sent(
     payments: Engine, monkeypatch: pytest.MonkeyPatch, run_dag: RunDag
 ) -> None:
-    """The retry of the same run writes nothing, and tells downstream what the first try could not."""
+    """If a try died after its commit, the retry writes nothing and sends the event that the first try could
+    not send."""
     import txn_engine_airflow.consume as consume
 
     described = consume._described
@@ -147,7 +149,8 @@ def test_a_try_that_died_after_its_commit_is_recognised_and_its_event_still_sent
 def test_a_wrong_call_fails_in_one_line_and_moves_nothing(
     payments: Engine, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch, params: dict[str, str], code: str
 ) -> None:
-    """Not retried, also where the deployment names what is no transform."""
+    """An invalid call fails in one line, moves nothing and is not retried, even if the deployment itself
+    names something that is not a transform."""
     monkeypatch.setenv("TXN_ENGINE_TRANSFORMS", params.get("transform", ""))
     monkeypatch.setenv("TXN_ENGINE_INPUT_TOPICS", params.get("topic", ""))
     run = run_dag("txn_spark_consume", retries=2, **params)
@@ -158,7 +161,8 @@ def test_a_wrong_call_fails_in_one_line_and_moves_nothing(
 
 
 def test_a_transform_that_fails_leaves_nothing_to_be_seen(payments: Engine, run_dag: RunDag) -> None:
-    """Money that is neither credit nor debit is refused by the transform; output and position stay as they were."""
+    """If the transform refuses a payment that is neither credit nor debit, output and position stay as they
+    were."""
     producer = payments.producer(transactional_id="strange")
     producer.init_transactions()
     with producer.transaction():
@@ -179,7 +183,8 @@ def test_a_transform_that_fails_leaves_nothing_to_be_seen(payments: Engine, run_
 def test_it_starts_on_what_operators_write_and_on_what_the_watch_sees(
     dag_bag: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On the topic by its connection, on its asset where the environment names the store, and on anybody's records."""
+    """The DAG is scheduled on the topic by its connection, on the topic's asset if the environment names the
+    store, and on a watch for anybody's records."""
     from airflow.dag_processing.dagbag import DagBag
     from airflow.sdk import Asset, AssetAlias
 
@@ -205,7 +210,8 @@ def test_it_starts_on_what_operators_write_and_on_what_the_watch_sees(
 def test_a_position_is_kept_by_partition(
     payments: Engine, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The group's committed offsets are those that the task returned; the deployment adds the group and the id."""
+    """The group's committed offsets are those that the task returned. The deployment permits the group and
+    the id."""
     monkeypatch.setenv("TXN_ENGINE_GROUPS", "another")
     monkeypatch.setenv("TXN_ENGINE_TRANSACTIONAL_IDS", "another")
     run = run_dag("txn_spark_consume", group_id="another", transactional_id="another")

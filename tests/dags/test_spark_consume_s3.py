@@ -1,4 +1,4 @@
-"""txn_spark_consume on S3, where nothing but the Airflow connection knows the way in."""
+"""txn_spark_consume on S3, with credentials in the Airflow connection only."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ from txn_engine import connect
 def test_driver_readers_and_executors_get_in_by_the_connection(
     minio_bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch, run_dag: RunDag
 ) -> None:
-    """The first run sums up and emits an event with the offsets; the next finds nothing. The connection's secret stands
-    in no log, XCom or event.
-    """
+    """With the connection's credentials, the first run sums up the payments and emits an event with the
+    offsets, and the next one finds nothing. The secret is in no log, XCom or event."""
     for name in ("TXN_ENGINE_URL", "AWS_SESSION_TOKEN", *minio_bucket.environment):
         monkeypatch.delenv(name, raising=False)
     connection = {

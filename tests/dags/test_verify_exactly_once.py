@@ -1,4 +1,4 @@
-"""txn_verify_exactly_once: the real Great Expectations suite, as a task."""
+"""txn_verify_exactly_once runs the real Great Expectations suite as a task."""
 
 from __future__ import annotations
 
@@ -80,7 +80,8 @@ def _consume(engine: Engine, sums: list[tuple[int, str, int]]) -> None:
 def test_all_checks_pass_and_the_report_is_named(
     ledger: Engine, store_url: str, run_dag: RunDag, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Against the input file; the report lies in a folder of the run's own, its path in XCom and log."""
+    """With the input file all checks pass, and the report is in a folder of the run's own, whose path is in
+    the XCom and the log."""
     monkeypatch.setenv("TXN_ENGINE_INPUT_ROOTS", str(tmp_path))
     file = str(write_input(tmp_path / "trans.csv"))
     run = run_dag("txn_verify_exactly_once", input_file=file, scope="everything")
@@ -105,7 +106,8 @@ def test_all_checks_pass_and_the_report_is_named(
 def test_a_failed_check_turns_the_run_red_and_is_not_tried_again(
     ledger: Engine, run_dag: RunDag, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An account counted twice: one line names the check and the report, which is there."""
+    """If an account is counted twice, the run fails without a retry. One line names the check and the report,
+    which exists."""
     again = ledger.producer(transactional_id="someone")
     again.init_transactions()
     with again.transaction():
@@ -129,7 +131,8 @@ def test_a_failed_check_turns_the_run_red_and_is_not_tried_again(
 
 
 def test_a_store_with_a_topic_alone_is_checked_for_what_it_has(ledger: Engine, run_dag: RunDag) -> None:
-    """No output, no group, no file: params that are left empty are not checked."""
+    """Params that are left empty are not checked: a topic can be proved without an output, a group or a
+    file."""
     run = run_dag(
         "txn_verify_exactly_once", output_topic=None, group_id=None, direction=None, scope="everything"
     )
@@ -167,7 +170,8 @@ def test_a_check_of_less_or_of_another_releases_nobody(
     params: dict[str, object],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Whoever may trigger the DAG cannot pass off a weak proof for the one that downstream waits for."""
+    """A run that proves less than the DAG's own check, or another store, does not announce anything, so
+    nobody who may trigger the DAG can release downstream with a weak proof."""
     monkeypatch.setenv("TXN_ENGINE_CONNECTIONS", "txn_engine_default,staging")
     monkeypatch.setenv(
         "AIRFLOW_CONN_STAGING", json.dumps({"conn_type": "txn_engine", "extra": {"url": store_url}})
@@ -203,7 +207,8 @@ def test_more_than_the_dags_own_check_is_as_good(
     of_the_run: dict[str, str | None],
     announced: bool,
 ) -> None:
-    """A file to compare with, and that all has ended; the other way round it is less."""
+    """A run that checks more than the DAG's own check, a file or the end of everything, is announced. A run
+    that checks less is not."""
     from txn_engine_airflow.verification import verify_exactly_once
 
     for name in ("payments.csv", "other.csv"):
@@ -241,7 +246,7 @@ outputs:
 def test_a_declaration_is_proved_again_from_where_the_last_run_went(
     ledger: Engine, run_dag: RunDag, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file of the deployment's: its relation is what is checked, and each run is a link of the chain."""
+    """A declaration that the deployment permits is proved, and each run goes on from the last one."""
     monkeypatch.setenv("TXN_ENGINE_INPUT_ROOTS", str(tmp_path))
     file = tmp_path / "payments.yaml"
     file.write_text(DECLARATION)
@@ -267,7 +272,8 @@ def test_a_declaration_is_proved_again_from_where_the_last_run_went(
 @pytest.mark.spark
 @pytest.mark.shard("airflow")
 def test_spark_proves_what_is_more_than_the_tasks_own(ledger: Engine, run_dag: RunDag) -> None:
-    """In a session with the deployment's settings; the verdict is the same, and the proof says who counted."""
+    """Spark proves a topic above the limit, in a session with the deployment's settings. The verdict is the
+    same, and the proof names Spark."""
     run = run_dag("txn_verify_exactly_once", spark_above=1)
     assert run.state == "success", run.errors
     told = json.loads(Path(run.xcom("verify")["json"]).read_text())
@@ -278,7 +284,8 @@ def test_spark_proves_what_is_more_than_the_tasks_own(ledger: Engine, run_dag: R
 def test_a_suite_of_the_declaration_holds_downstream(
     ledger: Engine, run_dag: RunDag, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that the deployment names: red fails the run with its name and count, and nothing is announced."""
+    """If a suite that the deployment names fails, the run fails with the suite's name and count, and nothing
+    is announced."""
     suite = tmp_path / "mine.json"
     held = {
         "name": "mine",
@@ -297,7 +304,7 @@ def test_a_suite_of_the_declaration_holds_downstream(
 
 
 def test_what_was_consumed_is_proved_while_loads_go_on(ledger: Engine, run_dag: RunDag) -> None:
-    """As after each consume: a load that was committed since, and one that is open, are no failures."""
+    """After each consume, a load that was committed since and one that is open do not fail the check."""
     producers = [ledger.producer(transactional_id=name) for name in ("later", "open")]
     for producer in producers:
         producer.init_transactions()
@@ -314,7 +321,8 @@ def test_what_was_consumed_is_proved_while_loads_go_on(ledger: Engine, run_dag: 
 
 
 def test_output_of_another_job_is_not_judged_by_this_ones_columns() -> None:
-    """Started by events: of this job, it checks; of others alone, it skips and says of whom. By hand it checks."""
+    """A run that was started by events of another job only is skipped and says whose they are. A run by hand,
+    or with an event of its own job, checks."""
     from airflow.sdk.exceptions import AirflowSkipException
 
     from txn_engine_airflow.verification import check_is_of_this_job
@@ -350,7 +358,7 @@ def test_a_wrong_call_fails_in_one_line_before_anything_is_written(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Not retried: a person has to mend it."""
+    """An invalid call fails in one line before anything is written, without a retry."""
     for variable in ("TXN_ENGINE_INPUT_ROOTS", "TXN_ENGINE_REPORT_ROOTS"):
         monkeypatch.setenv(variable, str(tmp_path))
     params |= {name: str(tmp_path / params[name]) for name in ("input_file", "declaration") if name in params}

@@ -1,4 +1,4 @@
-"""txn_write_markers: decided transactions that are not complete."""
+"""txn_write_markers completes transactions that are decided."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ MINUTE_MS, DAY_MS = 60_000, 86_400_000
 
 
 def test_deferred_commits_become_visible(engine: Engine, run_dag: RunDag) -> None:
-    """Six ids in different coordinator partitions, dealt out to three tasks; an open transaction is left alone."""
+    """Deferred commits of six ids in several coordinator partitions are completed by three tasks. An open
+    transaction is left alone."""
     for number in range(6):
         commit(engine, f"load-{number}", deferred=True)
     open_one = leave_open(engine, "open")
@@ -52,7 +53,8 @@ def test_deferred_commits_become_visible(engine: Engine, run_dag: RunDag) -> Non
 
 
 def test_a_dead_coordinators_decision_is_rolled_forward(engine: Engine, run_dag: RunDag) -> None:
-    """A PrepareCommit row without markers or owner, of a producer whose data stands open in the log."""
+    """A PrepareCommit row without markers, whose coordinator is dead, is completed, and the producer's data
+    becomes visible."""
     leave_open(engine, "load")
     known = engine.admin.describe_transaction("load")
     write_transaction_state(
@@ -71,7 +73,7 @@ def test_a_dead_coordinators_decision_is_rolled_forward(engine: Engine, run_dag:
 
 
 def test_nothing_to_do_is_a_success_with_what_follows_skipped(engine: Engine, run_dag: RunDag) -> None:
-    """There is nothing to write and nothing to check; nor does the cut of a moment ago need another."""
+    """If nothing is pending and a cut was just made, the run is a success and its other tasks are skipped."""
     commit(engine, "load")
     engine.cut()
     run = run_dag("txn_write_markers")
@@ -86,7 +88,8 @@ def test_nothing_to_do_is_a_success_with_what_follows_skipped(engine: Engine, ru
 
 
 def test_what_is_left_undone_turns_the_run_red_and_is_named(engine: Engine, run_dag: RunDag) -> None:
-    """A decision over a damaged log stays pending; the others are finished all the same."""
+    """A decision with a damaged log stays pending, the others are completed, and the run fails and names
+    it."""
     commit(engine, "good", deferred=True)
     engine.admin.create_topic("broken")
     write_transaction_state(
@@ -117,7 +120,8 @@ def test_what_is_left_undone_turns_the_run_red_and_is_named(engine: Engine, run_
 def test_an_unreachable_store_fails_once_and_what_follows_does_not_run(
     monkeypatch: pytest.MonkeyPatch, run_dag: RunDag, asked: list[FaultyStore]
 ) -> None:
-    """One readable line, from the task that looked first, after one operation on the store."""
+    """If the store cannot be reached, the first task fails in one line after one operation, and the other
+    tasks do not run."""
     monkeypatch.setenv(
         "AIRFLOW_CONN_TXN_ENGINE_DEFAULT",
         "txn-engine://KEY:SECRET@ledger?endpoint_url=http%3A%2F%2F127.0.0.1%3A1",
@@ -138,7 +142,8 @@ def test_an_unreachable_store_fails_once_and_what_follows_does_not_run(
 
 
 def test_a_cut_is_made_behind_the_markers_and_told(engine: Engine, run_dag: RunDag, store_url: str) -> None:
-    """What was decided is inside; its number, time and offsets are in the XCom, the log, and the event."""
+    """A cut is made after the markers, and has everything that was decided. Its number, time and offsets are
+    in the XCom, the log and the event."""
     from txn_engine_airflow.assets import CUTS, topic_asset
 
     commit(engine, "load", deferred=True)
@@ -165,7 +170,8 @@ def test_a_cut_is_made_behind_the_markers_and_told(engine: Engine, run_dag: RunD
 def test_at_most_one_cut_is_made_in_the_time_that_the_deployment_says(
     engine: Engine, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Cuts of some topics, and those that go sooner, do not count; nor do those of a clock that is far ahead."""
+    """At most one cut is made in the time that the deployment says. Cuts of some topics, cuts that expire
+    sooner and those of a clock that is far ahead do not count."""
     monkeypatch.setenv("TXN_ENGINE_CUT_DAYS", "2")
     with connect(engine.url, clock=lambda: system_clock() - 30 * MINUTE_MS) as earlier:
         earlier.cut(["payments"])
@@ -188,7 +194,8 @@ def test_a_dry_run_makes_no_cut(engine: Engine, run_dag: RunDag) -> None:
 
 @pytest.mark.parametrize("dies", ["before its cut stands", "after"])
 def test_a_retry_makes_at_most_one_cut_more(engine: Engine, dies: str) -> None:
-    """A try that died with its cut made leaves that to the next; one that died before leaves a claim, and no cut."""
+    """A retry makes no second cut if the first try died after its cut. If it died before, it has left a
+    claim, and the retry makes the cut."""
     from txn_engine_airflow.cuts import make_due_cut
 
     if dies == "after":
@@ -207,7 +214,8 @@ def test_a_retry_makes_at_most_one_cut_more(engine: Engine, dies: str) -> None:
 
 
 def test_a_cut_that_cannot_be_made_is_tried_again_ten_minutes_later(engine: Engine, run_dag: RunDag) -> None:
-    """The run is red, and says why; the runs behind it do not try each minute."""
+    """A cut that cannot be made fails the run with the reason. Runs in the next ten minutes do not try
+    again."""
     engine.admin.create_topic("broken")
     entry = damage_log(engine, "broken")
     run = run_dag("txn_write_markers")

@@ -1,4 +1,4 @@
-"""A transform that waits: a run that is still at it when others have gone on."""
+"""A transform that waits, so that a run is still at work when others have gone on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GATE = "TXN_ENGINE_TEST_GATE"
 
 
 def balances(payments: DataFrame) -> DataFrame:
-    """The balances, once somebody lets it go on."""
+    """The balances, as soon as another process lets it go on."""
     from txn_engine.spark.balances import balances as sums
 
     gate = Path(os.environ[GATE])

@@ -37,8 +37,8 @@ def _name_of(test: pytest.Item) -> str:
 
 @pytest.fixture(scope="session", autouse=True)
 def airflow_database() -> None:
-    """A database that can hold runs. Airflow logs to the standard error of the moment when it is imported, so
-    it is not imported within a test, whose own is closed for the next."""
+    """A database that can hold runs. Airflow is imported before the tests, because it logs to the standard
+    error of that moment, and the standard error of one test is closed for the next."""
     make_database()
     import airflow.dag_processing.dagbag  # noqa: F401
 

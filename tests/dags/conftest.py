@@ -30,8 +30,8 @@ def dag_bag() -> Any:
 
 @pytest.fixture(scope="session")
 def airflow_imported() -> None:
-    """Import Airflow once, because it logs to the standard error of that moment, and a test's own is closed
-    for the next test."""
+    """Import Airflow before the tests, because it logs to the standard error of that moment. The standard
+    error of one test is closed for the next."""
     import airflow.dag_processing.dagbag  # noqa: F401
 
 

@@ -48,7 +48,7 @@ class Mailbox:
 
     @property
     def subjects(self) -> list[str]:
-        """The subjects of the received messages, sorted."""
+        """The subjects of the received messages."""
         return [str(message["Subject"]) for message in self.messages]
 
     def body(self, number: int) -> str:

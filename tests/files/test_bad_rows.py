@@ -1,4 +1,5 @@
-"""Rows that cannot be used: each named with its line, all others read; and what is a fault of the whole file."""
+"""A row that cannot be used is named with its line and the others are read. Some faults concern the whole
+file."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ HEADER = "id,amount,day,note\n"
 def read(
     source: Any, schema: pa.Schema = SCHEMA, **options: Any
 ) -> tuple[list[dict[str, Any]], list[BadRow]]:
-    """The rows that can be used, and the others."""
+    """The rows that can be used, and the bad ones."""
     bad: list[BadRow] = []
     batches = list(read_records(source, schema, rejected=bad.extend, **options))
     return [row for batch in batches for row in batch.to_pylist()], bad
@@ -62,7 +63,8 @@ BAD = {
 
 @pytest.mark.parametrize("text", BAD)
 def test_a_bad_row_of_csv_is_handed_over_and_the_others_are_read(write: Write, text: str) -> None:
-    """With the line that it begins on, and its columns or its bytes as they stand."""
+    """A bad row of csv is returned with its first line, and with its columns or its bytes. The others are
+    read."""
     path = write("f.csv", f'{HEADER}1,1.00,,"on two\nlines"\n\n{text}\n4,4.00,2026-01-31,x\n')
     rows, (bad,) = read(path)
     assert [row["id"] for row in rows] == [1, 4]
@@ -76,7 +78,8 @@ def test_a_bad_row_of_csv_is_handed_over_and_the_others_are_read(write: Write, t
 
 
 def test_bytes_that_are_no_text_are_one_bad_row(write: Write) -> None:
-    """Kept as they are, wherever in a large file they stand; the row behind them is read."""
+    """A row with bytes that are not text is one bad row with those bytes, wherever it is in a large file. The
+    next row is read."""
     good = b"1,1,,x\n" * 50_000
     path = write("f.csv", HEADER.encode() + good + b'2,1,,"\n\xe9"\n3,1,,\xc3\xa9\n')
     rows, (bad,) = read(path)
@@ -100,7 +103,7 @@ def test_bytes_that_are_no_text_are_one_bad_row(write: Write) -> None:
     ],
 )
 def test_a_bad_line_of_json_is_handed_over(write: Write, line: str) -> None:
-    """As its JSON where it is an object, else as its bytes."""
+    """A bad line of JSON is returned as JSON if it is an object, and otherwise as bytes."""
     rows, (bad,) = read(write("f.jsonl", f'{{"id": 1, "amount": 1}}\n{line}\n{{"id": 2, "amount": 2}}\n'))
     assert [row["id"] for row in rows] == [1, 2]
     assert bad.line == 2
@@ -108,7 +111,7 @@ def test_a_bad_line_of_json_is_handed_over(write: Write, line: str) -> None:
 
 
 def test_nested_values_of_json(write: Write) -> None:
-    """A bad one is its row's fault alone."""
+    """A bad nested value of JSON makes only its own row bad."""
     schema = pa.schema([("x", pa.list_(pa.struct([("a", pa.int64())])))])
     rows, (bad,) = read(write("f.jsonl", '{"x": [{"a": 1}]}\n{"x": [{"a": "b"}]}\n{"x": null}\n'), schema)
     assert [row["x"] for row in rows] == [[{"a": 1}], None]
@@ -133,7 +136,8 @@ def test_nested_values_of_json(write: Write) -> None:
 def test_what_is_inside_of_json(
     write: Write, kind: pa.DataType, good: str, value: Any, bad: list[str]
 ) -> None:
-    """No null where the type has none, of a fixed list all items, and maps: as objects, or as pairs."""
+    """Nested JSON values may not be null if the type does not allow it, a fixed list needs all its items, and
+    a map is an object or pairs."""
     schema = pa.schema([("x", kind)])
     rows, found = read(
         write("f.jsonl", "".join(f'{{"x": {text}}}\n' for text in [good, *bad, "null"])), schema
@@ -143,7 +147,7 @@ def test_what_is_inside_of_json(
 
 
 def test_one_fault_of_json_has_one_reason(write: Write) -> None:
-    """Wherever on its line it is: that is the place's to tell."""
+    """A fault of JSON has one reason wherever on its line it is. Only the place differs."""
     path = write("f.jsonl", "".join('{"id": 1, "note": "' + "x" * size + '" bad}\n' for size in range(50)))
     _, bad = read(path)
     assert len({row.error.seen for row in bad}) == 1
@@ -151,7 +155,7 @@ def test_one_fault_of_json_has_one_reason(write: Write) -> None:
 
 
 def test_a_value_that_stands_once_and_is_meant_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a dictionary of Parquet: no batch becomes much larger than batches are."""
+    """Values that Parquet stores once in a dictionary do not make a batch larger than the limit."""
     monkeypatch.setattr("txn_engine.files.parquet.BATCH_CHARS", 100_000)
     path, schema = (
         tmp_path / "f.parquet",
@@ -170,7 +174,7 @@ def test_a_value_that_stands_once_and_is_meant_often(tmp_path: Path, monkeypatch
 
 
 def test_bad_rows_of_parquet(tmp_path: Path) -> None:
-    """By their numbers, as JSON with every digit."""
+    """A bad row of Parquet has its number, and its JSON has every digit."""
     path = tmp_path / "f.parquet"
     amounts = pa.array([Decimal("1.500"), Decimal("1.001"), None, Decimal(4)], pa.decimal128(10, 3))
     pq.write_table(
@@ -184,7 +188,8 @@ def test_bad_rows_of_parquet(tmp_path: Path) -> None:
 
 
 def test_every_bad_row_of_many_is_found(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where several columns of one row are bad, in whatever form, over many batches: once, in order."""
+    """Every bad row is found once and in order, over many batches, even if several columns of a row are
+    bad."""
     monkeypatch.setattr("txn_engine.files.text.BATCH_ROWS", 100)
     bad = {7: "x,y,z,", 8: "9999999999999999999,1,,", 150: "1,1,2026-02-30,", 151: "1,,,", 599: "1,2.999,,"}
     lines = [bad.get(number, f"{number},1.00,2026-01-01,") for number in range(600)]
@@ -195,7 +200,8 @@ def test_every_bad_row_of_many_is_found(write: Write, monkeypatch: pytest.Monkey
 
 
 def test_what_lies_behind_a_null_is_no_bad_text() -> None:
-    """Bytes of a text that became null, in a part of a longer column, make no row bad, and not the row beside it."""
+    """The bytes below a null of a text column, in a slice of a longer one, do not make its row or a neighbour
+    bad."""
     whole = pa.array(["y", "1", "x", "", "-2", "z3", "4"])
     texts = pc.if_else(pc.equal(whole, "x"), pa.scalar(None, pa.string()), whole)
     behind = pa.StringArray.from_buffers(7, *whole.buffers()[1:], pa.py_buffer(bytes([0b1111011])))
@@ -204,7 +210,8 @@ def test_what_lies_behind_a_null_is_no_bad_text() -> None:
 
 
 def test_days_that_the_calendar_has_not_are_told_at_a_glance() -> None:
-    """As a plain look at each text tells them; what goes on behind a day is left to others, and so is a null."""
+    """A quick look finds the days that the calendar does not have. It leaves text after a day, and nulls, to
+    other checks."""
     texts = [
         *("2026-02-28", "2026-02-29", "2024-02-29", "1900-02-29", "2000-02-29", "2026-13-01", "2026-00-10"),
         *("2026-04-31", "2026-12-31T23:59", "2026-06-00 x", "2026-1-1", "2026-", "2026", "26-01-01", "", "x"),
@@ -220,7 +227,7 @@ def test_days_that_the_calendar_has_not_are_told_at_a_glance() -> None:
 
 
 def test_a_file_of_bad_rows_alone_is_read(write: Write) -> None:
-    """Nothing but bad rows, more than are held at once; without rows at all it is refused as ever."""
+    """A file with only bad rows, more than one batch has, is read. A file without any rows is refused."""
     rows, bad = read(write("f.csv", HEADER + "x\n" * 10_000))
     assert (rows, len(bad)) == ([], 10_000)
     assert [row.line for row in bad] == list(range(2, 10_002))
@@ -245,14 +252,14 @@ def test_a_file_of_bad_rows_alone_is_read(write: Write) -> None:
 def test_a_fault_of_the_file_is_no_bad_row(
     write: Write, name: str, content: str | bytes, reason: Reason
 ) -> None:
-    """Where rows or columns cannot be told, the whole file is refused, in one line that names it."""
+    """If rows or columns cannot be recognised, the whole file is refused in one line that names it."""
     path = write(name, content)
     with pytest.raises(InvalidRecordError, check=because(reason, str(path))):
         read(path)
 
 
 class Endless(io.RawIOBase):
-    """Bytes without a line end, as many as are asked for; how many that was."""
+    """Bytes without a line end, as many as the reader asks for. `given` counts them."""
 
     def __init__(self, begin: bytes) -> None:
         super().__init__()
@@ -275,7 +282,8 @@ class Endless(io.RawIOBase):
     [("csv", HEADER.encode(), 2), ("jsonl", b'{"id": "', 1), ("csv", HEADER.encode() + b'1,1,,"', 2)],
 )
 def test_one_line_without_an_end_is_refused(known: str, begin: bytes, line: int) -> None:
-    """After the longest row that is held, with its line: memory does not grow with the file."""
+    """A line that is longer than any row may be is refused with its number, so memory does not grow with the
+    file."""
     stream = Endless(begin)
     with pytest.raises(InvalidRecordError, check=because(Reason.ROW_TOO_LONG, f"<stdin> line {line}")):
         read(stream, format=known)
@@ -283,7 +291,7 @@ def test_one_line_without_an_end_is_refused(known: str, begin: bytes, line: int)
 
 
 def test_a_quote_that_swallows_a_large_file(write: Write) -> None:
-    """Is refused at the line where it begins, once more was read than any row may have."""
+    """An open quote is refused at the line where it begins, once more was read than any row may have."""
     path = write("f.csv", HEADER + '1,1,,"open\n' + "2,2,,a longer note to fill the lines\n" * 500_000)
     with pytest.raises(InvalidRecordError, check=because(Reason.ROW_TOO_LONG, "line 2")) as caught:
         read(path)
@@ -295,13 +303,14 @@ def test_a_quote_that_swallows_a_large_file(write: Write) -> None:
 
 @pytest.mark.parametrize("encoding", ["cp1252", "utf-16", "UTF-8", "latin-1"])
 def test_encodings(write: Write, encoding: str) -> None:
-    """Text in another encoding, each character as it was."""
+    """Text in another encoding is read with every character."""
     path = write("f.csv", f"{HEADER}1,1,,Zürich\n".encode(encoding))
     assert read(path, encoding=encoding)[0][0]["note"] == "Zürich"
 
 
 def test_an_encoding_that_is_none_or_does_not_fit(write: Write) -> None:
-    """Refused by name; half a UTF-16 file by what was read of it."""
+    """An unknown encoding is refused by its name, and so is a UTF-16 file that ends in the middle of a
+    character."""
     for name in ("utf-9", "hex", "undefined", ""):
         with pytest.raises(InvalidRequestError, check=because(Reason.BAD_ARGUMENT)):
             read(write("f.csv", HEADER), encoding=name)
@@ -311,7 +320,8 @@ def test_an_encoding_that_is_none_or_does_not_fit(write: Write) -> None:
 
 
 def test_german_numbers_and_dates(write: Write) -> None:
-    """A comma in decimals and floats, none in whole numbers, nothing between thousands; days as a format says."""
+    """Decimals and floats may have a comma, whole numbers may not, and nothing may separate thousands. Days
+    are read by a format."""
     schema = pa.schema(
         [("a", pa.decimal128(9, 2)), ("f", pa.float64()), ("n", pa.int32()), ("d", pa.date32())]
     )
@@ -324,7 +334,7 @@ def test_german_numbers_and_dates(write: Write) -> None:
 
 
 def test_json_keeps_its_own_numbers_beside_a_decimal_comma(write: Write) -> None:
-    """A number has a point, a string has what was told."""
+    """With a decimal comma, a JSON number still has a point. Only a JSON string has the comma."""
     schema = pa.schema([("a", pa.decimal128(9, 2))])
     rows, bad = read(write("f.jsonl", '{"a": 1.5}\n{"a": "2,5"}\n{"a": "3.5"}\n'), schema, decimal=",")
     assert ([row["a"] for row in rows], [row.line for row in bad]) == (
@@ -334,7 +344,7 @@ def test_json_keeps_its_own_numbers_beside_a_decimal_comma(write: Write) -> None
 
 
 def test_other_quotes_and_none(write: Write) -> None:
-    """A quote of one's own, or fields that are never quoted."""
+    """Another quote can be set, or none, so that fields are never quoted."""
     rows, _ = read(write("f.csv", f"{HEADER}1,1,,'a,\"b'\n"), quote="'")
     assert rows[0]["note"] == 'a,"b'
     rows, _ = read(write("f.csv", f'{HEADER}1,1,,"a\n'), quote="")
@@ -345,7 +355,8 @@ def test_other_quotes_and_none(write: Write) -> None:
 
 
 def test_without_a_header(write: Write) -> None:
-    """The columns are the schema's, or those that are named; a first row that is bad is a row."""
+    """Without a header the columns are those of the schema, or named ones, and a bad first row is a bad
+    row."""
     path = write("f.csv", "x,1,,\n1,2,,a\n")
     rows, (bad,) = read(path, header=False)
     assert (rows[0]["amount"], bad.line) == (Decimal(2), 1)
@@ -357,7 +368,8 @@ def test_without_a_header(write: Write) -> None:
 
 @pytest.mark.parametrize("kind", ["gzip", "zstd"])
 def test_compressed_files(write: Write, kind: str) -> None:
-    """By their ending, or as told; several streams one after the other are one file."""
+    """Compressed files are recognised by their ending or by an option, and several streams in one file are
+    one text."""
     data = pa.compress((HEADER + "1,1,,\n").encode(), kind, asbytes=True)
     if kind == "zstd":
         sink = pa.BufferOutputStream()
@@ -372,7 +384,7 @@ def test_compressed_files(write: Write, kind: str) -> None:
 
 
 def test_a_stream(write: Write) -> None:
-    """As stdin is; it needs its format, and no Parquet comes by it."""
+    """A stream like stdin needs its format, and cannot be Parquet."""
     assert len(read(io.BytesIO(b'{"id": 1, "amount": 1}\n'), format="jsonl")[0]) == 1
     with pytest.raises(InvalidRequestError, check=because(Reason.UNKNOWN_FORMAT)):
         read(io.BytesIO(b""))
@@ -381,7 +393,8 @@ def test_a_stream(write: Write) -> None:
 
 
 def test_more_and_fewer_columns(write: Write, tmp_path: Path) -> None:
-    """Refused unless told; null only where the column may be; a file with none of the columns never."""
+    """Missing and unknown columns are refused by default. With options a missing nullable column is null. A
+    file with none of the columns is always refused."""
     few = pa.table({"id": [1], "amount": pa.array([1]), "more": ["x"]})
     pq.write_table(few, tmp_path / "f.parquet")
     texts = {"f.csv": "id,amount,more\n1,1,x\n", "f.jsonl": '{"id": 1, "amount": 1, "more": "x"}\n'}
@@ -411,7 +424,8 @@ OPTIONS = [
 
 @pytest.mark.parametrize("option", OPTIONS)
 def test_an_option_that_is_none(write: Write, option: str) -> None:
-    """Refused before the file is read: a word that it has not, or one in place of several, as of null_values."""
+    """An invalid value of an option is refused before the file is read, and so is one text for an option with
+    several values, like null_values."""
     with pytest.raises(InvalidRequestError, check=because(Reason.BAD_ARGUMENT)) as caught:
         read(write("f.csv", HEADER), **{option: "other"})
     assert caught.value.seen.startswith(option)
@@ -421,7 +435,8 @@ def test_an_option_that_is_none(write: Write, option: str) -> None:
     "option", ["null_values", "header", "columns", "delimiter", "quote", "encoding", "date_format"]
 )
 def test_an_option_that_is_no_text(write: Write, option: str) -> None:
-    """As -9999 for null, in a DAG: it is named, and not what Python says of it."""
+    """An option of another type, like -9999 for null in a DAG, is refused by its name, not with an error of
+    Python's."""
     given: Any = {"columns": {"id": 1}, "null_values": [-9999], "header": [1, 2, 3, 4]}.get(option, 5)
     with pytest.raises(InvalidRequestError, check=because(Reason.BAD_ARGUMENT)) as caught:
         read(write("f.csv", HEADER), **{option: given})
@@ -446,7 +461,8 @@ def test_an_option_that_is_nothing_or_gone_after_one_file(write: Write, option: 
 
 
 def test_a_name_of_no_column(write: Write) -> None:
-    """Or a column that the file calls otherwise would be null in silence, where it may be missing."""
+    """A renaming for a column that does not exist is refused, because the column that was meant would
+    silently be null."""
     with pytest.raises(InvalidRequestError, check=because(Reason.UNKNOWN_COLUMN)):
         read(write("f.csv", HEADER), columns={"nota": "Text"}, missing_columns="null")
 
@@ -455,7 +471,7 @@ def test_a_name_of_no_column(write: Write) -> None:
 
 
 def test_folders_and_patterns_in_a_stable_order(tmp_path: Path) -> None:
-    """Sorted by path, hidden names passed over, a name with brackets taken as it is."""
+    """Files are sorted by path, hidden names are skipped, and a name with brackets is not a pattern."""
     for name in ("b.csv", "a.csv", "sub/c.jsonl", "_SUCCESS", ".part.csv", "_tmp/x.csv", "x[1].csv"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("")
@@ -488,7 +504,8 @@ def files_in(tmp_path: Path, *names: str) -> None:
     ],
 )
 def test_what_spark_passes_over_no_pattern_takes(tmp_path: Path, pattern: str, names: list[str]) -> None:
-    """A job's folder under way, what is hidden or being copied: it is told; unless the pattern spells it out."""
+    """A pattern does not match hidden names and files of a running job or copy, which are reported, unless it
+    spells them out."""
     files_in(tmp_path, "a.csv", "d=1/b.csv", "_p=2/c.csv", "_temporary/0/x.csv", ".hidden/y.csv", "_bad.csv")
     files_in(tmp_path, "d=1/_tmp.csv", "d=1/b.csv._COPYING_")
     hidden: list[Path] = []
@@ -501,7 +518,8 @@ def test_what_spark_passes_over_no_pattern_takes(tmp_path: Path, pattern: str, n
 
 
 def test_linked_folders_are_read_once(tmp_path: Path) -> None:
-    """Also where a link leads to a folder that is read anyway, or to the one that it is in."""
+    """Linked folders are read once, even if a link leads to a folder that is read anyway or to its own
+    parent."""
     files_in(tmp_path, "in/a.csv", "in/sub/b.csv", "other/c.csv")
     os.symlink(tmp_path / "other", tmp_path / "in" / "linked")
     os.symlink(tmp_path / "other", tmp_path / "in" / "twice")
@@ -512,7 +530,7 @@ def test_linked_folders_are_read_once(tmp_path: Path) -> None:
 
 
 def test_a_pipe_in_a_folder_is_refused(tmp_path: Path) -> None:
-    """Opening it would wait for ever."""
+    """A named pipe in a folder is refused, because opening it would wait for ever."""
     files_in(tmp_path, "a.csv")
     os.mkfifo(tmp_path / "b.csv")
     for path in (tmp_path, f"{tmp_path}/*"):
@@ -521,7 +539,8 @@ def test_a_pipe_in_a_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_paths_that_name_nothing_twice_or_the_unknown(tmp_path: Path) -> None:
-    """One line each, before anything is read."""
+    """Paths that match nothing, a file that is named twice and unknown formats are refused in one line before
+    anything is read."""
     (tmp_path / "a.csv").write_text("")
     os.symlink(tmp_path / "a.csv", tmp_path / "z.csv")
     os.link(tmp_path / "a.csv", tmp_path / "hard.csv")

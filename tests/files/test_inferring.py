@@ -1,4 +1,4 @@
-"""The columns of a file: the narrowest types that hold every value exactly."""
+"""The inferred columns of a file have the narrowest types that hold every value exactly."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Write = Callable[..., Path]
     ],
 )
 def test_types(write: Write, texts: list[str], kind: pa.DataType) -> None:
-    """Of csv; and the file fits the schema that is inferred of it."""
+    """Types are inferred from csv, and the file fits its inferred schema."""
     path = write("f.csv", "x,y\n" + "".join(f"{text},\n" for text in texts))
     schema = infer_schema(path)
     assert schema.equals(pa.schema([pa.field("x", kind, nullable=False), pa.field("y", pa.string())]))
@@ -47,7 +47,7 @@ def test_types(write: Write, texts: list[str], kind: pa.DataType) -> None:
 
 
 def test_what_comes_late_counts(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A null, a wider number or a text in a later batch."""
+    """A null, a wider number or a text in a later batch changes the inferred type."""
     monkeypatch.setattr("txn_engine.files.text.BATCH_ROWS", 10)
     rows = [f"{row},{row},{row}" for row in range(100)]
     rows[55], rows[77] = ",1.5,1", "1,1,x"
@@ -64,7 +64,8 @@ def test_what_comes_late_counts(write: Write, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_json(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Strings are no numbers; what is missing anywhere, early or late, may be null; nested values are refused."""
+    """JSON strings are not numbers, a value that is missing anywhere makes its column nullable, and nested
+    values are refused."""
     monkeypatch.setattr("txn_engine.files.inferring.BATCH_ROWS", 1)
     path = write("f.jsonl", '{"a": 1, "b": "1", "c": true}\n\n{"a": 2.5, "b": "x", "d": "2026-01-31"}\n')
     schema = infer_schema(path)
@@ -88,7 +89,7 @@ def test_json(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_long_lines_of_json_are_not_held(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So many rows at once as their characters allow."""
+    """Long lines of JSON are read in batches of a limited number of characters."""
     from txn_engine.files import inferring
 
     monkeypatch.setattr("txn_engine.files.text.BATCH_CHARS", 10_000)
@@ -101,7 +102,8 @@ def test_long_lines_of_json_are_not_held(write: Write, monkeypatch: pytest.Monke
 
 
 def test_options_and_formats(write: Write, tmp_path: Path) -> None:
-    """As a load takes them; of Parquet the file's own columns, without those that reads of a topic add."""
+    """Inferring takes the options of a load. A Parquet file gives its own columns, without those that reads
+    of a topic add."""
     german = write("g.csv", "n;d\n1,50;31.01.2026\n")
     found = infer_schema(german, delimiter=";", decimal=",", date_format="%d.%m.%Y")
     assert [str(kind) for kind in found.types] == ["decimal128(18, 2)", "date32[day]"]
@@ -122,7 +124,7 @@ def test_options_and_formats(write: Write, tmp_path: Path) -> None:
     ],
 )
 def test_a_file_that_cannot_be_read(write: Write, name: str, text: str, reason: Reason) -> None:
-    """Is refused as a load refuses it."""
+    """A file that cannot be read is refused as by a load."""
     path = write(name, text)
     with pytest.raises(TxnEngineError, check=because(reason, str(path))):
         infer_schema(path)

@@ -1,4 +1,4 @@
-"""Blocks that pyarrow cuts give what Python's csv gives: the same rows, bad rows, lines, bytes and errors."""
+"""Blocks that pyarrow parses give the same rows, bad rows, lines, bytes and errors as Python's csv."""
 
 from __future__ import annotations
 
@@ -81,7 +81,8 @@ OPTIONS = st.fixed_dictionaries(
 
 @contextmanager
 def blocks(chars: int, rows: int, *, careful: bool = False) -> Iterator[None]:
-    """Blocks of so many characters, batches of so many rows; with `careful` all of it by Python's csv."""
+    """Use blocks of this many characters and batches of this many rows. With `careful`, Python parses
+    everything."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(text, "BLOCK_CHARS", chars)
         patched.setattr(text, "BATCH_ROWS", rows)
@@ -92,7 +93,7 @@ def blocks(chars: int, rows: int, *, careful: bool = False) -> Iterator[None]:
 
 
 def read(raw: bytes, *, takes_bad: bool, format: FileFormat = "csv", **options: Any) -> Any:  # noqa: A002
-    """The rows and the bad ones with all that they say, or the error."""
+    """The good rows and the bad ones with all their information, or the error."""
     bad: list[BadRow] = []
     rows: list[dict[str, Any]] = []
     try:
@@ -122,7 +123,7 @@ def read(raw: bytes, *, takes_bad: bool, format: FileFormat = "csv", **options: 
 def test_both_readers_give_the_same(
     body: str, encoding: str, options: dict[str, Any], chars: int, rows: int, takes_bad: bool
 ) -> None:
-    """Whatever is in the file, and wherever its blocks end."""
+    """Both readers of csv give the same result, whatever is in the file and wherever its blocks end."""
     raw = (HEADER + body).encode(encoding, errors="replace" if encoding != "utf-8" else "surrogateescape")
     options = {"encoding": encoding, "takes_bad": takes_bad, **options}
     with blocks(chars, rows):
@@ -132,7 +133,8 @@ def test_both_readers_give_the_same(
 
 
 def test_a_bad_row_in_each_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Most blocks are cut by pyarrow all the same: a value that does not fit, and fields too few, are told of there."""
+    """Even with bad rows in every block, pyarrow parses the blocks: it finds a value that does not fit, and
+    too few fields."""
     cut, by_arrow = quick.Cutter.cut, []
     monkeypatch.setattr(quick.Cutter, "cut", lambda *given: by_arrow.append(cut(*given)) or by_arrow[-1])
     body = "".join(f'{row},{row}.25,"a\nb",z\n' if row % 100 else f"{row},x\n" for row in range(20_000))
@@ -187,7 +189,7 @@ JSON_PIECES = st.sampled_from(
 
 @st.composite
 def objects(draw: st.DrawFn) -> str:
-    """Of the columns, most of them as they should be."""
+    """JSON objects with these columns, most of which are as they should be."""
     names = ["id", "amount", "note", "must"]
     if draw(st.integers(0, 5)) == 0:
         names = draw(st.lists(st.sampled_from([*VALUES]), max_size=6))
@@ -212,7 +214,7 @@ def objects(draw: st.DrawFn) -> str:
 def test_both_readers_of_json_give_the_same(
     body: str, encoding: str, options: dict[str, Any], chars: int, rows: int, takes_bad: bool
 ) -> None:
-    """Whatever is in the lines, and wherever the blocks end."""
+    """Both readers of JSON give the same result, whatever is in the lines and wherever the blocks end."""
     raw = body.encode(encoding, errors="replace" if encoding != "utf-8" else "surrogateescape")
     more = {"encoding": encoding, "takes_bad": takes_bad, "format": "jsonl", **options}
     with blocks(chars, rows):
@@ -226,7 +228,7 @@ DECIMALS = st.from_regex(r"-?(0|[1-9][0-9]{0,12})(\.[0-9]{1,30})?([eE][+-]?[0-9]
 
 @given(DECIMALS, st.booleans())
 def test_decimals_of_json(text_of: str, as_string: bool) -> None:
-    """Each digit, or none."""
+    """Both readers give the same decimals of JSON, with every digit, or refuse them."""
     value = f'"{text_of}"' if as_string else text_of
     raw = f'{{"id": 1, "must": "m", "amount": {value}}}\n'.encode()
     found = read(raw, takes_bad=True, format="jsonl")
@@ -235,7 +237,7 @@ def test_decimals_of_json(text_of: str, as_string: bool) -> None:
 
 
 def test_bad_values_in_each_block_of_json(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of text that does not fit they are told in the blocks that pyarrow reads."""
+    """With bad values in every block of JSON, pyarrow reads the blocks and finds them."""
     read_block, by_arrow = json_lines.read_block, []
     monkeypatch.setattr(
         json_lines, "read_block", lambda *given: by_arrow.append(read_block(*given)) or by_arrow[-1]
@@ -256,7 +258,8 @@ KINDS = [pa.int8(), pa.int64(), pa.uint8(), pa.uint64(), pa.decimal128(5, 2), pa
 
 @given(st.lists(NUMBERS | st.none(), max_size=4), st.sampled_from(KINDS))
 def test_numbers_of_plain_digits_are_converted_alike(values: list[str | None], kind: pa.DataType) -> None:
-    """What pyarrow's cast takes of them, the careful conversion takes, with the same value."""
+    """Plain digits that pyarrow's cast accepts are accepted by the careful conversion too, with the same
+    value."""
     convert = numbers.decimals if pa.types.is_decimal(kind) else numbers.integers
 
     def converted() -> Any:

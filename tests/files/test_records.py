@@ -1,4 +1,5 @@
-"""Files to Arrow, exactly: every value as it is written, every fault named by file, line and column."""
+"""Files are read into Arrow exactly: every value is as written, and every fault is named by file, line and
+column."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ def table(path: Path, schema: pa.Schema = SCHEMA, **options: object) -> pa.Table
 
 
 def refused(path: Path, schema: pa.Schema = SCHEMA, **options: object) -> TxnEngineError:
-    """The error, whose text is one line."""
+    """The error that refuses the file. Its text is one line."""
     with pytest.raises(TxnEngineError) as caught:
         table(path, schema, **options)
     assert "\n" not in str(caught.value)
@@ -48,7 +49,7 @@ def refused(path: Path, schema: pa.Schema = SCHEMA, **options: object) -> TxnEng
 
 
 def value_of(error: TxnEngineError) -> str:
-    """The value that an error hides from its text."""
+    """The value that an error does not show in its text."""
     assert isinstance(error, InvalidRecordError)
     return error.value or ""
 
@@ -103,14 +104,14 @@ def test_line_ends_and_byte_order_marks_do_not_matter(write: Write, mark: bytes,
 
 
 def test_columns_may_come_in_any_order_and_under_other_names(write: Write) -> None:
-    """What counts is the name, or the name that the caller says the file has for it."""
+    """Columns may have any order, and a file's own names if the caller gives them."""
     path = write("f.csv", "Note,day,sum,id\nx,,1.00,7\n")
     found = table(path, columns={"amount": "sum", "note": "Note"})
     assert found.to_pylist() == [{"id": 7, "amount": Decimal("1.00"), "day": None, "note": "x"}]
 
 
 def test_what_was_read_from_a_topic_can_be_loaded(write: Write) -> None:
-    """The columns that reads add are passed over."""
+    """A file that was read from a topic can be loaded: the columns that reads add are ignored."""
     path = write(
         "f.csv", "id,amount,day,note,_partition,_offset,_timestamp\n1,1,,,0,5,2026-01-01T00:00:00Z\n"
     )
@@ -151,7 +152,8 @@ def test_a_bad_line_is_named(write: Write, line: str, after: str) -> None:
 
 
 def test_a_bad_value_far_down_is_found(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first of several bad values, in a later batch, by its own line; the batches before it are whole."""
+    """Of several bad values in a later batch the first one is named with its own line, and the batches before
+    it are whole."""
     monkeypatch.setattr("txn_engine.files.text.BATCH_ROWS", 100)
     rows = [f"{i},1.00,," for i in range(1_000)]
     rows[777] = "777,bad,,"
@@ -188,14 +190,15 @@ def test_a_file_that_cannot_be_used_is_refused(
 
 @pytest.mark.parametrize("header", ["id;amount;day;note", '"id";"amount";"day";"note"'])
 def test_a_refusal_names_the_delimiter_that_the_file_seems_to_have(write: Write, header: str) -> None:
-    """The header is one field with semicolons in it."""
+    """If the header looks like one field with semicolons, the error names that delimiter."""
     error = refused(write("bad.csv", f"{header}\n1;1;;\n"))
     assert error.reason in (Reason.MISSING_COLUMN, Reason.BAD_QUOTING)
     assert "';'" in (error.action or "")
 
 
 def test_what_a_refusal_says(write: Write) -> None:
-    """The column, the place, the expected form and what to do; the value only for those who may see the data."""
+    """A refusal says the column, the place, the expected form and what to do. It shows the value only to
+    those who may see the data."""
     path = write("bad.csv", f"{HEADER}3,abc,,\n")
     error = refused(path)
     assert isinstance(error, InvalidRecordError)
@@ -208,7 +211,7 @@ def test_what_a_refusal_says(write: Write) -> None:
 
 
 def test_the_line_of_a_byte_that_is_no_utf8_is_named(write: Write) -> None:
-    """Although text is decoded in large pieces."""
+    """The line of a byte that is not UTF-8 is named, although text is decoded in large pieces."""
     path = write("bad.csv", HEADER.encode() + b"1,1,,x\n" * 50_000 + b"2,1,,\xe9\n" + b"3,1,,x\n" * 10)
     assert refused(path).place == f"{path} line 50002"
 
@@ -228,14 +231,14 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path, name: str, reason
 
 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
-    """In every format."""
+    """A folder in the place of a file is refused in every format."""
     for name in ("d.csv", "d.jsonl", "d.parquet"):
         (tmp_path / name).mkdir()
         assert refused(tmp_path / name).reason is Reason.FILE_UNREADABLE
 
 
 def test_dates_follow_the_format_strictly(write: Write) -> None:
-    """A missing digit is an error and no other day."""
+    """A date with a missing digit is an error, and never another day."""
     schema = pa.schema([("day", pa.date32())])
     good = table(write("g.csv", "day\n930101\n000229\n"), schema, date_format="%y%m%d").to_pylist()
     assert [row["day"] for row in good] == [dt.date(1993, 1, 1), dt.date(2000, 2, 29)]
@@ -248,7 +251,8 @@ def test_dates_follow_the_format_strictly(write: Write) -> None:
 
 
 def test_times_keep_their_zone(write: Write) -> None:
-    """A column in UTC needs a zone in the text, a column without a zone takes none; nothing is cut off."""
+    """A column in UTC needs a zone in the text, a column without a zone may not have one, and no digits are
+    cut off."""
     zoned = pa.schema([("at", pa.timestamp("ms", tz="UTC"))])
     plain = pa.schema([("at", pa.timestamp("ms"))])
     good = write("g.csv", "at\n2026-01-31T10:00:00.123+02:00\n")
@@ -263,7 +267,8 @@ def test_times_keep_their_zone(write: Write) -> None:
 
 
 def test_other_types(write: Write) -> None:
-    """Floats, booleans, binary, small integers; what a float cannot hold is refused."""
+    """Floats, booleans, binary and small integers are read exactly. A number that a float cannot hold is
+    refused."""
     schema = pa.schema(
         [
             ("f", pa.float64()),
@@ -290,7 +295,8 @@ def test_other_types(write: Write) -> None:
 
 
 def test_empty_fields(write: Write) -> None:
-    """Null where a column takes nulls; in a string column that takes none, the empty string; other words if told."""
+    """An empty field is null if the column is nullable, and the empty string in other string columns. Other
+    words for null can be set."""
     schema = pa.schema([pa.field("a", pa.string(), nullable=False), pa.field("b", pa.string())])
     path = write("g.csv", 'a,b\n,\n"",NULL\n')
     assert table(path, schema).to_pylist() == [{"a": "", "b": None}, {"a": "", "b": "NULL"}]
@@ -302,7 +308,8 @@ def test_empty_fields(write: Write) -> None:
 
 
 def test_a_csv_for_kafkas_schema(write: Write) -> None:
-    """Key and value as text; headers, which csv cannot hold, may be left out and are null."""
+    """A csv for Kafka's schema has key and value as text. The headers, which csv cannot have, may be missing
+    and are null."""
     from txn_engine.log.topics import KAFKA_SCHEMA
 
     found = table(write("g.csv", "key,value\nk,v\n"), KAFKA_SCHEMA).to_pylist()
@@ -315,7 +322,7 @@ def test_a_csv_for_kafkas_schema(write: Write) -> None:
 
 
 def test_jsonl_is_exact(write: Write) -> None:
-    """Numbers keep their digits whether they come as numbers or strings; what may be null may be missing."""
+    """JSON numbers keep all digits, as numbers or strings, and a nullable column may be missing."""
     lines = [
         {"id": 1, "amount": "0.10", "day": "2026-01-31", "note": "é"},
         '{"id": "9223372036854775807", "amount": 1234567890123456.78}',
@@ -360,7 +367,7 @@ def test_a_bad_json_line_is_named(write: Write, line: str, reason: Reason, value
 
 
 def test_jsonl_holds_nested_values(write: Write) -> None:
-    """Kafka's headers; one that is none is named by its line."""
+    """Kafka's headers are read from JSON. Invalid ones are named by their line."""
     from txn_engine.log.topics import KAFKA_SCHEMA
 
     good = write("g.jsonl", '{"key": "k", "value": "v", "headers": [{"key": "h", "value": "x"}]}\n')
@@ -377,7 +384,8 @@ def test_jsonl_holds_nested_values(write: Write) -> None:
 
 
 def test_parquet_of_other_but_fitting_types(tmp_path: Path) -> None:
-    """Whole numbers into decimals, other widths, dictionaries: where every value fits, exactly."""
+    """Parquet columns of other types are converted if every value fits exactly: whole numbers to decimals,
+    other widths, dictionaries."""
     path = tmp_path / "g.parquet"
     source = pa.table(
         {
@@ -419,9 +427,8 @@ def test_a_parquet_column_that_does_not_fit_is_named(
 
 
 def test_parquet_as_others_write_it(tmp_path: Path) -> None:
-    """Text in encodings that Arrow reads no dictionaries of, from the beginning or behind rows of another one; times of
-    96 bits beside text, in more row groups than batches.
-    """
+    """Parquet files of other writers are read: text in encodings without dictionaries, also after rows with
+    one, and 96-bit times, in several row groups."""
     count = 40_000
     path = tmp_path / "g.parquet"
     given = pa.table(
@@ -447,7 +454,7 @@ def test_parquet_as_others_write_it(tmp_path: Path) -> None:
 
 
 def test_a_damaged_parquet_file_is_refused(tmp_path: Path) -> None:
-    """Cut short, or no Parquet at all, or without rows."""
+    """A Parquet file that is cut short, is not Parquet, or has no rows is refused."""
     path = tmp_path / "p.parquet"
     whole = pa.table({"id": [1], "amount": pa.array([Decimal("1.00")]), "day": [None], "note": ["x"]})
     pq.write_table(whole.cast(SCHEMA), path)
@@ -466,7 +473,7 @@ def test_a_damaged_parquet_file_is_refused(tmp_path: Path) -> None:
 def test_a_parquet_column_whose_name_is_no_utf8(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, place: str
 ) -> None:
-    """The file is named, and nothing of it."""
+    """If a Parquet column's name is not UTF-8, the error names the file and shows nothing of the name."""
     path = tmp_path / "named.parquet"
     values = pa.table({"NAME": [1]} if place == "of a column" else {"id": [{"NAME": 1}]})
     pq.write_table(values, path, store_schema=False)
@@ -477,7 +484,7 @@ def test_a_parquet_column_whose_name_is_no_utf8(
 
 
 def test_progress_reaches_the_files_size(write: Write, tmp_path: Path) -> None:
-    """In every format, and never beyond it."""
+    """Progress reaches the file's size in every format, and never exceeds it."""
     rows = 40_000
     csv = write("g.csv", HEADER + "1,1.00,,\n" * rows)
     jsonl = write("g.jsonl", '{"id": 1, "amount": 1}\n' * rows)
@@ -492,7 +499,7 @@ def test_progress_reaches_the_files_size(write: Write, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["0000-01-01", "10000-01-01"])
 def test_a_year_that_no_reader_can_show(tmp_path: Path, text: str) -> None:
-    """Years before 1 and after 9999 are refused: no Python reader could ever show them."""
+    """Years before 1 and after 9999 are refused, because Python readers could never show them."""
     path = tmp_path / "days.csv"
     path.write_text(f"day\n{text}\n")
     with pytest.raises(InvalidRecordError, check=because(Reason.BAD_DATE, "line 2")):
@@ -516,7 +523,8 @@ def _in_each_format(write: Write, text: str) -> list[tuple[Path, pa.Schema, dict
 
 @pytest.mark.parametrize("text", BEYOND)
 def test_a_year_that_only_its_zone_puts_outside(write: Write, text: str) -> None:
-    """A time is judged as UTC has it, on every road."""
+    """A time is judged in UTC in every format, so one that only its zone puts outside of the years is
+    refused."""
     for path, schema, options in _in_each_format(write, text):
         error = refused(path, schema, **options)
         assert error.place == f"{path} line 2"
@@ -525,7 +533,7 @@ def test_a_year_that_only_its_zone_puts_outside(write: Write, text: str) -> None
 
 @pytest.mark.parametrize(("text", "year"), [(WITHIN[0], 1), (WITHIN[1], 9999)])
 def test_the_first_and_the_last_moments_are_taken(write: Write, text: str, year: int) -> None:
-    """Also where the date format names the zone, as `%z`."""
+    """The first and the last possible moments are accepted, also if the date format has a zone (`%z`)."""
     for path, schema, options in _in_each_format(write, text):
         (found,) = table(path, schema, **options).column(0).to_pylist()
         assert (found[0] if isinstance(found, list) else found).year == year
@@ -533,7 +541,7 @@ def test_the_first_and_the_last_moments_are_taken(write: Write, text: str, year:
 
 @pytest.mark.parametrize("text", ["\uff12\uff10\uff12\uff16-01-01", "2026-01-0\u0661", "2026-0\u06f1-01"])
 def test_digits_of_another_script_are_no_digits(write: Write, text: str) -> None:
-    """With a date format as without one."""
+    """Digits of another script are refused in dates, with and without a date format."""
     path = write("day.csv", f"day\n{text}\n")
     for options in ({}, {"date_format": "%Y-%m-%d"}):
         error = refused(path, pa.schema([("day", pa.date32())]), **options)
@@ -542,7 +550,7 @@ def test_digits_of_another_script_are_no_digits(write: Write, text: str) -> None
 
 @pytest.mark.parametrize("date_format", ["%H%M%S", "%y%y%y", "%d"])
 def test_a_date_format_that_names_no_day(tmp_path: Path, date_format: str) -> None:
-    """A format without year, month and day, or that is none, is refused before the file is read."""
+    """An invalid date format, or one without year, month and day, is refused before the file is read."""
     path = tmp_path / "days.csv"
     path.write_text("day\n200101\n")
     with pytest.raises(InvalidRequestError, check=because(Reason.BAD_ARGUMENT)):
@@ -571,7 +579,8 @@ QUOTING = {
 
 @pytest.mark.parametrize("name", QUOTING)
 def test_no_error_quotes_the_file(write: Write, name: str, caplog: pytest.LogCaptureFixture) -> None:
-    """No cell, header or key in an error's text, repr, trace, pickle or log: only in `value`, for who asks for it."""
+    """No cell, header or key is in an error's text, repr, traceback, pickle or log. Only the attribute
+    `value` has it."""
     path = write(name, QUOTING[name])
     with pytest.raises(InvalidRecordError) as caught:
         table(path)
@@ -579,7 +588,7 @@ def test_no_error_quotes_the_file(write: Write, name: str, caplog: pytest.LogCap
 
 
 def test_no_error_quotes_a_parquet_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Nor a value of a Parquet file."""
+    """No error shows a value of a Parquet file."""
     path = tmp_path / "p.parquet"
     plain = {"id": [1], "amount": [Decimal("13.37001")], "day": pa.nulls(1, pa.date32()), "note": ["a"]}
     pq.write_table(pa.table(plain), path)

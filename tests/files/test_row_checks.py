@@ -1,4 +1,4 @@
-"""Checks of rows: exact, of nothing but the row, and refused in one line where they cannot be made."""
+"""Checks of rows are exact and need only the row. A check that cannot be made is refused in one line."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SCHEMA = pa.schema(COLUMNS)
 
 
 def rows(**columns: list[Any]) -> pa.RecordBatch:
-    """Rows with these columns; the others are null."""
+    """Rows with these columns. The others are null."""
     count = len(next(iter(columns.values())))
     return pa.RecordBatch.from_arrays(
         [pa.array(columns.get(each.name, [None] * count), each.type) for each in SCHEMA], schema=SCHEMA
@@ -80,7 +80,8 @@ LENGTHS, PAIR = (
 def test_which_rows_fail(
     kind: str, arguments: dict[str, Any], values: dict[str, list[Any]], fails: list[int]
 ) -> None:
-    """By the value itself; a null passes but for one check; what a check is as JSON is the same check."""
+    """A check judges the value itself. A null passes every check but one. A check that is read back from its
+    plain form gives the same result."""
     (column,) = values
     check = RowCheck(kind, {"column": column, **arguments})
     assert found(check, rows(**values)) == fails
@@ -94,7 +95,7 @@ def found(check: RowCheck, batch: pa.RecordBatch) -> list[int]:
 
 
 def test_pairs() -> None:
-    """One column beside another."""
+    """A check may compare two columns."""
     batch = rows(
         amount=[Decimal(1), Decimal(2), Decimal(3), None],
         fee=[Decimal(2), Decimal(2), Decimal(2), Decimal(1)],
@@ -105,7 +106,7 @@ def test_pairs() -> None:
 
 
 def test_values_that_cannot_be_compared() -> None:
-    """A time beyond the years that Arrow compares it in: in one line, without the value."""
+    """A time outside the years in which Arrow can compare it is refused in one line, without the value."""
     from txn_engine.row_checks import failing
 
     far = pa.RecordBatch.from_arrays(
@@ -143,7 +144,7 @@ def test_values_that_cannot_be_compared() -> None:
     ],
 )
 def test_what_is_refused(kind: str, arguments: dict[str, Any], reason: Reason) -> None:
-    """In one line, before a row is read."""
+    """An invalid check is refused in one line, before a row is read."""
     with pytest.raises(InvalidRequestError, check=because(reason)):
         RowCheck(kind, arguments).on(SCHEMA)
 
@@ -161,7 +162,8 @@ POSITIVE = RowCheck(BETWEEN, {"column": "amount", "min_value": 0}, "positive")
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
 def test_of_files(tmp_path: Path, kind: str) -> None:
-    """Rows that do not fit and rows that fail, in the order of the file; a row that does both does not fit."""
+    """Rows that do not fit and rows that fail a check come in the order of the file. A row that does both
+    counts as not fitting."""
     path = tmp_path / f"f.{kind}"
     amounts = ["1", "-1", "x", "2", "-2"]
     if kind == "csv":

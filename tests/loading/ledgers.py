@@ -36,13 +36,13 @@ def new_url() -> str:
 
 
 def set_up(engine: Engine) -> None:
-    """Both topics."""
+    """Create both topics."""
     engine.admin.create_topic(TOPIC, partitions=2, schema=SCHEMA, key="id")
     engine.admin.create_topic(DEAD, partitions=1, schema=DEAD_LETTERS)
 
 
 def ids(engine: Engine) -> list[int]:
-    """Of the payments that a reader sees."""
+    """The ids of the payments that a reader sees."""
     return sorted(engine.scan(TOPIC).to_table().column("id").to_pylist())
 
 
@@ -52,14 +52,15 @@ def dead(engine: Engine) -> list[dict[str, Any]]:
 
 
 def load(engine: Engine, path: Any, run_id: str = "monday", **options: Any) -> LoadResult:
-    """Files into the payments, with dead letters."""
+    """Load files into the payments, with dead letters."""
     return load_files(engine, TOPIC, path, run_id=run_id, dead_letter_topic=DEAD, **options)
 
 
 def dying_at_every_put(
     prepare: Callable[[Engine], object], work: Callable[[Engine], object], *, after: bool
 ) -> Iterator[str]:
-    """A store for each put of the work, on which it has died before, or after, that one; and one on which it ended."""
+    """The URL of a store for each put of the work, at which the work died before or after it took effect. The
+    last one is a store on which the work ended."""
     for at in count():
         url = new_url()
         with connect(url, configs=FEW_INTERNAL) as engine:
@@ -73,7 +74,7 @@ def dying_at_every_put(
 
 
 def lines(path: Path) -> Iterator[int]:
-    """The lines of a file that have a row, without the header's."""
+    """The numbers of the lines that have a row, without the header's."""
     for number, line in enumerate(path.read_text().splitlines(), start=1):
         if number > 1 and line:
             yield number

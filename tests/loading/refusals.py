@@ -1,4 +1,4 @@
-"""What a test expects of a refusal: its reason and its place, whatever the words are."""
+"""What a test expects of a refusal: its reason and its place, whatever its words are."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from txn_engine.errors import TxnEngineError
 
 
 def because(reason: StrEnum | None, place: str = "") -> Callable[[TxnEngineError], bool]:
-    """A check for `pytest.raises`: the error has this reason, and its place has this text in it."""
+    """A check for `pytest.raises` that the error has this reason, and this text in its place."""
 
     def check(error: TxnEngineError) -> bool:
         assert (error.reason, place in (error.place or "")) == (reason, True), error

@@ -1,4 +1,4 @@
-"""How many letters there are: what a reader would count, from files that are each read once."""
+"""The count of dead letters is what a reader would count, and each file is read only once."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def letter(**values: Any) -> dict[str, Any]:
-    """A letter that somebody else wrote."""
+    """A letter that another program wrote."""
     given = {"topic": "payments", "reason": "r", "error_class": "E", "failed_at": 5, "tries": 1, **values}
     return {name: given.get(name) for name in DEAD_LETTERS.names}
 
 
 def put(engine: Engine, *letters: dict[str, Any]) -> str:
-    """Letters of one file; its key."""
+    """Put letters into one file. Returns its key."""
     before = {info.key for info in engine.store.list("topics/payments-dead/")}
     engine.partition(DEAD, 0).append(pa.Table.from_pylist(list(letters), schema=DEAD_LETTERS))
     written = {info.key for info in engine.store.list("topics/payments-dead/")} - before
@@ -86,9 +86,8 @@ def new_counter(engine: Engine, **options: Any) -> LetterCounter:
 
 
 def test_what_a_reader_would_count(engine: Engine, clock: ManualClock, write: Write) -> None:
-    """By topic, source and reason, the newest first, with when and where; as loads and replays go on, and after a
-    merge, whose file has gaps.
-    """
+    """The counts by topic, source and reason, the newest first, with times and places, are those of a reader,
+    also after more loads and replays and after a merge whose file has gaps."""
     for number in range(3):
         load(engine, write(f"f{number}.csv", MIXED), run_id=f"run {number}")
         clock.advance(MINUTE_MS)
@@ -142,7 +141,8 @@ def test_each_file_is_read_once_and_again_where_its_letters_were_replayed(
 def test_the_newest_alone_and_how_many_there_are(
     engine: Engine, clock: ManualClock, reads: list[str]
 ) -> None:
-    """What is older is counted by the log, not read; and no file that is too large."""
+    """Only the newest letters are read. Older ones, and files that are too large, are counted from the
+    log."""
     for number in range(4):
         put(engine, *[letter(reason=f"reason {number}")] * (number + 2))
         clock.advance(MINUTE_MS)
@@ -155,7 +155,7 @@ def test_the_newest_alone_and_how_many_there_are(
 
 
 def test_a_few_files_at_a_time(engine: Engine, clock: ManualClock, reads: list[str]) -> None:
-    """The newest first; what was read is not read again."""
+    """A few files are read at a time, the newest first, and no file is read twice."""
     for number in range(5):
         put(engine, letter(reason=str(number)))
         clock.advance(MINUTE_MS)
@@ -171,7 +171,8 @@ def test_a_few_files_at_a_time(engine: Engine, clock: ManualClock, reads: list[s
 
 
 def test_a_damaged_file_is_named_and_the_others_are_counted(engine: Engine, clock: ManualClock) -> None:
-    """Also by a counter that has read all else; once it is put back, it counts again."""
+    """A damaged file is named and the other files are counted, also by a counter that has read them before.
+    When the file is restored, it counts again."""
     counter = new_counter(engine)
     key = put(engine, letter(reason="damaged"), letter(reason="damaged"))
     put(engine, letter(reason="sound"))
@@ -202,7 +203,8 @@ def test_where_the_group_cannot_be_read_nobody_knows_what_waits(engine: Engine, 
 
 
 def test_what_somebody_else_wrote(engine: Engine) -> None:
-    """Whatever the times, tries and texts are; a long text is cut, and says so."""
+    """Letters of other programs are counted, whatever times, tries and texts they have. A long text is cut,
+    and ends with a mark."""
     long = "x" * (REASON_CHARS_MAX + 5)
     put(
         engine,
@@ -215,7 +217,8 @@ def test_what_somebody_else_wrote(engine: Engine) -> None:
 
 
 def test_those_of_late(engine: Engine, clock: ManualClock, write: Write) -> None:
-    """By when they were written, whatever they say; also from a file that a merge made of old and new ones."""
+    """Letters of a period are chosen by when they were written, whatever they say, also in a file that was
+    merged from old and new ones."""
     start = clock()
     put(engine, letter(reason="old", failed_at=start + MINUTE_MS))
     clock.advance(MINUTE_MS)
@@ -232,7 +235,8 @@ def test_those_of_late(engine: Engine, clock: ManualClock, write: Write) -> None
 
 
 def test_the_newest_is_the_one_that_failed_last_wherever_it_stands(engine: Engine) -> None:
-    """Two loads fail at the same time, and the one that began earlier commits later."""
+    """The newest letter is the one that failed last, even if a load that began earlier has committed it
+    before others."""
     put(engine, letter(failed_at=9), letter(failed_at=9))
     put(engine, letter(failed_at=5))
     (found,) = counts(engine, DEAD)
@@ -251,7 +255,8 @@ def test_what_the_log_alone_knows(engine: Engine, reads: list[str], write: Write
 
 
 def test_the_rate_of_late(engine: Engine, clock: ManualClock, write: Write) -> None:
-    """Letters beside the records of their topic, both since that time; a row that fails again is no new one."""
+    """The rate compares the letters since a time with the records of their topic since then. A row that fails
+    again does not count as new."""
     load(engine, write("old.csv", MIXED), run_id="old")
     clock.advance(MINUTE_MS)
     since_ms = clock()

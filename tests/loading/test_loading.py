@@ -1,4 +1,4 @@
-"""Files into a topic and its dead letters: all rows, once, in one transaction."""
+"""Files are loaded into a topic and its dead letters: every row, once, in one transaction."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ Write = Callable[..., Path]
 
 
 def test_input_is_output_and_dead_letters(engine: Engine, write: Write) -> None:
-    """Each row is in one of the two, once, with where it is from, why, and of which run."""
+    """Each row is in the topic or in the dead letters, once. A letter says where it is from, why, and which
+    run made it."""
     path = write("f.csv", MIXED)
     found = load(engine, path)
     assert (found.records, found.dead_letters) == (2, 3)
@@ -72,7 +73,7 @@ def test_input_is_output_and_dead_letters(engine: Engine, write: Write) -> None:
 
 
 def test_a_run_is_loaded_once(engine: Engine, write: Write) -> None:
-    """Its dead letters too; another run loads again."""
+    """A run is loaded once, with its dead letters. Another run loads the file again."""
     path = write("f.csv", MIXED)
     load(engine, path)
     again = load(engine, path)
@@ -83,7 +84,7 @@ def test_a_run_is_loaded_once(engine: Engine, write: Write) -> None:
 
 
 def test_a_file_of_dead_letters_alone_is_a_run(engine: Engine, write: Write) -> None:
-    """Committed and known."""
+    """A run that has only dead letters is committed and remembered."""
     path = write("f.csv", HEADER + "x,1,,\n")
     assert load(engine, path).dead_letters == 1
     assert load(engine, path).already_committed
@@ -106,7 +107,8 @@ def test_a_file_of_dead_letters_alone_is_a_run(engine: Engine, write: Write) -> 
 def test_above_the_limit_nothing_is_loaded(
     engine: Engine, write: Write, most: int | str | None, loads: bool
 ) -> None:
-    """A count, or a share of all rows: 3 of 5."""
+    """If there are more dead letters than the limit, which is a number or a share of all rows, nothing is
+    loaded."""
     path = write("f.csv", MIXED)
     if loads:
         assert load(engine, path, max_dead_letters=most).dead_letters == 3
@@ -119,14 +121,14 @@ def test_above_the_limit_nothing_is_loaded(
 
 @pytest.mark.parametrize("given", ["many", "-1", -1, "101%", "1.5", 0.01, True, "%", ""])
 def test_a_limit_that_is_none(given: Any) -> None:
-    """Refused by what it should be."""
+    """An invalid limit is refused."""
     with pytest.raises(InvalidRequestError, check=because(Reason.BAD_ARGUMENT)):
         DeadLetterLimit.of(given)
     assert DeadLetterLimit.of("0.5%").share == Fraction(1, 200)
 
 
 def test_a_fault_of_a_file_loads_nothing(engine: Engine, write: Write) -> None:
-    """Nor of the file before it."""
+    """If one file has a fault, nothing is loaded, not even the file before it."""
     cut = write("g.csv", HEADER + '7,7.00,,"true\n')
     with pytest.raises(InvalidRecordError, check=because(Reason.UNCLOSED_QUOTE)):
         load(engine, [write("f.csv", MIXED), cut])
@@ -134,7 +136,8 @@ def test_a_fault_of_a_file_loads_nothing(engine: Engine, write: Write) -> None:
 
 
 def test_a_dead_letter_topic_of_other_columns_is_refused(engine: Engine, write: Write) -> None:
-    """Before the first row: another schema, one column less, the topic itself, none of that name."""
+    """A dead-letter topic with other columns, the topic itself, or one that does not exist is refused before
+    the first row is read."""
     engine.admin.create_topic("other", partitions=1, schema=DEAD_LETTERS.remove(0))
     engine.admin.create_topic("events", partitions=1)
     missing = write("f.csv", MIXED).with_name("missing.csv")
@@ -148,7 +151,7 @@ def test_a_dead_letter_topic_of_other_columns_is_refused(engine: Engine, write: 
 
 
 def test_every_format_says_how_it_is_read_again(engine: Engine, write: Write, tmp_path: Path) -> None:
-    """What a replay needs of the options, and nothing else."""
+    """A letter has the options that a replay needs to read its row again, and no others, for each format."""
     load(
         engine, write("f.csv", MIXED.replace(",", ";")), delimiter=";", decimal=",", null_values=["NULL", ""]
     )
@@ -178,15 +181,14 @@ WITHOUT = {"currency": "EUR", "fee": Decimal("0.10"), "note": None}
 
 
 def added_to(engine: Engine) -> list[dict[str, Any]]:
-    """Of each payment, by id, the columns that were added."""
+    """The added columns of each payment, in the order of the ids."""
     rows = sorted(engine.scan(TOPIC).to_table().to_pylist(), key=lambda row: row["id"])
     return [{name: row[name] for name in WITHOUT} for row in rows]
 
 
 def test_columns_that_were_added_may_be_missing(engine: Engine, write: Write, tmp_path: Path) -> None:
-    """They are filled as in records of before, as `produce` does, in every format; a JSON record may lack them by
-    itself. A column that the topic was made with may not be missing.
-    """
+    """A file of any format may lack columns that were added to the topic, and a JSON record may too. They get
+    the values of older records. A column that the topic was created with may not be missing."""
     import pyarrow.parquet as pq
 
     engine.admin.alter_topic(TOPIC, ADDED)
@@ -216,7 +218,8 @@ POSITIVE = RowCheck("expect_column_values_to_be_between", {"column": "amount", "
 
 
 def test_rows_that_fail_a_check(engine: Engine, write: Write) -> None:
-    """Are dead letters as those that do not fit; a replay holds them against the check again, unless told."""
+    """Rows that fail a check become dead letters like rows that do not fit. A replay checks them again by
+    default."""
     path = write("f.csv", HEADER + "1,1.00,,\n2,-2.00,,\n3,x,,\n4,-4.00,,\n5,5.00,,\n")
     found = load(engine, path, row_checks=[POSITIVE])
     assert (found.records, found.dead_letters, ids(engine)) == (2, 3, [1, 5])
@@ -241,7 +244,7 @@ def test_rows_that_fail_a_check(engine: Engine, write: Write) -> None:
 
 
 def test_counts_by_topic_and_reason(engine: Engine, write: Write) -> None:
-    """One fault in many rows is one reason, whatever the values are."""
+    """One fault in many rows counts as one reason, whatever the values are."""
     load(engine, write("f.csv", HEADER + "".join(f"{row},x{row},,\n" for row in range(20)) + "1\n"))
     found = {each.reason.partition(";")[0]: each for each in counts(engine, DEAD)}
     assert {reason: (each.waiting, each.total) for reason, each in found.items()} == {
@@ -253,7 +256,7 @@ def test_counts_by_topic_and_reason(engine: Engine, write: Write) -> None:
 def test_reasons_are_held_up_to_a_number(
     engine: Engine, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What comes behind is counted together; each letter has its own."""
+    """Reasons are counted up to a number, and later ones are counted together. Each letter has its own."""
     monkeypatch.setattr("txn_engine.loading.dead_letters.REASONS_MAX", 2)
     letters = DeadLetters(DEAD, TOPIC, DeadLetterLimit(), "r", engine.clock)
     path = write("f.csv", HEADER + "".join("x," * fields + "\n" for fields in (4, 5, 6, 6, 5)))
@@ -267,7 +270,8 @@ def test_reasons_are_held_up_to_a_number(
 
 @pytest.mark.parametrize("after", in_shard("kills", [True, False], keep=1))
 def test_dying_at_every_put(write: Write, after: bool) -> None:
-    """And run again: each row once, in one of the two topics, never one without the other."""
+    """If a load dies at any put and is run again, each row is there once in one of the two topics, and never
+    one topic without the other."""
     path = write("f.csv", MIXED)
     at = -1
     for url in dying_at_every_put(set_up, lambda engine: load(engine, path), after=after):
@@ -287,7 +291,8 @@ def test_dying_at_every_put(write: Write, after: bool) -> None:
 def test_a_run_that_the_log_may_have_forgotten_is_refused(
     engine: Engine, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was loaded; and so is one that was not, which nobody can tell from it, until somebody says so."""
+    """A run that is older than the log remembers is refused, whether or not it was loaded, until the caller
+    says that it was not."""
     monkeypatch.setattr("txn_engine.protocol.transactions.MAX_RUN_IDS", 3)
     path = write("f.csv", HEADER + "1,1,,\n")
     for run_id in ("a", "b", "c", "d"):
@@ -311,7 +316,7 @@ def made_again(engine: Engine) -> None:
 
 
 def test_a_topic_made_again_has_loaded_nothing(engine: Engine, write: Write) -> None:
-    """The same run goes into the new one, once."""
+    """After a topic was created again, the same run is loaded into it once."""
     path = write("f.csv", HEADER + "1,1,,\n")
     for _ in range(2):
         assert load(engine, path).records == 1
@@ -323,7 +328,8 @@ def test_a_topic_made_again_has_loaded_nothing(engine: Engine, write: Write) -> 
 def test_a_topic_made_again_while_it_is_loaded(
     engine: Engine, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is loaded: the run would have the name that it has in the one that is gone."""
+    """If a topic is created again during a load, nothing is loaded, because the run would have the name that
+    it has in the deleted topic."""
     path = write("f.csv", HEADER + "1,1,,\n")
     take = FileLoad.take
     with monkeypatch.context() as patched:
@@ -340,14 +346,15 @@ RUN_IDS = st.text("ab@incarnation=01,", max_size=20) | st.sampled_from(["a@incar
 
 @given(st.dictionaries(st.tuples(RUN_IDS, st.integers(0, 3)), st.none(), max_size=20))
 def test_no_two_runs_get_one_name(runs: dict[tuple[str, int], None]) -> None:
-    """Of one topic, whatever a run is called."""
+    """No two runs into incarnations of a topic get the same name, whatever their ids are."""
     names = {run_into(run_id, Topic("t", number, 1, SCHEMA, None, -1, 0)) for run_id, number in runs}
     assert len(names) == len(runs)
     assert run_into("monday", Topic("t", 0, 1, SCHEMA, None, -1, 0)) == "monday"
 
 
 def test_a_file_that_somebody_still_writes(engine: Engine, write: Write) -> None:
-    """Its last value may be a part of one; a file that is replaced, or moved away, was whole."""
+    """A file that still grows is refused, because its last value may be incomplete. A file that is replaced
+    or moved away is whole."""
     path = write("f.csv", "1,1.0")
     reading = {"missing_columns": "null", "header": ["id", "amount"]}
 

@@ -1,4 +1,5 @@
-"""Which files were loaded: none twice, whatever the run, and none that has changed since."""
+"""The manifest of loaded files: no file is loaded twice, whatever the run, and none that has changed
+since."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ def noted(engine: Engine) -> list[dict[str, Any]]:
 
 
 def test_a_file_is_loaded_once_whatever_the_run(engine: Engine, write: Write, tmp_path: Path) -> None:
-    """Only what is new of a folder; each file's counts and its run are noted."""
+    """A run loads only the new files of a folder. The manifest has each file's counts and run."""
     first = write("a.csv", MIXED)
     assert load(engine, tmp_path, "monday").records == 2
     second = write("b.csv", HEADER + "7,7,,\n")
@@ -61,7 +62,8 @@ def test_a_file_is_loaded_once_whatever_the_run(engine: Engine, write: Write, tm
 
 
 def test_a_file_that_changed_since_is_named(engine: Engine, write: Write, tmp_path: Path) -> None:
-    """With its run, and nothing of the load is visible."""
+    """A file that has changed since it was loaded is named with its run, and nothing of the load is
+    visible."""
     path = write("a.csv", MIXED)
     load(engine, path, "monday")
     write("a.csv", MIXED + "8,8,,\n")
@@ -75,7 +77,7 @@ def test_a_file_that_changed_since_is_named(engine: Engine, write: Write, tmp_pa
 
 
 def test_a_file_that_changes_meanwhile(engine: Engine, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Is refused: nobody knows of which of the two its digest is."""
+    """A file that changes during the load is refused, because its digest may belong to either content."""
     path = write("a.csv", MIXED)
     new = Manifest.new
 
@@ -91,7 +93,8 @@ def test_a_file_that_changes_meanwhile(engine: Engine, write: Write, monkeypatch
 
 
 def test_two_loads_at_once(engine: Engine, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Under ids of their own: the second to commit is refused, and the file's rows are there once."""
+    """Of two loads with ids of their own, the second to commit is refused, and the file's rows are there
+    once."""
     path = write("a.csv", MIXED)
     new = Manifest.new
     inner: list[Any] = []
@@ -112,7 +115,8 @@ def test_two_loads_at_once(engine: Engine, write: Write, monkeypatch: pytest.Mon
 
 
 def test_a_load_that_is_not_over(engine: Engine, write: Write) -> None:
-    """Whose rows the manifest may have in a moment: one waits, or tries again."""
+    """While another load's transaction is open, a load is refused with a retriable error, because the
+    manifest may have its files in a moment."""
     with engine.producer(transactional_id="other") as producer:
         producer.init_transactions()
         producer.begin_transaction()
@@ -128,7 +132,7 @@ def test_a_load_that_is_not_over(engine: Engine, write: Write) -> None:
 
 
 def test_a_manifest_that_is_none_or_anothers(engine: Engine, write: Write) -> None:
-    """Refused before anything is read of a file."""
+    """A topic that is not a manifest, or the manifest of another topic, is refused before a file is read."""
     with pytest.raises(InvalidRequestError, check=because(Reason.NOT_A_MANIFEST)):
         load(engine, write("a.csv", "x"), "monday", manifest=DEAD)
     load(engine, write("a.csv", MIXED), "monday")
@@ -140,7 +144,7 @@ def test_a_manifest_that_is_none_or_anothers(engine: Engine, write: Write) -> No
 def test_a_run_that_the_log_has_forgotten(
     engine: Engine, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Needs nobody's word: the manifest knows its files."""
+    """A run that the log has forgotten needs no confirmation, because the manifest knows its files."""
     monkeypatch.setattr("txn_engine.protocol.transactions.MAX_RUN_IDS", 2)
     paths = [write(f"{number}.csv", HEADER + f"{number},7,,\n") for number in range(4)]
     for number, path in enumerate(paths):
@@ -150,7 +154,7 @@ def test_a_run_that_the_log_has_forgotten(
 
 
 def test_files_of_a_topic_that_was_made_again(engine: Engine, write: Write) -> None:
-    """They were loaded into another one: into this one each once."""
+    """After a topic was created again, each file is loaded once into the new one."""
     path = write("a.csv", MIXED)
     description = engine.admin.describe_topic(TOPIC)
     for _ in range(2):
@@ -163,7 +167,8 @@ def test_files_of_a_topic_that_was_made_again(engine: Engine, write: Write) -> N
 
 
 def test_a_manifest_of_before_gets_its_column(engine: Engine, write: Write) -> None:
-    """By `topics alter`; its rows count whichever topic of the name they were for."""
+    """A manifest from before the column `incarnation` gets it by `topics alter`. Its rows count for every
+    incarnation of the topic."""
     engine.admin.create_topic("old", partitions=1, schema=LOADED_FILES.remove(8))
     path = write("a.csv", MIXED)
     with pytest.raises(InvalidRequestError, check=because(Reason.NOT_A_MANIFEST)):
@@ -178,7 +183,8 @@ def test_a_manifest_of_before_gets_its_column(engine: Engine, write: Write) -> N
 
 
 def test_what_was_loaded_under_another_name(engine: Engine, write: Write, tmp_path: Path) -> None:
-    """A copy, a hard link, a link, a renamed file, a path by a linked folder: named, and loaded if it is asked for."""
+    """A copy, a hard link, a symbolic link, a renamed file or a path through a linked folder is reported and
+    not loaded, unless the caller asks for it."""
     path = write("a.csv", MIXED)
     assert load(engine, path, "monday").records == 2
     write("copy.csv", MIXED)
@@ -204,7 +210,7 @@ def test_what_was_loaded_under_another_name(engine: Engine, write: Write, tmp_pa
 
 
 def test_two_of_one_load_that_are_alike(engine: Engine, write: Write, tmp_path: Path) -> None:
-    """The first is loaded, and the other one named."""
+    """Of two equal files in one load, the first is loaded and the other one is reported."""
     first, second = write("a.csv", MIXED), write("b.csv", MIXED)
     found = load(engine, tmp_path, "monday")
     assert (found.records, found.loaded_before, found.copies) == (
@@ -216,7 +222,7 @@ def test_two_of_one_load_that_are_alike(engine: Engine, write: Write, tmp_path: 
 
 
 def test_names_that_are_passed_over_are_told(engine: Engine, write: Write, tmp_path: Path) -> None:
-    """In the answer."""
+    """The result has the names that a load skipped."""
     write("a.csv", MIXED)
     hidden = write("_SUCCESS", "")
     assert load(engine, tmp_path, "monday").passed_over == (str(hidden),)
@@ -226,7 +232,7 @@ def test_names_that_are_passed_over_are_told(engine: Engine, write: Write, tmp_p
 def test_contents_that_change_under_an_old_time(
     engine: Engine, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever writes a file may set its time back: it has changed all the same."""
+    """A file that changes and gets its old time back has changed all the same."""
     path = write("a.csv", HEADER + "1,1,,\n")
     new = Manifest.new
 
@@ -244,7 +250,7 @@ def test_contents_that_change_under_an_old_time(
 
 @pytest.mark.parametrize("after", in_shard("kills", [True, False], keep=1))
 def test_dying_at_every_put(write: Write, after: bool) -> None:
-    """And another run over the same folder: each file's rows once."""
+    """If a load dies at any put and another run loads the same folder, each file's rows are there once."""
     path = write("a.csv", MIXED)
     at = -1
     for url in dying_at_every_put(prepare, lambda engine: load(engine, path, "monday"), after=after):

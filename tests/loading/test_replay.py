@@ -1,4 +1,5 @@
-"""Dead letters into their topics: each once, mended or as it is; what fails again comes back."""
+"""Dead letters are replayed into their topics, each once, repaired or unchanged. A letter that fails again
+becomes a new one."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ Write = Callable[..., Path]
 
 
 def mended(engine: Engine, changes: dict[int, dict[str, Any]]) -> dict[tuple[int, int], str]:
-    """The letters of those lines of a file, changed, as their repaired rows."""
+    """The repaired rows of the letters with these lines, after these changes."""
     found = {}
     for letter in dead(engine):
         change = changes.get(letter["source_line"])
@@ -49,7 +50,8 @@ def mended(engine: Engine, changes: dict[int, dict[str, Any]]) -> dict[tuple[int
 
 
 def test_repaired_rows_are_loaded_and_the_others_come_back(engine: Engine, write: Write) -> None:
-    """With a try more, and all else as it was; done again, those that came back are what waits."""
+    """Repaired rows are loaded. The other letters come back with one try more and no other change, and wait
+    for the next replay."""
     load(engine, write("f.csv", MIXED))
     done = replay(engine, DEAD, repaired=mended(engine, {3: {"amount": "2.50"}}))
     assert (done.letters, done.records, done.failed_again) == (3, 1, 2)
@@ -65,7 +67,8 @@ def test_repaired_rows_are_loaded_and_the_others_come_back(engine: Engine, write
 
 
 def test_all_repaired(engine: Engine, write: Write) -> None:
-    """Then input is output, to the cent and the type, whatever JSON type a mended value has."""
+    """After all letters are repaired, the topic has every row of the file exactly, whatever JSON type a
+    repaired value has."""
     load(engine, write("f.csv", MIXED))
     whole = {"id": 4, "amount": 4.10, "day": None, "paid": False}
     done = replay(
@@ -82,7 +85,8 @@ def test_all_repaired(engine: Engine, write: Write) -> None:
 
 
 def test_twice_is_once(engine: Engine, write: Write) -> None:
-    """With the same repaired rows, and without; a file of rows partly replayed is refused."""
+    """A second replay with the same repaired rows, or without any, changes nothing. A file whose rows are
+    partly replayed is refused."""
     load(engine, write("f.csv", MIXED))
     rows = mended(engine, {3: {"amount": "2"}, 5: {"id": "4", "amount": "4"}, 6: {"amount": "5"}})
     assert replay(engine, DEAD, repaired=rows).records + len(dead(engine)) - 3 == 3
@@ -96,13 +100,13 @@ def test_twice_is_once(engine: Engine, write: Write) -> None:
 
 
 def test_nothing_waits(engine: Engine) -> None:
-    """Of an empty topic: said, and nothing written."""
+    """A replay of an empty topic says so and writes nothing."""
     assert replay(engine, DEAD).before
 
 
 @pytest.mark.parametrize("place", [(0, 99), (7, 0)])
 def test_a_repaired_row_of_no_letter(engine: Engine, write: Write, place: tuple[int, int]) -> None:
-    """Refused; nothing is replayed."""
+    """A repaired row without a letter is refused, and nothing is replayed."""
     load(engine, write("f.csv", MIXED))
     with pytest.raises(InvalidRequestError, check=because(Reason.UNKNOWN_LETTER)):
         replay(engine, DEAD, repaired={place: "{}"})
@@ -110,7 +114,7 @@ def test_a_repaired_row_of_no_letter(engine: Engine, write: Write, place: tuple[
 
 
 def test_what_a_change_of_columns_made_possible_goes_through(engine: Engine, write: Write) -> None:
-    """By itself, without a repaired row."""
+    """A row that fits after a change of the topic's columns is loaded without a repair."""
     load(engine, write("f.jsonl", '{"id": 1, "amount": 1, "note": "x"}\n{"id": 2, "amount": 2}\n'))
     engine.admin.alter_topic(TOPIC, [AddColumn(pa.field("note", pa.string()))])
     assert replay(engine, DEAD).records == 1
@@ -130,7 +134,8 @@ def values(engine: Engine) -> list[dict[str, Any]]:
 def test_letters_of_before_a_rename_go_by_the_columns_of_then(
     engine: Engine, write: Write, tmp_path: Path, mend: str
 ) -> None:
-    """Of every format, and where the file has names of its own; mended under the name of then or that of now."""
+    """After a rename, letters of every format are read by the columns of their time, even with names of the
+    file's own. A repair may use the old or the new name."""
     row = {"id": [3], "amount": ["3"], "day": ["x"], "paid": ["y"]}
     renaming: dict[str, Any] = {}
     if mend == "by the file's name":
@@ -157,7 +162,8 @@ def test_letters_of_before_a_rename_go_by_the_columns_of_then(
 def test_letters_that_need_no_mending_any_more_go_through_behind_a_rename(
     engine: Engine, write: Write
 ) -> None:
-    """The value of a column that was dropped is read no more; what fails again comes back as it was."""
+    """After a rename, a letter whose wrong column was dropped is loaded without a repair. A letter that fails
+    again comes back unchanged."""
     engine.admin.alter_topic(TOPIC, RenameColumn("paid", "was_paid"))
     load(engine, write("f.csv", "id,amount,day,was_paid\n1,1.00,,maybe\n2,x,,true\n"))
     before = [row["columns"] for row in dead(engine)]
@@ -171,7 +177,8 @@ def test_letters_that_need_no_mending_any_more_go_through_behind_a_rename(
 def test_columns_that_a_file_had_beside_the_topics_are_still_passed_over(
     engine: Engine, write: Write
 ) -> None:
-    """A name that the topic's column has got since is no other column's value."""
+    """A column that the file had and the load ignored stays ignored, even if a column of the topic has that
+    name by now."""
     text = '{"id": 1, "amount": "x", "day": null, "paid": null, "value": "9"}'
     load(engine, write("f.jsonl", text), unknown_columns="ignore")
     engine.admin.alter_topic(TOPIC, [RenameColumn("amount", "value"), WidenColumn("value", CENTS)])
@@ -185,9 +192,8 @@ CENTS = pa.decimal128(20, 2)
 
 @pytest.mark.parametrize("unknown", ["refuse", "ignore"])
 def test_letters_that_do_not_say_their_version(engine: Engine, write: Write, unknown: str) -> None:
-    """As code of before wrote them: a name that a column has had is that column's, where the row had no others; else
-    nobody can tell, and the letter comes back with what to do.
-    """
+    """A letter of an older program has no version. If the file had no other columns, an old name means the
+    column that had it. Otherwise the letter comes back with what to do."""
     load(engine, write("f.csv", HEADER + "1,x,,\n"), unknown_columns=unknown)
     (letter,) = dead(engine)
     old = {name: letter[name] for name in DEAD_LETTERS.names}
@@ -209,7 +215,8 @@ def test_letters_that_do_not_say_their_version(engine: Engine, write: Write, unk
 
 
 def test_letters_of_a_topic_that_was_made_again(engine: Engine, write: Write) -> None:
-    """Go by the names of now: a version of another life says nothing, though there is one of that number."""
+    """After a topic was created again, its letters are read by the new topic's names, because a version
+    number of the deleted topic says nothing."""
     engine.admin.alter_topic(TOPIC, RenameColumn("amount", "value"))
     load(engine, write("f.csv", "id,value,day,paid,note\n1,x,,,other\n"), unknown_columns="ignore")
     engine.admin.delete_topic(TOPIC)
@@ -222,7 +229,8 @@ def test_letters_of_a_topic_that_was_made_again(engine: Engine, write: Write) ->
 
 
 def test_a_topic_that_is_gone_and_letters_that_are_damaged(engine: Engine, write: Write) -> None:
-    """Come back with that reason; the others go on."""
+    """A letter whose topic is gone, or that is damaged, comes back with that reason. The others are
+    replayed."""
     load(engine, write("f.csv", MIXED))
     good = {name: value for name, value in dead(engine)[0].items() if name in DEAD_LETTERS.names}
     columns = json.dumps({"id": "9", "amount": "9", "day": "", "paid": ""})
@@ -253,7 +261,8 @@ def test_a_topic_that_is_gone_and_letters_that_are_damaged(engine: Engine, write
 
 
 def test_rows_are_read_as_their_file_was(engine: Engine, write: Write, tmp_path: Path) -> None:
-    """Dates, marks, nulls and names of a file: only what is wrong has to be mended."""
+    """Dates, decimal marks, nulls and names are read as in the letter's file, so only the wrong value has to
+    be repaired."""
     text = 'Nr;amount;day;paid\n1;"1,50";31.01.2026;-\n2;"2,5x";01.02.2026;-\n'
     german = {
         "delimiter": ";",
@@ -272,7 +281,7 @@ def test_rows_are_read_as_their_file_was(engine: Engine, write: Write, tmp_path:
 
 
 def test_parquet_rows_and_bytes(engine: Engine, tmp_path: Path) -> None:
-    """Go through JSON without a loss."""
+    """Rows of Parquet and bytes go through JSON without a loss."""
     schema = pa.schema([pa.field("key", pa.binary()), pa.field("n", pa.int32(), nullable=False)])
     engine.admin.create_topic("bytes", partitions=1, schema=schema)
     pq.write_table(
@@ -285,7 +294,7 @@ def test_parquet_rows_and_bytes(engine: Engine, tmp_path: Path) -> None:
 
 
 def test_json_of_another_encoding(engine: Engine, write: Write) -> None:
-    """Its bytes are read as the file's were, and shown so."""
+    """A JSON row in another encoding is read, and shown, in the encoding of its file."""
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("note", pa.string())])
     engine.admin.create_topic("notes", partitions=1, schema=schema)
     text = '{"id": 1, "note": "Caf\u00c3\u00a9", "extra": "x"}\n{"id": 2, "note": "\u00e9"\n'
@@ -302,7 +311,8 @@ def test_json_of_another_encoding(engine: Engine, write: Write) -> None:
 
 
 def test_a_name_twice_is_never_one_of_the_two(engine: Engine, write: Write) -> None:
-    """Neither in what is shown to be mended, nor in what was."""
+    """If a name is in a row twice, neither value is used: the name is not shown for repair, and a repair with
+    it twice is refused."""
     load(engine, write("f.jsonl", '{"id": 1, "amount": 1, "amount": 2}\n'))
     shown = json.loads(repair_line(dead(engine)[0]))
     assert ("amount" in shown, shown["_raw"]) == (False, '{"id": 1, "amount": 1, "amount": 2}\n')
@@ -314,7 +324,8 @@ def test_a_name_twice_is_never_one_of_the_two(engine: Engine, write: Write) -> N
 
 
 def test_a_row_goes_into_the_partition_that_its_file_was_for(engine: Engine, write: Write) -> None:
-    """Not where its key would put it; where that partition is gone the letter comes back."""
+    """A row goes into the partition that its file was loaded into, not into its key's. If that partition does
+    not exist, the letter comes back."""
     load(engine, write("f.csv", MIXED), partition=1)
     rows = mended(engine, {3: {"amount": "2"}, 6: {"amount": "5"}})
     assert replay(engine, DEAD, repaired=rows).records == 2
@@ -326,7 +337,8 @@ def test_a_row_goes_into_the_partition_that_its_file_was_for(engine: Engine, wri
 
 
 def test_text_of_parquet_that_is_no_utf_8(engine: Engine, tmp_path: Path) -> None:
-    """Is a dead letter with its bytes, which no replay takes for text."""
+    """Text of a Parquet file that is not UTF-8 becomes a dead letter with its bytes, and no replay takes them
+    for text."""
     schema = pa.schema(
         [pa.field("n", pa.int32()), pa.field("s", pa.string()), pa.field("l", pa.list_(pa.string()))]
     )
@@ -349,9 +361,8 @@ def test_text_of_parquet_that_is_no_utf_8(engine: Engine, tmp_path: Path) -> Non
 
 
 def test_letters_of_several_kinds_by_turns(engine: Engine, write: Write) -> None:
-    """They make few files, not one each; the records stand in the order of their letters, and so do those that come
-    back. Bytes that nobody has mended are still wrong for what was wrong with them.
-    """
+    """Letters of several kinds in turn make few files, and records and returned letters keep their order.
+    Bytes that nobody has repaired keep their reason."""
     load(engine, write("f.csv", HEADER + "1,x,,\n1\n" * 20))
     by_turns = [{"id": 1, "amount": at, "day": None, "paid": None} for at in range(30)]
     rows = {
@@ -370,7 +381,7 @@ def test_letters_of_several_kinds_by_turns(engine: Engine, write: Write) -> None
 
 
 def test_a_dry_run_writes_nothing(engine: Engine, write: Write) -> None:
-    """And says what the replay would do."""
+    """A dry run writes nothing and says what the replay would do."""
     load(engine, write("f.csv", MIXED))
     rows = mended(engine, {3: {"amount": "2"}})
     found = replay(engine, DEAD, repaired=rows, dry_run=True)
@@ -381,7 +392,7 @@ def test_a_dry_run_writes_nothing(engine: Engine, write: Write) -> None:
 
 
 def test_two_at_once(engine: Engine, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One is refused, and nothing of it is visible."""
+    """Of two replays at the same time, one is refused and nothing of it is visible."""
     load(engine, write("f.csv", MIXED))
     rows = mended(engine, {3: {"amount": "2"}})
     module = sys.modules["txn_engine.loading.replay"]  # the package's own name is the function
@@ -403,7 +414,8 @@ def test_two_at_once(engine: Engine, write: Write, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("after", in_shard("kills", [True, False], keep=1))
 def test_dying_at_every_put(write: Write, after: bool) -> None:
-    """And run again: the repaired row is loaded once, the others come back once."""
+    """If a replay dies at any put and is run again, the repaired row is loaded once and the others come back
+    once."""
     path = write("f.csv", MIXED)
     rows: dict[tuple[int, int], str] = {}
 
@@ -438,7 +450,7 @@ BAD_REPAIRED = {
 
 @pytest.mark.parametrize("name", BAD_REPAIRED)
 def test_a_file_of_repaired_rows_that_is_none(write: Write, name: str) -> None:
-    """By its line."""
+    """An invalid file of repaired rows is refused with the line of its fault."""
     text = BAD_REPAIRED[name]
     with pytest.raises(
         InvalidRequestError, check=because(Reason.BAD_REPAIRED_ROW, f"line {len(text.splitlines()) + 1}")
@@ -451,7 +463,8 @@ def test_a_file_of_repaired_rows_that_is_none(write: Write, name: str) -> None:
 
 
 def test_a_repaired_row_with_half_a_character(engine: Engine, write: Write) -> None:
-    """JSON may name one, and no UTF-8 has it: the row comes back as it is named, and others are loaded."""
+    """A repaired row with half a surrogate pair, which JSON can have and UTF-8 cannot, comes back. The others
+    are loaded."""
     engine.admin.create_topic(
         "texts", partitions=1, schema=pa.schema([("n", pa.int32()), ("s", pa.string())])
     )
@@ -465,7 +478,8 @@ def test_a_repaired_row_with_half_a_character(engine: Engine, write: Write) -> N
 
 
 def test_a_repaired_row_keeps_its_digits(write: Write) -> None:
-    """No float in between; an editor's byte order mark is no part of the row."""
+    """A repaired row keeps all digits of its numbers, because no float is used. An editor's byte order mark
+    is ignored."""
     line = '{"_partition": 0, "_offset": 3, "_reason": "r", "_raw": "x", "amount": 0.10, "deep": [1.0, {"a": 1e400}]}'
     assert read_repaired(write("r.jsonl", f"\ufeff{line}")) == {
         (0, 3): '{"amount": 0.10, "deep": [1.0, {"a": 1e400}]}'

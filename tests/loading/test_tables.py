@@ -1,4 +1,5 @@
-"""Tables of a program into a topic: rows that do not fit are dead letters, in the transaction of the others."""
+"""A program's tables are loaded into a topic. Rows that do not fit become dead letters in the same
+transaction."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ WIDE = pa.schema(
 
 
 def rows(*given: tuple[int | None, str]) -> pa.Table:
-    """Of ids and amounts, in wider types than the topic's."""
+    """A table of ids and amounts, in wider types than the topic's."""
     found = [{"id": number, "amount": Decimal(amount)} for number, amount in given]
     return pa.Table.from_pylist(found, schema=WIDE)
 
@@ -50,7 +51,8 @@ def load(engine: Engine, *parts: Any, most: str | None = None, **settings: Any) 
 
 
 def test_input_is_output_and_dead_letters(engine: Engine) -> None:
-    """Of tables, batches and readers; a row is told by its number in all of them, and is replayed when it is mended."""
+    """Rows of tables, batches and readers are loaded. A letter has the row's number over all of them, and can
+    be replayed after it is repaired."""
     first = rows((1, "1.00"), (2, "0.001"), (3, "3.5"))
     reader = pa.RecordBatchReader.from_batches(WIDE, rows((None, "5"), (6, "6")).to_batches())
     done = load(engine, first, rows((2**63, "4")).to_batches()[0], reader, partition=1)
@@ -74,7 +76,8 @@ def test_input_is_output_and_dead_letters(engine: Engine) -> None:
 
 
 def test_above_the_limit_nothing_is_loaded(engine: Engine) -> None:
-    """And the error says which row was the first."""
+    """If there are more dead letters than the limit, nothing is loaded, and the error names the first of the
+    rows."""
     table = rows((1, "1"), (2, "0.001"), (3, "0.001"))
     with pytest.raises(InvalidRecordError, check=because(Reason.TOO_MANY_BAD_ROWS, "pipeline/pay row 2")):
         load(engine, table, most="50%")
@@ -82,7 +85,7 @@ def test_above_the_limit_nothing_is_loaded(engine: Engine) -> None:
 
 
 def test_checks_of_rows(engine: Engine) -> None:
-    """They are held against the topic's types."""
+    """Rows are checked in the topic's types."""
     check = RowCheck("expect_column_values_to_be_between", {"column": "amount", "min_value": 2})
     assert load(engine, rows((1, "1"), (2, "2")), row_checks=[check]).rows == 2
     assert ids(engine) == [2]
@@ -102,20 +105,20 @@ def test_checks_of_rows(engine: Engine) -> None:
     ],
 )
 def test_columns_that_are_not_the_topics(engine: Engine, table: pa.Table, reason: Reason) -> None:
-    """Are the fault of every row: the load is refused."""
+    """If a table's columns are not the topic's, every row is wrong, so the load is refused."""
     with pytest.raises(InvalidRecordError, check=because(reason)):
         load(engine, table)
     assert (ids(engine), dead(engine)) == ([], [])
 
 
 def test_what_is_no_table(engine: Engine) -> None:
-    """Is refused by its type."""
+    """An object that is not a table is refused with its type."""
     with pytest.raises(InvalidRequestError, check=because(Reason.BAD_ARGUMENT)):
         load(engine, {"id": [1]})
 
 
 def test_what_produce_takes_is_taken(engine: Engine) -> None:
-    """Dictionaries, and a table without a column that was added since."""
+    """Dictionaries, and a table without a column that was added later, are accepted, as by `produce`."""
     engine.admin.alter_topic(TOPIC, [AddColumn(pa.field("note", pa.string(), nullable=False), default="-")])
     table = pa.table(
         {"id": [1, 2], "amount": [Decimal("1.00")] * 2, "day": [None] * 2, "paid": [True] * 2}, SCHEMA

@@ -1,6 +1,5 @@
-"""Rows that no data file of their topic may hold: named by their line, or dead letters, and never a load that fails
-without a place.
-"""
+"""A row that is too large for a data file of its topic is named by its line or becomes a dead letter. It
+never fails a load without a place."""
 
 from __future__ import annotations
 
@@ -60,7 +59,8 @@ def as_parquet(path: Path) -> None:
 def test_a_row_that_is_too_large(
     engine: Engine, tmp_path: Path, name: str, write: Callable[[Path], None], place: str
 ) -> None:
-    """It is told by its line; with a dead-letter topic the others are loaded, and it comes in once it may."""
+    """A row that is too large is named by its line. With a dead-letter topic the others are loaded, and a
+    replay loads it after the limit was raised."""
     path = tmp_path / name
     write(path)
     with pytest.raises(InvalidRecordError, check=because(Reason.ROW_TOO_LARGE, f"{path} {place}")) as caught:
@@ -80,7 +80,7 @@ def test_a_row_that_is_too_large(
 
 
 def test_a_letter_that_is_too_large_itself(engine: Engine, tmp_path: Path) -> None:
-    """It is told by the row's line, and nothing is loaded."""
+    """If a dead letter itself is too large, the error names the row's line, and nothing is loaded."""
     engine.admin.alter_configs({"max.message.bytes": MOST}, topic="dead")
     as_csv(tmp_path / "f.csv")
     with pytest.raises(InvalidRecordError, check=because(Reason.DEAD_LETTER_TOO_LARGE, "f.csv line 3")):
@@ -89,7 +89,7 @@ def test_a_letter_that_is_too_large_itself(engine: Engine, tmp_path: Path) -> No
 
 
 def test_a_row_of_types(engine: Engine) -> None:
-    """Of a DataFrame, say: it is handed on by its index."""
+    """A row of a typed batch, of a DataFrame for example, is named by its index."""
     topic = engine.logs.topics.look_up("notes")
     bad: list[BadRow] = []
     records: Any = pa.RecordBatch.from_pylist(ROWS, schema=SCHEMA)
@@ -110,7 +110,7 @@ def is_refused(engine: Engine, records: pa.RecordBatch) -> bool:
 
 @pytest.mark.parametrize("note", ["a", LARGE, LARGE * 20, "x" * 400_000])
 def test_it_is_told_as_the_producer_has_it(engine: Engine, note: str) -> None:
-    """To some bytes, and never as small where that one refuses it."""
+    """A row's size is computed to a few bytes, and never as small enough if the producer refuses the row."""
     record: Any = pa.RecordBatch.from_pylist([{"id": 7, "note": note}], schema=SCHEMA)
     engine.admin.alter_configs({"max.message.bytes": 1 << 30}, topic="notes")
     with engine.producer() as producer:
@@ -127,7 +127,8 @@ def test_it_is_told_as_the_producer_has_it(engine: Engine, note: str) -> None:
 
 
 def test_of_many_rows_each_that_is_too_large(engine: Engine) -> None:
-    """Also where a column that was added is missing; of lists with too many nulls, whatever the topic's limit."""
+    """Of many rows each one that is too large is found, also if an added column is missing, and if a list has
+    too many nulls for any limit."""
     engine.admin.alter_topic(
         "notes", [AddColumn(pa.field("currency", pa.string(), nullable=False), default="EUR")]
     )
@@ -155,7 +156,8 @@ VIEWS = pa.schema([pa.field("note", pa.string_view())])
 def test_small_rows_are_not_written_one_by_one(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, schema: pa.Schema, records: pa.RecordBatch, most: int
 ) -> None:
-    """Where a file is columns more than values, or Arrow counts for each part all that its views are of."""
+    """Small rows are not measured one by one, even if a file has more columns than values, or if Arrow counts
+    a whole buffer for every part of it."""
     engine.admin.create_topic("others", partitions=1, schema=schema, max_message_bytes=most)
     written = []
 

@@ -1,6 +1,5 @@
-"""`python -m tests.postgres.bench [--rows 1000000]`: rows a second out of a topic into a table, and back, each beside
-bare COPY of the same rows, in turn; and the memory of a load of ten times as many.
-"""
+"""`python -m tests.postgres.bench [--rows 1000000]`: the rows a second out of a topic into a table, and back,
+each compared with a bare COPY of the same rows, and the memory of a load of ten times as many."""
 
 from __future__ import annotations
 

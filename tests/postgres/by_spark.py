@@ -1,4 +1,5 @@
-"""`python -m tests.postgres.by_spark URL DSN TRIES`: what docs/POSTGRES.md shows of Spark, in a JVM with the driver."""
+"""`python -m tests.postgres.by_spark URL DSN TRIES`: run what docs/POSTGRES.md shows of Spark, in a JVM with
+the driver."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from tests.docs.test_code_blocks import blocks, run_block
 
 
 def main(url: str, dsn: str, tries: int) -> int:
-    """Run the block so often."""
+    """Run the block this many times."""
     words = conninfo.conninfo_to_dict(dsn)
     jdbc = {
         "url": f"jdbc:postgresql://{words['host']}:{words['port']}/{words['dbname']}",

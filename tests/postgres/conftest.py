@@ -1,4 +1,4 @@
-"""A store beside a fresh database in a real Postgres."""
+"""A store and a fresh database in a real Postgres."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Records of every type that a Postgres column is made for, with ends, nulls and awkward texts."""
+"""Records of every type for which a Postgres column can be made, with extreme values, nulls and awkward
+texts."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""`python -m tests.postgres.kills [--rounds 500]`: consume_into, load_query and load_outbox, killed (SIGKILL) before
-and after every statement and every store operation in turn; then at random, with the database killed too: the backends
-of its connections, or the whole server, which then recovers from its log.
+"""`python -m tests.postgres.kills [--rounds 500]`: consume_into, load_query and load_outbox are killed
+(SIGKILL) before and after every statement and every store operation in turn. Then they are killed at random,
+and so is the database: the backends of its connections, or the whole server, which then recovers from its
+log.
 
-After each kill the job is run again to its end: each row is there once, as a record or, where it does not fit, as a
-dead letter. Prints how many kills there were.
+After each kill the job is run again to its end: each row is there once, as a record or, if it does not fit,
+as a dead letter. Prints how many kills there were.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _RETRY_HELPS, _TRIES = 3, 100
 
 @dataclass
 class Fuse:
-    """Kills the victim before, or after, the operation of a number; counts them all."""
+    """Kills the victim before or after the operation with a number, and counts the operations."""
 
     number: int
     after: bool
@@ -55,7 +56,7 @@ class Fuse:
     count: int = 0
 
     def around(self, work: Callable[..., Any], *words: Any, **more: Any) -> Any:
-        """The work, and the death where this is its moment."""
+        """Do the work, and kill the victim if this is its moment."""
         self.count += 1
         due = self.count == self.number
         if due and not self.after:
@@ -80,7 +81,7 @@ class Fuse:
                 )
 
     def is_up(self) -> bool:
-        """Whether the server lets somebody in."""
+        """Whether the server accepts connections."""
         try:
             psycopg.connect(self.server.dsn).close()
         except psycopg.OperationalError:
@@ -89,7 +90,7 @@ class Fuse:
 
 
 class FusedStore:
-    """A store whose every operation is one that the process may die at."""
+    """A store at each operation of which the process may die."""
 
     def __init__(self, inner: LocalStore, fuse: Fuse) -> None:
         self._inner, self._fuse = inner, fuse
@@ -102,7 +103,7 @@ class FusedStore:
 
 
 def fused_connection(dsn: str, fuse: Fuse) -> Connection[Any]:
-    """A connection whose every statement is one, BEGIN, COMMIT and COPY's end among them."""
+    """A connection whose every statement is counted, with BEGIN, COMMIT and the end of COPY."""
 
     class FusedCursor(Cursor[Any]):
         def execute(self, *words: Any, **more: Any) -> Any:
@@ -110,7 +111,7 @@ def fused_connection(dsn: str, fuse: Fuse) -> Connection[Any]:
 
     class FusedConnection(Connection[Any]):
         def wait(self, *words: Any, **more: Any) -> Any:
-            """Each exchange with the server."""
+            """Count each exchange with the server."""
             return fuse.around(super().wait, *words, **more)
 
     return FusedConnection.connect(dsn, cursor_factory=FusedCursor)
@@ -121,7 +122,8 @@ def fused_connection(dsn: str, fuse: Fuse) -> Connection[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """feed: rows of these numbers into where it takes them. run: the job. there: what has arrived."""
+    """A job. `feed` puts rows of these numbers into its source, `run` runs it, and `there` says what has
+    arrived."""
 
     name: str
     feed: Callable[[Engine, Connection[Any], range], None]
@@ -196,7 +198,7 @@ JOBS = (
 
 
 class Bench:
-    """A store and a database in which the jobs are run, each time on rows that were not there before."""
+    """A store and a database in which the jobs run, each time on new rows."""
 
     def __init__(self, server: PostgresServer, dsn: str, folder: Path) -> None:
         self._server, self._dsn = server, dsn
@@ -218,14 +220,15 @@ class Bench:
             )
 
     def operations(self, job: Job) -> int:
-        """How many the job has."""
+        """The number of operations of the job."""
         self.one(job, 0, after=False)
         return int(self._count.read_text())
 
     def one(self, job: Job, number: int, *, after: bool, victim: Victim = "process") -> bool:
-        """Kill at the operation of this number, and run again; False where the job has fewer operations.
+        """Kill the job at the operation with this number, and run it again. Returns False if the job has
+        fewer operations.
 
-        Raises AssertionError where a row is not there once.
+        Raises AssertionError if a row is not there once.
         """
         turn = self._rounds[job.name]
         self._rounds[job.name] += 1
@@ -249,7 +252,8 @@ class Bench:
         return died != 0
 
     def _run_again(self, job: Job, run: str, fuse: Fuse) -> None:
-        """To its end. The server may not have noticed yet that a client is gone, and hold its locks: then once more."""
+        """Run the job to its end. If the server has not noticed yet that a client is gone, and still holds
+        its locks, run it again."""
         for _ in range(_TRIES):
             ended = os.waitstatus_to_exitcode(self._child(job, run, fuse))
             if ended != _RETRY_HELPS:
@@ -258,7 +262,7 @@ class Bench:
         assert ended == 0, f"{job.name}: the second run failed, {ended}: {self._said.read_text()}"
 
     def _child(self, job: Job, run: str, fuse: Fuse) -> int:
-        """The job in a process of its own; what it ended with."""
+        """Run the job in a process of its own. Returns the process's status."""
         child = os.fork()
         if child == 0:
             try:
@@ -283,7 +287,8 @@ def _difference(found: list[int], turn: int) -> str:
 
 
 def every_operation(bench: Bench, job: Job, *, step: int = 1, first: int = 1) -> Iterator[int]:
-    """Before and after every one, or every `step`th, until the job has no more; the numbers."""
+    """Kill before and after every operation, or every `step`th, until the job has no more. Returns the
+    numbers."""
     number = first
     while bench.one(job, number, after=False):
         bench.one(job, number, after=True)
@@ -292,7 +297,7 @@ def every_operation(bench: Bench, job: Job, *, step: int = 1, first: int = 1) ->
 
 
 def at_random(bench: Bench, rounds: int, seed: int) -> Iterator[None]:
-    """So many rounds of a job, an operation and a victim that chance has named."""
+    """Run this many rounds of a random job, operation and victim."""
     chance = random.Random(seed)
     most = {job.name: bench.operations(job) for job in JOBS}
     for _ in range(rounds):
@@ -304,7 +309,7 @@ def at_random(bench: Bench, rounds: int, seed: int) -> Iterator[None]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run; 0 where each row was there once, always."""
+    """Run everything. Returns 0 if each row was there once, always."""
     parser = argparse.ArgumentParser(prog="python -m tests.postgres.kills", description=__doc__)
     parser.add_argument(
         "--rounds", type=int, default=500, help="random ones, behind those of every operation (500)"

@@ -1,4 +1,4 @@
-"""Large tables by Spark's JDBC, in and out, with the driver's jar."""
+"""Large tables go in and out by Spark's JDBC, with the driver's jar."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 @pytest.mark.shard("engines")
 def test_a_table_goes_in_and_out_once(dsn: str, tmp_path: Path) -> None:
-    """Twice is once, both ways: by the run id, and by the records' places."""
+    """A table that is written twice is there once, both ways: by the run id, and by the records' places."""
     url = f"file://{tmp_path}/ledger"
     with txn_engine.connect(url) as engine, psycopg.connect(dsn) as connection:
         engine.admin.create_topic("payments", partitions=2, schema=PAYMENTS, key="account_id")
@@ -52,6 +52,6 @@ def test_a_table_goes_in_and_out_once(dsn: str, tmp_path: Path) -> None:
 
 
 def test_the_driver_is_the_one_that_the_list_names() -> None:
-    """One jar, checked."""
+    """The list names one jar of the driver, and its checksum is correct."""
     (jar,) = postgres_jar_settings()["spark.jars"].split(",")
     assert Path(jar).name == "org.postgresql.postgresql-42.7.14.jar"

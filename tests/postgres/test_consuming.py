@@ -1,4 +1,4 @@
-"""Out of topics into a real Postgres: each record once, with its position, whatever dies."""
+"""Records go out of topics into a real Postgres, each once with its position, whatever dies."""
 
 from __future__ import annotations
 
@@ -59,7 +59,8 @@ def accounts(connection: Connection[Any], table: str = "payments") -> list[int]:
 
 
 def test_each_record_is_there_once(engine: Engine, connection: Connection[Any]) -> None:
-    """Batch by batch, aborted records never, and a second call takes what came since; the group follows."""
+    """Records are written batch by batch, without aborted ones. A second call writes what has come since, and
+    the group follows."""
     produce(engine, payments(*range(100)))
     produce(engine, payments(*range(900, 910)), commit=False)
     write = insert_into("payments", create=True)
@@ -77,7 +78,8 @@ def test_each_record_is_there_once(engine: Engine, connection: Connection[Any]) 
 
 
 def test_a_call_ends_though_records_keep_coming(engine: Engine, connection: Connection[Any]) -> None:
-    """At the ends as they were when it began, or behind them by a batch; the rest is the next call's."""
+    """A call ends at the ends that it saw when it began, or one batch after them, even if records keep
+    coming. The next call writes the rest."""
     produce(engine, payments(*range(50)))
     insert, coming = insert_into("payments", create=True), iter(range(50, 100))
 
@@ -94,7 +96,8 @@ def test_a_call_ends_though_records_keep_coming(engine: Engine, connection: Conn
 def test_the_database_decides_where_a_run_begins(
     engine: Engine, dsn: str, connection: Connection[Any]
 ) -> None:
-    """Not the group: one that is ahead skips nothing, one behind repeats nothing, and an empty database is filled."""
+    """The position in the database decides where a run begins, not the group's: a group that is ahead skips
+    nothing, one behind repeats nothing, and an empty database is filled."""
     produce(engine, payments(1, 2, 3, 4))
     consume_into(connection, consumer_of(engine), insert_into("payments", create=True))
     produce(engine, payments(5, 6, 7, 8))
@@ -111,7 +114,8 @@ def test_the_database_decides_where_a_run_begins(
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_write_that_fails_leaves_nothing(engine: Engine, connection: Connection[Any], when: str) -> None:
-    """Neither rows nor positions of its batch; those before stay, and the next call goes on."""
+    """If a write fails, neither rows nor positions of its batch are there. Earlier batches stay, and the next
+    call goes on."""
     produce(engine, payments(*range(50)))
     write = insert_into("payments", create=True)
     calls = 0
@@ -165,7 +169,8 @@ def _commits(to: Connection[Any], _: pa.Table) -> None:
 def test_a_write_that_ends_the_transaction(
     engine: Engine, connection: Connection[Any], write: Write, reason: Reason
 ) -> None:
-    """Is an error, and nothing that it wrote outside of it is there; the group does not follow."""
+    """If a write function ends the transaction, that is an error, nothing that it wrote is there, and the
+    group does not follow."""
     produce(engine, payments(1))
     connection.execute("CREATE TABLE kept (a int UNIQUE)")
     connection.execute("INSERT INTO kept VALUES (1)")
@@ -181,7 +186,7 @@ def test_a_write_that_ends_the_transaction(
 
 
 def test_two_first_runs_at_once(engine: Engine, dsn: str, connection: Connection[Any]) -> None:
-    """One makes the table of positions, and the other finds it."""
+    """Of two first runs at the same time, one creates the table of positions and the other finds it."""
     produce(engine, payments(*range(5)))
     done: list[int] = []
 
@@ -203,7 +208,8 @@ def test_two_first_runs_at_once(engine: Engine, dsn: str, connection: Connection
 
 
 def test_two_at_once_one_is_refused(engine: Engine, dsn: str, connection: Connection[Any]) -> None:
-    """While the other writes, and after it has; each record is there once."""
+    """Of two runs at the same time one is refused, during the other's write and after it, and each record is
+    there once."""
     produce(engine, payments(*range(40)))
     write = insert_into("payments", create=True)
     consume_into(connection, consumer_of(engine), write, max_records=10, max_batches=1)
@@ -242,7 +248,8 @@ def test_two_at_once_one_is_refused(engine: Engine, dsn: str, connection: Connec
 def test_a_run_that_was_overtaken_writes_nothing(
     engine: Engine, dsn: str, connection: Connection[Any]
 ) -> None:
-    """Another run has taken the range between the read and the write."""
+    """A run whose range was written by another run between its read and its write is refused and writes
+    nothing."""
     produce(engine, payments(*range(40)))
     write = insert_into("payments", create=True)
     consume_into(connection, consumer_of(engine), write, max_records=10, max_batches=1)
@@ -277,7 +284,8 @@ DYING_AT_THE_COMMIT = """
 
 
 def test_a_connection_that_is_lost(engine: Engine, dsn: str, connection: Connection[Any]) -> None:
-    """In the middle: nothing of the batch is there. At the commit: nobody knows, and the next call finds out."""
+    """If the connection is lost in the middle, nothing of the batch is there. If it is lost at the commit,
+    the outcome is unknown, and the next call finds out."""
     produce(engine, payments(*range(20)))
     write = insert_into("payments", create=True)
 
@@ -301,7 +309,8 @@ def test_a_connection_that_is_lost(engine: Engine, dsn: str, connection: Connect
 
 
 def test_partitions_and_topics_that_come_and_go(engine: Engine, connection: Connection[Any]) -> None:
-    """A new partition is read from its beginning; a topic that was made again is refused: its records are others."""
+    """A new partition is read from its beginning. A topic that was created again is refused, because its
+    records are others."""
     produce(engine, payments(*range(30)))
     write = insert_into("payments", create=True)
     consumer = consumer_of(engine)
@@ -321,7 +330,7 @@ def test_partitions_and_topics_that_come_and_go(engine: Engine, connection: Conn
 
 
 def test_upserts_and_tombstones(engine: Engine, connection: Connection[Any]) -> None:
-    """Of each key the last record; a tombstone deletes where that was asked for."""
+    """An upsert writes the last record of each key. A tombstone deletes its row if that was asked for."""
     write = upsert_into("payments", ["account_id"], create=True, delete_tombstones=True)
     produce(engine, pa.concat_tables([payments(1, 2, amount="1.00"), payments(1, amount="2.00")]))
     consume_into(connection, consumer_of(engine), write)
@@ -362,7 +371,8 @@ def test_a_history_has_places(engine: Engine, connection: Connection[Any]) -> No
 def test_a_table_that_would_lose_something(
     engine: Engine, connection: Connection[Any], definition: str, reason: Reason, column: str
 ) -> None:
-    """Is refused in one line before the first row, and no position moves."""
+    """A table that would lose something is refused in one line before the first row, and no position
+    moves."""
     connection.execute(f"CREATE TABLE payments ({definition})")  # type: ignore[arg-type]
     connection.commit()
     produce(engine, payments(1, note=None))
@@ -397,7 +407,7 @@ def test_a_text_that_is_too_long_is_not_quoted(engine: Engine, connection: Conne
 def test_a_value_that_postgres_has_not(
     engine: Engine, connection: Connection[Any], values: pa.Array[Any]
 ) -> None:
-    """Is named by its place."""
+    """A value that Postgres does not have is named by its place."""
     engine.admin.create_topic("odd", partitions=1, schema=pa.schema([("value", values.type)]))
     produce(engine, pa.table({"value": values}), "odd")
     with pytest.raises(InvalidRecordError, check=because(Reason.INEXACT_VALUE)) as caught:
@@ -421,7 +431,7 @@ def test_a_value_that_postgres_has_not(
 def test_keys_of_any_type(
     engine: Engine, connection: Connection[Any], keys: pa.Array[Any], left: list[Any]
 ) -> None:
-    """One that the database takes for the same is the same."""
+    """Keys that the database considers equal are one key, whatever their type."""
     schema = pa.schema([("name", keys.type), ("value", pa.string_view())])
     engine.admin.create_topic("odd", partitions=1, schema=schema)
     produce(engine, pa.table({"name": keys, "value": pa.array(["1", "2", "3"], pa.string_view())}), "odd")
@@ -442,7 +452,7 @@ def test_keys_of_any_type(
 def test_what_may_pass_is_worth_a_retry(
     engine: Engine, connection: Connection[Any], state: str, error: type[DatabaseError], deferred: str
 ) -> None:
-    """A full disk is; what came of it is known, at the commit too."""
+    """An error that may pass, like a full disk, is worth a retry. Its outcome is known, at the commit too."""
     produce(engine, payments(1))
     connection.execute("CREATE TABLE payments (account_id bigint, amount numeric(18,2), note text)")
     connection.execute(
@@ -463,7 +473,8 @@ def test_what_may_pass_is_worth_a_retry(
 
 
 def test_every_type_comes_back_as_it_was(engine: Engine, connection: Connection[Any]) -> None:
-    """Into a table that is made for the topic, and out again by `load_query`: the same records."""
+    """Records of every type are the same after they were written into a table that was made for the topic and
+    loaded with `load_query`."""
     for topic in ("kinds", "again"):
         engine.admin.create_topic(topic, partitions=1, schema=RECORDS.schema)
     produce(engine, RECORDS, "kinds")
@@ -475,7 +486,7 @@ def test_every_type_comes_back_as_it_was(engine: Engine, connection: Connection[
 
 @pytest.mark.parametrize("encoding", in_shard("engines", ["LATIN1", "UTF8", "SQL_ASCII"], keep=["SQL_ASCII"]))
 def test_texts_whatever_the_connection_speaks(engine: Engine, dsn: str, encoding: str) -> None:
-    """Not in the encoding of the connection, but in that of the text."""
+    """Texts are the same whatever encoding the connection has."""
     produce(engine, payments(1, note="Zoë"))
     with psycopg.connect(dsn, client_encoding=encoding) as connection:
         consume_into(connection, consumer_of(engine), insert_into("payments", create=True))
@@ -529,7 +540,8 @@ def test_the_words_of_a_trigger_are_not_told(engine: Engine, connection: Connect
 
 
 def test_positions_in_a_schema_that_is_not_searched(engine: Engine, connection: Connection[Any]) -> None:
-    """Are not taken for none."""
+    """If the table of positions is in a schema that is not searched, the run is refused instead of beginning
+    again."""
     produce(engine, payments(1))
     consume_into(connection, consumer_of(engine), insert_into("payments", create=True))
     connection.execute("CREATE SCHEMA app")

@@ -1,4 +1,4 @@
-"""Rows of a real Postgres that do not fit their topic: dead letters in the transaction of the others."""
+"""Rows of a real Postgres that do not fit their topic become dead letters in the same transaction."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ QUERY = "SELECT account_id, amount, note FROM payments ORDER BY account_id NULLS
 
 @pytest.fixture
 def table(engine: Engine, connection: Connection[Any]) -> Connection[Any]:
-    """A thousand payments, of which ten have an amount too fine and one no account; and a topic for such rows."""
+    """A thousand payments, ten of which have an amount that is too fine and one no account, and a topic for
+    dead letters."""
     engine.admin.create_topic("dead", partitions=1, schema=DEAD_LETTERS)
     connection.execute("CREATE TABLE payments (account_id bigint, amount numeric, note text)")
     connection.execute(
@@ -51,7 +52,8 @@ def letters(engine: Engine) -> list[dict[str, Any]]:
 
 
 def test_rows_are_records_or_dead_letters(engine: Engine, table: Connection[Any]) -> None:
-    """With the row, the query, why, and of which run; the same run again loads nothing."""
+    """Each row becomes a record or a dead letter, which has the row, the query, the reason and the run. The
+    same run again loads nothing."""
     done = load_query(engine, table, QUERY, "payments", run_id="1", dead_letter_topic="dead")
     assert (done.records, done.dead_letters) == (989, 11)
     again = load_query(engine, table, QUERY, "payments", run_id="1", dead_letter_topic="dead")
@@ -72,7 +74,8 @@ def test_rows_are_records_or_dead_letters(engine: Engine, table: Connection[Any]
 
 
 def test_a_row_that_is_too_large(engine: Engine, table: Connection[Any]) -> None:
-    """It is a letter too, though all of its values fit; without, it is named."""
+    """A row that is too large for the topic becomes a dead letter, although all its values fit. Without a
+    dead-letter topic the error names it."""
     engine.admin.alter_configs({"max.message.bytes": 20_000}, topic="payments")
     large = "(SELECT string_agg(md5(i::text), '') FROM generate_series(1, 2000) AS of (i))"
     query = f"SELECT account_id, amount, CASE account_id WHEN 5 THEN {large} END AS note FROM payments"
@@ -86,7 +89,8 @@ def test_a_row_that_is_too_large(engine: Engine, table: Connection[Any]) -> None
 
 @pytest.mark.parametrize("most", [10, "1%"])
 def test_too_many_are_refused(engine: Engine, table: Connection[Any], most: int | str) -> None:
-    """And nothing of the load is there; the same run with a higher limit loads all."""
+    """If there are more dead letters than the limit, nothing is loaded. The same run with a higher limit
+    loads everything."""
     with pytest.raises(InvalidRecordError, check=because(Reason.TOO_MANY_BAD_ROWS)):
         load_query(
             engine, table, QUERY, "payments", run_id="1", dead_letter_topic="dead", max_dead_letters=most
@@ -123,7 +127,7 @@ def by_outbox(engine: Engine, connection: Connection[Any], **settings: Any) -> A
 def test_what_cannot_be_done(
     engine: Engine, table: Connection[Any], load: Load, settings: dict[str, Any], reason: Reason | None
 ) -> None:
-    """Is told before a row is read, or claimed."""
+    """Invalid settings are refused before a row is read or claimed."""
     engine.admin.create_topic("other", partitions=1, schema=SCHEMA)
     table.execute("ALTER TABLE payments ADD txn_engine_run text")
     table.commit()
@@ -135,7 +139,7 @@ def test_what_cannot_be_done(
 
 @pytest.fixture
 def outbox(table: Connection[Any]) -> Connection[Any]:
-    """The thousand in an outbox, their numbers from 5001 on."""
+    """The thousand payments in an outbox, with numbers from 5001 on."""
     table.execute(
         "CREATE TABLE outbox (id bigint, account_id bigint, amount numeric, note text, txn_engine_run text,"
         " loaded_at timestamptz)"
@@ -161,7 +165,8 @@ def open_rows(connection: Connection[Any]) -> Any:
 def test_a_dead_row_of_an_outbox_is_done_with(
     engine: Engine, outbox: Connection[Any], monkeypatch: pytest.MonkeyPatch, mark: str | None, died: bool
 ) -> None:
-    """As the others of its batch, by whoever is there; it is named by its number."""
+    """A dead row of an outbox is removed or marked like the others of its batch, even by the next worker, and
+    its letter has its number."""
     settings: dict[str, Any] = {"mark_column": mark, "dead_letter_topic": "dead", "batch_rows": 300}
     if died:
         with monkeypatch.context() as patched:
@@ -181,7 +186,8 @@ def test_a_dead_row_of_an_outbox_is_done_with(
 
 
 def test_a_batch_of_dead_letters_alone(engine: Engine, outbox: Connection[Any]) -> None:
-    """Is a run as others are; above the limit it stays claimed, and is loaded once that is higher."""
+    """A batch of only dead letters is a run like any other. Above the limit it stays claimed, and is loaded
+    when the limit is raised."""
     outbox.execute("DELETE FROM outbox WHERE amount <> 0.001")
     outbox.commit()
     with pytest.raises(InvalidRecordError, check=because(Reason.TOO_MANY_BAD_ROWS)):
@@ -193,7 +199,8 @@ def test_a_batch_of_dead_letters_alone(engine: Engine, outbox: Connection[Any]) 
 
 
 def test_a_letter_is_read_again_as_it_was(engine: Engine, connection: Connection[Any]) -> None:
-    """Of every type that a file may have: once what was wrong is mended, the record is the row, exactly."""
+    """A dead letter of every type can be replayed: after its wrong value was repaired, the record is the row,
+    exactly."""
     fields = [field for field in RECORDS.schema if not pa.types.is_time(field.type)]
     schema = pa.schema([*fields, pa.field("price", pa.decimal128(5, 2))])
     engine.admin.create_topic("every", partitions=1, schema=schema)

@@ -1,4 +1,5 @@
-"""Jobs between topics and a real Postgres, killed at one operation, and in the shard at many: others each day.
+"""Jobs between topics and a real Postgres are killed at one operation, and in the shard at many, with others
+each day.
 
 `python -m tests.postgres.kills` kills at all of them.
 """

@@ -1,4 +1,5 @@
-"""Out of a real Postgres into topics: a query's rows exactly, in one transaction, once a run."""
+"""A query's rows are loaded out of a real Postgres into topics exactly, in one transaction, once for each
+run."""
 
 from __future__ import annotations
 
@@ -56,7 +57,7 @@ def rows(engine: Engine) -> list[tuple[int, Decimal, str | None]]:
 
 
 def test_a_query_is_loaded_once(engine: Engine, table: Connection[Any]) -> None:
-    """All of it, nulls apart from empty texts; the same run again loads nothing."""
+    """All rows are loaded, with nulls and empty texts kept apart. The same run again loads nothing."""
     first = load_query(engine, table, QUERY, "payments", run_id="2026-11-26")
     assert (first.records, first.committed_before) == (1_000, False)
     expected = [(n, Decimal(n) / 100, (None, "", "x")[n % 3]) for n in range(1_000)]
@@ -68,14 +69,15 @@ def test_a_query_is_loaded_once(engine: Engine, table: Connection[Any]) -> None:
 
 
 def test_ranges_are_runs(engine: Engine, table: Connection[Any]) -> None:
-    """Each range is loaded once, by its own name; together they are the table."""
+    """Each range is loaded once under its own name, and together they are the table."""
     for start in (0, 500, 0, 500):
         load_query(engine, table, QUERY + ";", "payments", key_range=("account_id", start, start + 500))
     assert [account for account, _, _ in rows(engine)] == list(range(1_000))
 
 
 def test_a_topic_made_again_has_loaded_nothing(engine: Engine, table: Connection[Any]) -> None:
-    """The same run, and the same range, go into the new one, once; also under an id of the caller's own."""
+    """After a topic was created again, the same run and the same range are loaded into it once, also with the
+    caller's own id."""
     for _ in range(2):
         for name in ({"run_id": "monday"}, {"key_range": ("account_id", 0, 5)}):
             for committed_before in (False, True):
@@ -118,7 +120,8 @@ def test_a_run_that_the_log_has_forgotten(engine: Engine, table: Connection[Any]
 
 
 def test_a_range_is_of_its_query(engine: Engine, table: Connection[Any]) -> None:
-    """Of another query, or with other parameters, it is refused, not taken for loaded; names are of one range each."""
+    """A range that was loaded by another query, or with other parameters, is refused instead of counted as
+    loaded. Changes of white space do not matter."""
 
     def load(query: str, key_range: tuple[str, Any, Any], **more: Any) -> int:
         return load_query(engine, table, query, "payments", key_range=key_range, **more).records
@@ -146,7 +149,7 @@ def test_a_range_is_of_its_query(engine: Engine, table: Connection[Any]) -> None
 
 
 def test_a_range_is_one_however_it_is_written(engine: Engine, table: Connection[Any]) -> None:
-    """In another zone, or as another number: it is loaded once."""
+    """A range is loaded once, even if its bounds are written in another zone or as another kind of number."""
 
     def load(column: str, start: Any, end: Any) -> bool:
         return load_query(
@@ -173,7 +176,7 @@ def test_a_topic_that_was_made_again_has_nothing(engine: Engine, table: Connecti
 
 
 def test_parameters_and_nothing_found(engine: Engine, table: Connection[Any]) -> None:
-    """Parameters are values, whatever is in them; a query that gives no row is a run too."""
+    """Parameters are values, whatever text they have. A query without rows is a run too."""
     given = load_query(
         engine,
         table,
@@ -189,7 +192,7 @@ def test_parameters_and_nothing_found(engine: Engine, table: Connection[Any]) ->
 
 
 def test_one_snapshot_whatever_changes_under_it(engine: Engine, table: Connection[Any], dsn: str) -> None:
-    """Rows that come and go while the query is read are not seen by half."""
+    """A load sees one snapshot, although rows come and go while the query is read."""
     told: list[int] = []
 
     def meddle(records: int) -> None:
@@ -233,7 +236,8 @@ def test_a_query_that_does_not_fit(
     reason: Reason | None,
     cause: type[psycopg.Error] | None,
 ) -> None:
-    """Is one line, before the first row; nothing is seen, and the next load goes on."""
+    """A query that does not fit is refused in one line before the first row. Nothing is visible, and the next
+    load works."""
     with pytest.raises(TxnEngineError, check=because(reason)) as caught:
         load_query(engine, table, query, "payments", run_id="1")
     assert cause is None or isinstance(caught.value.__cause__, cause)
@@ -253,7 +257,8 @@ def test_a_query_that_does_not_fit(
 def test_a_value_that_does_not_fit(
     engine: Engine, table: Connection[Any], value: str, reason: Reason
 ) -> None:
-    """Is named by its row and column, and not quoted; nothing of the load is seen."""
+    """A value that does not fit is named by its row and column and not shown, and nothing of the load is
+    visible."""
     query = f"SELECT account_id::numeric, amount::numeric, note FROM payments UNION ALL SELECT {value}"
     with pytest.raises(InvalidRecordError, check=because(reason, "row 1001 of the query")):
         load_query(engine, table, query, "payments", run_id="1")
@@ -262,7 +267,7 @@ def test_a_value_that_does_not_fit(
 
 @pytest.mark.parametrize("row", in_shard("engines", [900, 0], keep=1))
 def test_a_bad_value_before_much_more(engine: Engine, table: Connection[Any], row: int) -> None:
-    """Ends the query where it is: the connection can be used at once, and each row has its own number."""
+    """A bad value ends a large query at once: the connection can be used, and each row has its own number."""
     from txn_engine.loading import DEAD_LETTERS
 
     big = f"""SELECT account_id, CASE account_id WHEN {row} THEN 0.001 ELSE amount::numeric END AS amount,
@@ -277,7 +282,8 @@ def test_a_bad_value_before_much_more(engine: Engine, table: Connection[Any], ro
 
 
 def test_a_query_that_fails_behind_many_rows(engine: Engine, table: Connection[Any]) -> None:
-    """What the server says is told, nothing is seen, and the connection goes on."""
+    """If a query fails after many rows, the server's error is the cause, nothing is visible, and the
+    connection can be used."""
     big = (
         "SELECT account_id / sign(900 - account_id)::bigint AS account_id, amount, repeat('x', 40000) AS note"
     )
@@ -290,7 +296,8 @@ def test_a_query_that_fails_behind_many_rows(engine: Engine, table: Connection[A
 
 @pytest.fixture
 def interruptible() -> Iterator[None]:
-    """SIGINT interrupts the test, even where the shell has started it in the background and SIGINT is ignored."""
+    """Let SIGINT interrupt the test, even if the shell has started it in the background, where SIGINT is
+    ignored."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -300,7 +307,8 @@ def interruptible() -> Iterator[None]:
 def test_a_signal_while_the_first_row_is_awaited(
     engine: Engine, connection: Connection[Any], dsn: str
 ) -> None:
-    """The load is interrupted, and the connection takes other commands after it."""
+    """A load is interrupted while it waits for the first row, and the connection takes other commands
+    afterwards."""
     signals = threading.Thread(target=_interrupt_when_copying, args=(dsn,))
     signals.start()
     with pytest.raises(KeyboardInterrupt):
@@ -318,7 +326,8 @@ def _interrupt_when_copying(dsn: str) -> None:
 
 
 def test_a_load_that_is_interrupted(engine: Engine, table: Connection[Any]) -> None:
-    """Between two parts: the query ends, and the connection goes on."""
+    """If a load is interrupted between two parts, the query ends, nothing is visible, and the connection can
+    be used."""
 
     def interrupt(records: int) -> None:
         raise KeyboardInterrupt
@@ -331,7 +340,8 @@ def test_a_load_that_is_interrupted(engine: Engine, table: Connection[Any]) -> N
 
 
 def test_a_server_that_goes_away(engine: Engine, table: Connection[Any], dsn: str) -> None:
-    """In the middle of the query: nothing is seen, and the same run loads all of it later."""
+    """If the server ends the connection in the middle of the query, nothing is visible, and the same run
+    loads everything later."""
 
     def kill(records: int) -> None:
         with psycopg.connect(dsn, autocommit=True) as other:
@@ -383,7 +393,7 @@ def test_what_cannot_be_done(engine: Engine, table: Connection[Any]) -> None:
 def test_words_of_another_kind(
     engine: Engine, table: Connection[Any], words: dict[str, Any], reason: Reason | None
 ) -> None:
-    """Are told in one line, as all else is."""
+    """Arguments of a wrong kind are refused in one line."""
     words = {"query": QUERY} | words | ({} if "key_range" in words else {"run_id": words.get("run_id", "1")})
     with pytest.raises(TxnEngineError, check=because(reason)):
         load_query(engine, table, words.pop("query"), "payments", **words)
@@ -393,7 +403,8 @@ def test_words_of_another_kind(
 def test_a_connection_that_makes_something_else_of_rows(
     engine: Engine, table: Connection[Any], dsn: str
 ) -> None:
-    """Dicts, for its own statements; and puts parameters into them itself."""
+    """A connection may return rows as dicts for its own statements, and put parameters into them on the
+    client."""
     with psycopg.connect(dsn, row_factory=dict_row, cursor_factory=ClientCursor) as other:
         assert load_query(engine, other, QUERY, "payments", run_id="1").records == 1_000
 
@@ -409,7 +420,8 @@ def test_a_connection_that_makes_something_else_of_rows(
 def test_a_column_that_was_added(
     engine: Engine, table: Connection[Any], added: pa.Field[Any], default: str | None
 ) -> None:
-    """May be missing: it has its default, or null, as older records do; one that was there from the start may not."""
+    """A query may lack a column that was added to the topic, which then has its default or null. It may not
+    lack one from the start."""
     engine.admin.alter_topic("payments", [AddColumn(added, default=default)])
     load_query(engine, table, QUERY + " WHERE account_id < 2", "payments", run_id="1")
     query = f"SELECT *, 'USD' AS currency FROM ({QUERY}) AS q WHERE account_id = 2"

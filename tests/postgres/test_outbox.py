@@ -1,4 +1,5 @@
-"""An outbox in a real Postgres: each row into the topic once, also when workers die, overlap and take over."""
+"""Each row of an outbox in a real Postgres goes into the topic once, even if workers die, overlap and take
+over."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def outbox(connection: Connection[Any]) -> Connection[Any]:
-    """A hundred rows."""
+    """An outbox of a hundred rows."""
     connection.execute(
         "CREATE TABLE outbox (id bigserial PRIMARY KEY, account_id bigint, amount numeric(18,2), note text,"
         " txn_engine_run text, loaded_at timestamptz)"
@@ -59,7 +60,7 @@ def left(connection: Connection[Any], where: str = "true") -> int:
 
 
 def test_an_outbox_is_drained(engine: Engine, outbox: Connection[Any]) -> None:
-    """In batches, until nothing is left; rows that come later are the next call's."""
+    """An outbox is drained in batches until nothing is left. Rows that come later are the next call's."""
     done = load_outbox(engine, outbox, "outbox", "payments", batch_rows=30)
     assert (done.records, done.batches, done.taken_over, done.claimed_by_others) == (100, 4, 0, 0)
     assert loaded(engine) == list(range(100))
@@ -72,7 +73,7 @@ def test_an_outbox_is_drained(engine: Engine, outbox: Connection[Any]) -> None:
 
 
 def test_a_call_ends_though_rows_keep_coming(engine: Engine, outbox: Connection[Any], dsn: str) -> None:
-    """One at a time, slower than they are drained: the last claim was not full."""
+    """A call ends although rows keep coming one at a time, because its last claim was not full."""
 
     def one_more(records: int) -> None:
         with psycopg.connect(dsn) as other:
@@ -90,7 +91,7 @@ def test_rows_may_stay_and_be_marked(engine: Engine, outbox: Connection[Any]) ->
 
 
 def test_a_row_that_commits_late_is_not_skipped(engine: Engine, outbox: Connection[Any], dsn: str) -> None:
-    """It has a lower number than rows that were loaded before."""
+    """A row that commits late is loaded, although it has a lower number than rows that were loaded before."""
     with psycopg.connect(dsn) as late:
         late.execute("INSERT INTO outbox (account_id, amount) VALUES (1000, 1)")
         insert(outbox, 100, 1)
@@ -103,7 +104,7 @@ def test_a_row_that_commits_late_is_not_skipped(engine: Engine, outbox: Connecti
 def die_behind_the_commit(
     engine: Engine, connection: Connection[Any], monkeypatch: pytest.MonkeyPatch, **more: Any
 ) -> None:
-    """A worker that has loaded a batch, and not taken it away."""
+    """Let a worker die that has loaded a batch and not removed it."""
     with monkeypatch.context() as patched:
         patched.setattr(
             outbox_module._Outbox, "take_away", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
@@ -124,7 +125,8 @@ def test_an_id_that_begins_like_another_is_another(
 def test_a_restored_store_takes_over_what_was_claimed(
     engine: Engine, outbox: Connection[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Of the store of whose backup it is: a batch that is inside is taken away, one that came later is loaded."""
+    """A restored store takes over the claims of the store from whose backup it is: a batch that the backup
+    has is removed, and a later one is loaded."""
     die_behind_the_commit(engine, outbox, monkeypatch, batch_rows=60)
     engine.backup(f"file://{tmp_path}/backups")
     with monkeypatch.context() as patched:
@@ -152,7 +154,8 @@ def test_an_id_with_slashes_takes_over(
 
 
 def test_a_column_that_was_added_to_the_topic(engine: Engine, outbox: Connection[Any], dsn: str) -> None:
-    """Is filled as it is in older records, until the outbox has it too; rows may be dicts on that connection."""
+    """A column that was added to the topic has the value of older records until the outbox has the column.
+    The connection may return rows as dicts."""
     currency = pa.field("currency", pa.string(), nullable=False)
     engine.admin.alter_topic("payments", [AddColumn(currency, default="EUR")])
     with psycopg.connect(dsn, row_factory=dict_row) as other:
@@ -174,7 +177,8 @@ def few_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_worker_dies_after_more_runs_than_the_log_keeps(
     engine: Engine, outbox: Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between claim and load, and behind the commit: the log still has the run before the claim, so it can tell."""
+    """If a worker dies between claim and load, or after its commit, the log still has the run before the
+    claim, so the next worker knows what was loaded."""
     insert(outbox, 100, 3)
     load_outbox(engine, outbox, "outbox", "payments", batch_rows=9, max_batches=11)
     with monkeypatch.context() as patched:
@@ -192,7 +196,8 @@ def test_a_worker_dies_after_more_runs_than_the_log_keeps(
 def test_a_claim_that_the_log_has_forgotten_is_refused(
     engine: Engine, outbox: Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two outboxes share one id: what the first one loaded may be older than all remembered runs."""
+    """If two outboxes share one id, a claim of the first may be older than all remembered runs. It is
+    refused, because it may have been loaded."""
     die_behind_the_commit(engine, outbox, monkeypatch, transactional_id="one", batch_rows=10)
     outbox.execute("CREATE TABLE second AS SELECT * FROM outbox WHERE txn_engine_run IS NULL LIMIT 6")
     outbox.execute("INSERT INTO second SELECT id + 1000, account_id + 1000, amount, note FROM second")
@@ -205,13 +210,14 @@ def test_a_claim_that_the_log_has_forgotten_is_refused(
 
 
 def test_what_claims_call_a_run_by_stays() -> None:
-    """Those that stand in a database were made by an older version."""
+    """The short name of a run in claims may not change, because databases have claims of older versions."""
     assert outbox_module._short("payments/0/worker/1") == "86b6a0e216758209"
 
 
 @pytest.mark.parametrize("mark", [None, "loaded_at"])
 def test_an_outbox_in_partitions(engine: Engine, connection: Connection[Any], mark: str | None) -> None:
-    """A row's place is one of its own part alone."""
+    """In a partitioned outbox every row is loaded, although a row's place is unique only in its own
+    partition."""
     connection.execute(
         "CREATE TABLE outbox (id bigint, account_id bigint, amount numeric(18,2), note text, txn_engine_run text,"
         " loaded_at timestamptz) PARTITION BY RANGE (id)"
@@ -244,7 +250,8 @@ STEPS = ("claimed", "loaded", "taken away")
 def test_whoever_takes_over_loads_the_same_rows(
     engine: Engine, outbox: Connection[Any], monkeypatch: pytest.MonkeyPatch, step: str, mark: str | None
 ) -> None:
-    """A worker that ends behind any of the three steps of its second batch."""
+    """If a worker ends after any of the three steps of its second batch, the next worker loads the same
+    rows."""
 
     class Died(BaseException):
         pass
@@ -281,7 +288,8 @@ def test_whoever_takes_over_loads_the_same_rows(
 def test_a_worker_that_was_fenced_loads_nothing_more(
     engine: Engine, outbox: Connection[Any], dsn: str
 ) -> None:
-    """It was asleep between two batches; what it claims then is its successor's."""
+    """A worker that was fenced between two batches loads nothing more, and its next claim belongs to its
+    successor."""
 
     def taken_over(records: int) -> None:
         with psycopg.connect(dsn) as other:
@@ -295,7 +303,7 @@ def test_a_worker_that_was_fenced_loads_nothing_more(
 
 
 def test_workers_of_different_ids_share_the_rows(engine: Engine, outbox: Connection[Any], dsn: str) -> None:
-    """And leave one another's claims alone."""
+    """Workers with different ids share the rows and leave each other's claims alone."""
     insert(outbox, 100, 400)
     errors: list[BaseException] = []
 
@@ -328,7 +336,7 @@ def bad(outbox: Connection[Any]) -> Connection[Any]:
 
 
 def test_a_row_that_does_not_fit_stays_where_it_is(engine: Engine, bad: Connection[Any]) -> None:
-    """Its batch is claimed, and loaded once the row is mended."""
+    """The batch of a row that does not fit stays claimed, and is loaded after the row was corrected."""
     with pytest.raises(TxnEngineError, check=because(Reason.BAD_DECIMAL, "row 51 of")):
         load_outbox(engine, bad, "outbox", "payments")
     assert loaded(engine) == []
@@ -358,9 +366,8 @@ def test_a_row_that_does_not_fit_stays_where_it_is(engine: Engine, bad: Connecti
 def test_a_table_that_keeps_no_claims(
     engine: Engine, outbox: Connection[Any], change: LiteralString, reason: Reason
 ) -> None:
-    """A claim that is cut, or filled up with blanks, is no run's: its rows stay; a row that is marked from
-    the start is never taken over. Refused before anything is claimed.
-    """
+    """A table that cuts or pads claims, or marks rows from the start, is refused before anything is claimed,
+    because its rows would never be taken over."""
     outbox.execute(change)
     outbox.commit()
     with pytest.raises(DatabaseError, check=because(reason)):
@@ -377,7 +384,8 @@ def test_a_table_that_keeps_no_claims(
     ],
 )
 def test_a_table_that_keeps_claims(engine: Engine, outbox: Connection[Any], change: LiteralString) -> None:
-    """A domain is what it is made of; a default of null, which Postgres notes for a type with digits, is none."""
+    """A domain counts as its base type, and a default of null, which Postgres notes for some types, counts as
+    no default."""
     outbox.execute(change)
     outbox.commit()
     assert load_outbox(engine, outbox, "outbox", "payments", mark_column="loaded_at").records == 100
@@ -386,7 +394,8 @@ def test_a_table_that_keeps_claims(engine: Engine, outbox: Connection[Any], chan
 def test_a_connection_that_gives_bytes(
     engine: Engine, outbox: Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As that of a database of SQL_ASCII does, for texts: what is claimed is known again, and so are the columns."""
+    """A connection that returns texts as bytes, as with SQL_ASCII, works: claims and columns are
+    recognised."""
     outbox.execute("SET client_encoding = 'SQL_ASCII'")
     outbox.execute("ALTER TABLE outbox ADD COLUMN currency text DEFAULT 'CHF'")
     outbox.commit()
@@ -410,7 +419,8 @@ CREATE TRIGGER keep BEFORE {} ON outbox FOR EACH ROW EXECUTE FUNCTION keep()"""
 def test_a_trigger_that_keeps_rows_as_they_are(
     engine: Engine, outbox: Connection[Any], event: LiteralString, reason: Reason, count: int
 ) -> None:
-    """Without a word: rows that cannot be claimed are not none, and those that are loaded are loaded once."""
+    """If a trigger silently keeps rows as they are, the load is an error. Loaded rows are loaded once, and
+    after the trigger is dropped the rest is loaded."""
     outbox.execute(_KEEP.format(event))
     outbox.commit()
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""What docs/POSTGRES.md shows, on a real Postgres."""
+"""The examples of docs/POSTGRES.md run on a real Postgres."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ pytestmark = pytest.mark.slow
 def test_each_block(
     engine: Engine, connection: Connection[Any], dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A query and an outbox into the topic, each row once, and the topic into a table."""
+    """A query and an outbox are loaded into the topic, each row once, and the topic is written into a
+    table."""
     engine.admin.delete_topic("payments")
     engine.admin.create_topic("payments", partitions=2, schema=PAYMENTS, key="account_id")
     connection.execute("CREATE TABLE incoming AS SELECT n::bigint AS account_id, 2.50 AS amount"

@@ -1,4 +1,4 @@
-"""Rows as the server writes them: taken at once, or judged text by text, they are the same."""
+"""Rows that the server wrote are the same, whether they are read at once or text by text."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def outcome(reader: RowReader, text: bytes) -> str:
 
 @pytest.mark.parametrize(("kind", "found", "texts"), CASES, ids=lambda each: str(each)[:30])
 def test_at_once_or_one_by_one(kind: pa.DataType, found: str, texts: tuple[str, ...]) -> None:
-    """Each value alone, and a null."""
+    """Each value alone, and a null, gives the same result both ways."""
     assert reads(kind, found)
     schema = pa.schema([("value", kind), ("beside", pa.string())])
     kinds = {"value": found, "beside": "text"}
@@ -92,7 +92,8 @@ def test_at_once_or_one_by_one(kind: pa.DataType, found: str, texts: tuple[str, 
 
 
 def test_what_is_read_at_once() -> None:
-    """Numbers whose limits the server keeps; not those of any length, of which Arrow makes zeros."""
+    """Only numbers whose limits the server keeps are read at once. Numbers of any length are not, because
+    Arrow would make zeros of them."""
     money = pa.decimal128(18, 2)
     assert read_as(money, "numeric(18,2)") == read_as(money, "numeric(10,0)") == money
     for found in (
@@ -108,7 +109,8 @@ def test_what_is_read_at_once() -> None:
 
 
 def test_a_row_is_named_by_its_number() -> None:
-    """Of a column, or by its place; the first bad one of all columns."""
+    """A bad row is named by the number in a column or by its place. The error is about the first bad row of
+    all columns."""
     schema = pa.schema([pa.field("a", pa.int64(), nullable=False), pa.field("b", pa.int64())])
     text = b"1,1,71\n2,x,72\n,3,73\n"
     kinds = {"a": "bigint", "b": "bigint", "at": "bigint"}

@@ -107,8 +107,8 @@ def test_the_verdict_stands_first(good: QualityResult, bad: QualityResult) -> No
 
 
 def test_a_report_is_its_owners(tmp_path: Path) -> None:
-    """The report has cells of the data, so a new folder is closed to others, unless its parent's mode has the
-    group's sticky bit."""
+    """The report has cells of the data, so a new folder is closed to others, unless its parent has the setgid
+    bit. Then the group can read it."""
     result = report_evidence(good_evidence(tmp_path), report_folder=tmp_path / "a" / "report", run_name="x")
     assert result.report.parent.stat().st_mode & 0o777 == 0o700
     shared = tmp_path / "shared"

@@ -1,4 +1,5 @@
-"""A naive model of a topic whose columns change: rows as dicts, by the columns' numbers; and random changes of it."""
+"""A naive model of a topic whose columns change: rows are dicts by the columns' numbers, and changes are
+random."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ _VALUES: dict[str, Callable[[random.Random], Any]] = {
 
 @dataclass(frozen=True)
 class ModelColumn:
-    """A column as the model has it: its number is its identity; `step`: how wide it is by now."""
+    """A column in the model. Its number is its identity, and `step` says how wide it is now."""
 
     number: int
     name: str
@@ -56,18 +57,18 @@ class ModelColumn:
 
     @property
     def type(self) -> pa.DataType:
-        """Its present type."""
+        """The column's present type."""
         return _STEPS[self.kind][self.step]
 
     @property
     def field(self) -> pa.Field[Any]:
-        """As Arrow has it."""
+        """The column as an Arrow field."""
         return pa.field(self.name, self.type, self.nullable)
 
 
 @dataclass
 class ModelTopic:
-    """A topic: its columns, the names that are taken, and every row, by the columns' numbers."""
+    """A topic with its columns, the names that are taken, and every row, by the columns' numbers."""
 
     chance: random.Random
     columns: list[ModelColumn] = field(default_factory=list)
@@ -108,7 +109,7 @@ class ModelTopic:
         return _VALUES[column.kind](self.chance)
 
     def produce(self, count: int) -> pa.Table:
-        """So many rows in the present columns."""
+        """Write this many rows in the present columns."""
         first = len(self.rows)
         made = [
             {each.number: first + at if each.number == 1 else self._value(each) for each in self.columns}
@@ -119,11 +120,11 @@ class ModelTopic:
         return pa.Table.from_pylist(named, schema=self.schema)
 
     def expected(self) -> list[dict[str, Any]]:
-        """What a reader has to give, by `id`."""
+        """What a reader has to return, in the order of `id`."""
         return [{each.name: row.get(each.number, each.default) for each in self.columns} for row in self.rows]
 
     def change(self) -> list[Change]:
-        """One to three random changes, made in the model too."""
+        """Make one to three random changes, in the model too."""
         named = {"rename": self._rename, "drop": self._drop, "widen": self._widen}
         chosen = [step for name, step in named.items() if name not in self.without]
         steps = [self._add, *chosen, self._make_nullable, self._reorder]
@@ -139,7 +140,7 @@ class ModelTopic:
         return self.columns_of(lambda each: each.number != 1)
 
     def columns_of(self, is_wanted: Callable[[ModelColumn], bool]) -> list[ModelColumn]:
-        """The columns for which it holds."""
+        """The columns for which the condition holds."""
         return [each for each in self.columns if is_wanted(each)]
 
     def _replace(self, column: ModelColumn, other: ModelColumn) -> None:

@@ -1,8 +1,10 @@
-"""`python -m tests.schemas.older_code COMMIT`: what the code of that commit makes of a store that was changed since.
+"""`python -m tests.schemas.older_code COMMIT`: check what the code of that commit does with a store that was
+changed since.
 
-It is checked out into a scratch folder and writes a store (`before/write_store.py`). The present code changes a copy of
-that store for each claim of docs/SCHEMAS.md, CONFIGS.md and ERASURE.md on older programs; the older code then reads,
-writes, compacts and audits it in processes of its own. Exit code 1 where a claim does not hold.
+The code is checked out into a scratch folder and writes a store (`before/write_store.py`). The present code
+changes a copy of that store for each claim of docs/SCHEMAS.md, CONFIGS.md and ERASURE.md about older
+programs. The older code then reads, writes, compacts and audits it in processes of its own. The exit code is
+1 if a claim does not hold.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ Seen = dict[str, Any]
 
 
 class OlderCode:
-    """The tree of a commit, and processes that run by it."""
+    """The tree of a commit, and processes that run with it."""
 
     def __init__(self, commit: str, folder: Path) -> None:
         self.tree = folder / "tree"
@@ -42,12 +44,12 @@ class OlderCode:
         self._environment = os.environ | {"PYTHONPATH": str(self.tree)}
 
     def write_store(self, folder: Path) -> None:
-        """A store as that code writes it."""
+        """A store that this code writes."""
         command = [sys.executable, str(_HERE / "before" / "write_store.py"), str(folder)]
         subprocess.run(command, env=self._environment, cwd=self.tree, check=True, stdout=subprocess.DEVNULL)
 
     def begun(self, what: str, url: str) -> subprocess.Popen[str]:
-        """A process of `older_side`."""
+        """Begin a process of `older_side`."""
         return subprocess.Popen(
             [sys.executable, str(_HERE / "older_side.py"), what, url],
             env=self._environment,
@@ -58,7 +60,7 @@ class OlderCode:
         )
 
     def seen(self, process: subprocess.Popen[str], told: str = "") -> Seen:
-        """What the process says at its end."""
+        """What the process prints at its end."""
         out, _ = process.communicate(told, timeout=300)
         if process.returncode:
             raise RuntimeError(f"exit code {process.returncode} by the code of {self.tree}")
@@ -75,24 +77,24 @@ class Claims:
         self.broken = 0
 
     def tell(self, claim: str, holds: bool, seen: object) -> None:
-        """One line, or two."""
+        """Print one line or two."""
         self.broken += not holds
         print(f"{'holds ' if holds else 'BROKEN'}  {claim}\n        seen: {seen}", flush=True)
 
 
 def is_refused(said: object) -> bool:
-    """Whether the gate is what was met, in one line."""
+    """Whether the error is the gate's, in one line."""
     return isinstance(said, str) and _GATE in said and "\n" not in said
 
 
 def is_as_ever(seen: Seen) -> bool:
-    """Whether everything was done as with a store that nobody changed."""
+    """Whether everything was done as with a store without changes."""
     done = seen["written"] == "written" and seen["compacted"] == "done"
     return done and isinstance(seen["read"], list) and seen["consumed"] == seen["read"]
 
 
 def unchanged(claims: Claims, seen: Seen) -> None:
-    """Written to by the present code, and nothing more."""
+    """Check a store that the present code has only written to."""
     for topic in ("payments", "untouched"):
         claims.tell(
             f"{topic}: never changed, read and written as before", is_as_ever(seen[topic]), seen[topic]
@@ -101,7 +103,8 @@ def unchanged(claims: Claims, seen: Seen) -> None:
 
 
 def settings(claims: Claims, seen: Seen) -> None:
-    """docs/CONFIGS.md: it does not know the objects, and goes by what the topic was made with."""
+    """docs/CONFIGS.md: an older program does not know the objects, and uses the settings that the topic was
+    created with."""
     claims.tell(
         "a topic whose settings changed is read and written", is_as_ever(seen["payments"]), seen["payments"]
     )
@@ -113,7 +116,7 @@ def settings(claims: Claims, seen: Seen) -> None:
 
 
 def columns(claims: Claims, seen: Seen) -> None:
-    """docs/SCHEMAS.md: refused whole in one line; all other topics as before."""
+    """docs/SCHEMAS.md: the topic is refused as a whole in one line, and all other topics work as before."""
     held = seen["payments"]
     for what in ("read", "consumed", "written"):
         claims.tell(
@@ -125,7 +128,7 @@ def columns(claims: Claims, seen: Seen) -> None:
 
 
 def erased(claims: Claims, seen: Seen) -> None:
-    """docs/ERASURE.md: it stops at an `erase` row; all other topics as before."""
+    """docs/ERASURE.md: the log stops at an `erase` row, and all other topics work as before."""
     held = seen["payments"]
     for what in ("read", "consumed", "written"):
         claims.tell(
@@ -138,7 +141,7 @@ def erased(claims: Claims, seen: Seen) -> None:
 
 
 def write_on(engine: Engine) -> None:
-    """What the present code does with a store that it leaves readable."""
+    """Let the present code write to a store that it leaves readable."""
     engine.coordinator.write_pending_markers()
     with engine.producer(transactional_id="load-5") as producer:
         producer.init_transactions()
@@ -171,7 +174,7 @@ SIDES: list[tuple[str, Callable[[Engine], None], Callable[[Claims, Seen], None]]
 
 
 def run(commit: str, scratch: Path) -> int:
-    """Every claim; how many do not hold."""
+    """Check every claim. Returns how many do not hold."""
     older, claims, store = OlderCode(commit, scratch), Claims(), scratch / "store"
     older.write_store(store)
     print(f"a store written by the code of {commit}")

@@ -1,6 +1,8 @@
-"""What an older program does with a store, each in a process of its own: `python older_side.py WHAT URL`.
+"""What an older program does with a store, each task in a process of its own: `python older_side.py WHAT
+URL`.
 
-It runs by the code of `PYTHONPATH`, and so uses what that code has. One line of JSON says what it saw.
+It runs the code of `PYTHONPATH`, so it uses only what that code has. It prints what it saw as one line of
+JSON.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ _PATIENCE_S = 20
 
 
 def tried(work: Callable[[], Any]) -> Any:
-    """What it gives, or the error's one line."""
+    """The result of the work, or its error."""
     try:
         return work()
     except TxnEngineError as error:
@@ -28,12 +30,12 @@ def tried(work: Callable[[], Any]) -> Any:
 
 
 def read(engine: Engine, topic: str) -> Any:
-    """The accounts that a scan gives, or why not."""
+    """The accounts that a scan returns, or the error."""
     return tried(lambda: sorted(engine.scan(topic).to_table()["account"].to_pylist()))
 
 
 def consume(engine: Engine, topic: str) -> Any:
-    """As `read`, by a consumer."""
+    """Like `read`, with a consumer."""
 
     def work() -> list[int]:
         found: list[int] = []
@@ -47,7 +49,7 @@ def consume(engine: Engine, topic: str) -> Any:
 
 
 def write(engine: Engine, topic: str, account: int) -> Any:
-    """One record in the columns that the topic was made with."""
+    """Write one record in the columns that the topic was created with."""
     columns = {"account": pa.array([account], pa.int64()), "amount": pa.nulls(1, pa.decimal128(10, 2))}
     table = pa.table({**columns, "size": pa.array([account], pa.int32())})
 
@@ -60,7 +62,7 @@ def write(engine: Engine, topic: str, account: int) -> Any:
 
 
 def everything(engine: Engine) -> dict[str, Any]:
-    """Reads, writes and maintenance of each topic, and an audit."""
+    """Read, write and maintain each topic, and audit the store."""
     found: dict[str, Any] = {}
     for topic in ("payments", "untouched"):
         found[topic] = {
@@ -80,7 +82,7 @@ def _failures(report: Any) -> Any:
 
 
 def await_refusal(engine: Engine) -> dict[str, Any]:
-    """A process that has the topic open; how long it still writes into it once it was changed."""
+    """Open the topic, wait until it was changed, and find out how long this process can still write to it."""
     write(engine, "payments", 100)
     print("ready", flush=True)
     sys.stdin.readline()

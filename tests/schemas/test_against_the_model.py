@@ -1,4 +1,5 @@
-"""Random changes of a topic's columns, with records between them: every reader gives the rows of a naive model."""
+"""A topic's columns change at random with records between the changes, and every reader returns the rows of a
+naive model."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ def polled(engine: Engine) -> pa.Table:
 
 @pytest.mark.parametrize("seed", in_shard("engines", range(20), keep=3))
 def test_every_reader_gives_the_models_rows(seed: int) -> None:
-    """Scans, consumers, the log itself and SQL, while small files are merged now and then; `verify` agrees."""
+    """Scans, consumers, the log itself and SQL return the model's rows, while small files are merged now and
+    then. `verify` agrees."""
     model = ModelTopic(random.Random(seed))
     with txn_engine.connect(f"memory://schemas-{seed}") as engine:
         engine.admin.create_topic("t", partitions=1, schema=model.schema)

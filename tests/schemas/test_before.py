@@ -1,6 +1,7 @@
-"""A store that was written by the code of before topics and settings could change: it opens, evolves and verifies.
+"""A store that was written by the code from before topics and settings could change can be opened, changed
+and verified.
 
-What that code makes of a store that was changed since: `python -m tests.schemas.older_code 53cf40d`.
+`python -m tests.schemas.older_code 53cf40d` checks what that code does with a store that was changed since.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def engine(tmp_path: Path, clock: ManualClock) -> Iterator[Engine]:
 
 
 def put(engine: Engine, *accounts: int) -> None:
-    """Records in the columns that the topic has now."""
+    """Put records in the present columns of the topic."""
     names = engine.logs.topics.look_up("payments").schema.names
     table = payments(*accounts)
     if "value" in names:
@@ -48,7 +49,7 @@ def put(engine: Engine, *accounts: int) -> None:
 
 
 def prove(engine: Engine, folder: Path, **arguments: bool) -> tuple[int, str]:
-    """From which proof it went on, and why it did not."""
+    """The proof from which this one went on, and why it began a new chain."""
     result = check_exactly_once(
         engine,
         Declaration("payments", ("account",)),
@@ -72,7 +73,7 @@ def test_it_opens_and_is_read_as_that_code_read_it(engine: Engine) -> None:
 
 
 def test_its_settings_change(engine: Engine) -> None:
-    """The topic's and the store's, in chains that begin beside what is there."""
+    """The settings of the topic and the store can be changed, next to the objects that are there."""
     assert engine.admin.describe_configs("payments")["retention.ms"] == 10**15
     engine.admin.alter_configs({"retention.ms": 10**14, "tables.publish": "delta"}, topic="payments")
     engine.admin.alter_configs({"transaction.max.timeout.ms": 1_800_000})
@@ -87,9 +88,8 @@ def test_its_settings_change(engine: Engine) -> None:
 
 
 def test_its_columns_change(engine: Engine, tmp_path: Path) -> None:
-    """Files of then, of a transaction that is marked only now, and new ones; merged; as of the cut of then; proved on
-    from the proof that is there.
-    """
+    """The topic's columns can be changed: old and new files are read, a transaction of that time is marked,
+    files are merged, the old cut is read, and the old proof is continued."""
     changes = [
         RenameColumn("amount", "value"),
         WidenColumn("value", pa.decimal128(20, 2)),
@@ -117,7 +117,7 @@ def test_its_columns_change(engine: Engine, tmp_path: Path) -> None:
 
 
 def test_records_of_it_are_erased(engine: Engine) -> None:
-    """From its files, the cut and the table of then."""
+    """Records can be erased from the old files, the old cut and the old table."""
     report = engine.erase("payments", "account = 12", execute=True)
     assert (report.records, report.still_held) == (1, ())
     left = [row for row in rows_of_before("payments") if row[0] != 12]
@@ -131,7 +131,7 @@ def test_records_of_it_are_erased(engine: Engine) -> None:
 
 
 def test_it_evolves_in_every_way_at_once(engine: Engine, clock: ManualClock, tmp_path: Path) -> None:
-    """Settings, columns, an erasure, and days of maintenance behind them."""
+    """Settings, columns and an erasure can be changed at once, with days of maintenance afterwards."""
     engine.admin.alter_configs({"retention.ms": -1}, topic="payments")
     engine.tables.unpublish("payments")
     engine.admin.alter_topic("payments", RenameColumn("amount", "value"))

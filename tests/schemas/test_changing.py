@@ -1,4 +1,5 @@
-"""A topic's columns changed under those who use it: stale writers and readers, races, damage, cuts, compaction."""
+"""A topic's columns change while others use it: writers and readers with an old view, races, damage, cuts and
+compaction."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ def engine(url: str) -> Iterator[Engine]:
 
 @pytest.fixture
 def other(url: str, engine: Engine) -> Iterator[Engine]:
-    """Another process, which looked the topic up before and keeps that for five seconds."""
+    """Another process, which has looked the topic up before and keeps that for five seconds."""
     with txn_engine.connect(url) as connected:
         connected.logs.topics.get("payments")
         yield connected
@@ -76,7 +77,8 @@ def seen(table: pa.Table | None) -> list[dict[str, object]]:
 def test_a_writer_that_has_not_heard_of_it_goes_on_and_its_file_says_so(
     engine: Engine, other: Engine
 ) -> None:
-    """No writer has to stop: the file has the version that its writer knew, and is read like all others."""
+    """A writer that does not know of the change goes on. Its file has the version that the writer knew, and
+    is read like all others."""
     engine.admin.alter_topic(
         "payments", [DropColumn("note"), AddColumn(pa.field("kind", pa.string()), default="old")]
     )
@@ -91,7 +93,8 @@ def test_a_writer_that_has_not_heard_of_it_goes_on_and_its_file_says_so(
 
 
 def test_records_that_linger_go_into_files_of_their_own_version(engine: Engine) -> None:
-    """Those of before a change and those behind it do not share one; names and types may be the same."""
+    """Lingering records from before and after a change do not share a file, even if their names and types are
+    the same."""
     with engine.producer(linger_ms=60_000) as producer:
         first = producer.produce("payments", rows(1))
         engine.admin.alter_topic("payments", [AddColumn(pa.field("kind", pa.string())), DropColumn("size")])
@@ -106,7 +109,8 @@ def test_records_that_linger_go_into_files_of_their_own_version(engine: Engine) 
 
 
 def test_a_writer_that_has_heard_of_it_is_told_what_became_of_its_columns(engine: Engine) -> None:
-    """In one line, and nothing is written: dropped, renamed, or missing and not to be filled."""
+    """A writer that knows of the change is refused in one line that says what happened to its columns, and
+    nothing is written."""
     engine.admin.alter_topic("payments", [DropColumn("note"), RenameColumn("size", "length")])
     with pytest.raises(InvalidRecordError, match=r"'note' was dropped, 'size' is called 'length' now"):
         put(engine, 1)
@@ -114,7 +118,8 @@ def test_a_writer_that_has_heard_of_it_is_told_what_became_of_its_columns(engine
 
 
 def test_records_of_before_are_completed_and_widened(engine: Engine) -> None:
-    """A column that is younger than the topic is filled as in older records; an old type is cast, and no other."""
+    """A column that is younger than the topic is filled as in older records, and the old type of a widened
+    one is cast. Any other type or missing column is refused."""
     engine.admin.alter_topic(
         "payments",
         [
@@ -146,7 +151,7 @@ READS: dict[str, Callable[[Engine], pa.Table]] = {
 def test_a_reader_that_has_not_heard_of_it_looks_again(
     engine: Engine, other: Engine, read: Callable[[Engine], pa.Table]
 ) -> None:
-    """Where it meets a file of a version that it does not know."""
+    """A reader that finds a file of an unknown version looks the topic up again."""
     engine.admin.alter_topic("payments", RenameColumn("note", "text"))
     engine.producer().produce("payments", rows(1).rename_columns(["id", "text", "size"])).result()
     with mock.patch.object(TopicRegistry, "look_up", _once_from_memory(TopicRegistry.look_up)):
@@ -154,7 +159,7 @@ def test_a_reader_that_has_not_heard_of_it_looks_again(
 
 
 def _once_from_memory(look_up: Callable[..., object]) -> Callable[..., object]:
-    """The topic as it was known before, the first time."""
+    """Return the topic as it was known before, the first time only."""
     calls = count()
 
     def found(self: TopicRegistry, name: str) -> object:
@@ -164,7 +169,8 @@ def _once_from_memory(look_up: Callable[..., object]) -> Callable[..., object]:
 
 
 def test_a_consumer_goes_on_in_the_new_columns_with_its_next_poll(engine: Engine, other: Engine) -> None:
-    """In the middle of a file too; and so does one of another process, once it meets a file of that version."""
+    """A consumer has the new columns from its next poll on, even in the middle of a file. A consumer of
+    another process has them when it finds a file of that version."""
     put(engine, 1, 2, 3)
     with engine.consumer() as mine, other.consumer() as theirs:
         for consumer in (mine, theirs):
@@ -183,7 +189,8 @@ def test_a_consumer_goes_on_in_the_new_columns_with_its_next_poll(engine: Engine
 
 @pytest.mark.parametrize("most", [1, 2, 100])
 def test_a_consumer_of_two_topics_goes_on_where_their_columns_part(engine: Engine, most: int) -> None:
-    """A column of one name has one type in a poll: what has another comes in the next one, and nobody waits."""
+    """A consumer of two topics whose columns differ returns one topic in each poll, and neither waits for the
+    other."""
     engine.admin.create_topic("refunds", partitions=2, schema=SCHEMA, key="id")
     with engine.consumer() as consumer, engine.producer() as producer:
         consumer.subscribe(["payments", "refunds"])
@@ -203,7 +210,8 @@ def test_a_consumer_of_two_topics_goes_on_where_their_columns_part(engine: Engin
 
 
 def test_a_scan_of_two_topics_gives_the_wider_type(engine: Engine) -> None:
-    """Whichever of them was widened; where neither holds the values of the other it says which column."""
+    """A scan of two topics has the wider type of a column. If neither type holds the values of the other, the
+    error names the column."""
     put(engine, 1)
     engine.admin.create_topic("refunds", partitions=1, schema=SCHEMA, key="id")
     engine.admin.create_topic("texts", partitions=1, schema=SCHEMA.set(2, pa.field("size", pa.string())))
@@ -221,7 +229,8 @@ def test_a_scan_of_two_topics_gives_the_wider_type(engine: Engine) -> None:
 
 
 def test_partitions_of_a_topic_are_read_by_the_same_columns(engine: Engine, other: Engine) -> None:
-    """Though the five seconds for which its columns are known may end between two of them."""
+    """The partitions of a topic are read with the same columns, even if its five seconds end between two of
+    them."""
     engine.admin.create_topic("refunds", partitions=2, schema=SCHEMA, key="id")
     get, calls = TopicRegistry.get, count()
 
@@ -262,7 +271,8 @@ def test_a_scan_that_has_given_records_does_not_change_its_columns(engine: Engin
 
 
 def test_a_version_that_is_asked_for(engine: Engine) -> None:
-    """Names and types of then, over older and newer files; refused where a file has lost a column of then."""
+    """A read of an older version has its names and types, over older and newer files. If a file has lost a
+    column of that version, the read is refused."""
     put(engine, 1)
     engine.admin.alter_topic("payments", [RenameColumn("note", "text"), WidenColumn("size", pa.int64())])
     engine.producer().produce("payments", pa.table({"id": [2], "text": ["t"], "size": [2]})).result()
@@ -286,7 +296,7 @@ OWN = ("_partition", "_offset", "_timestamp")
 
 
 def test_as_of_a_cut_the_dropped_column_is_still_there(engine: Engine) -> None:
-    """A cut holds its files, also where they were merged since."""
+    """A cut still has a dropped column, even if its files were merged since."""
     put(engine, 1)
     put(engine, 2)
     cut = engine.cut()
@@ -301,7 +311,8 @@ def test_as_of_a_cut_the_dropped_column_is_still_there(engine: Engine) -> None:
 
 
 def test_as_of_a_cut_by_the_columns_of_the_cut(engine: Engine, other: Engine) -> None:
-    """By the changes that it counts, whether or not a record was written since; by SQL too, and as of no other time."""
+    """A scan or SQL query with the columns of a cut has those after the changes that the cut counts, whether
+    or not records were written since."""
     put(engine, 1)
     engine.admin.alter_configs({"retention.ms": 10**12}, topic="payments")
     cuts = [engine.cut()]
@@ -334,7 +345,8 @@ def test_as_of_a_cut_by_the_columns_of_the_cut(engine: Engine, other: Engine) ->
 
 
 def test_a_cut_that_counts_a_change_that_is_not_there(engine: Engine) -> None:
-    """One line that names it; and a topic that is not in the cut."""
+    """A cut that counts a change that does not exist, or a topic that is not in the cut, is an error of one
+    line that names it."""
     put(engine, 1)
     engine.admin.alter_topic("payments", DropColumn("size"))
     cut = engine.cut()
@@ -348,7 +360,7 @@ def test_a_cut_that_counts_a_change_that_is_not_there(engine: Engine) -> None:
 
 
 def test_the_version_at_an_offset(engine: Engine) -> None:
-    """Is that of the file which has the record."""
+    """The version at an offset is the version of the file that has the record."""
     put(engine, 1)
     engine.admin.alter_topic("payments", DropColumn("size"))
     engine.producer().produce("payments", pa.table({"id": [2], "note": ["n2"]})).result()
@@ -376,7 +388,8 @@ def test_files_of_before_there_were_ids_are_read_by_their_names(engine: Engine) 
 
 
 def test_compaction_by_key_goes_by_keys_and_tombstones_of_all_versions(engine: Engine) -> None:
-    """The latest of each key stays, whatever its version; a tombstone of before takes away a record of now."""
+    """Compaction by key keeps the latest record of each key, whatever its version, and tombstones of older
+    versions count."""
     engine.admin.create_topic(
         "table", partitions=1, schema=SCHEMA, key="id", cleanup_policy="compact", delete_retention_ms=0
     )
@@ -400,7 +413,7 @@ def test_compaction_by_key_goes_by_keys_and_tombstones_of_all_versions(engine: E
 
 
 def test_who_loses_the_race_is_judged_by_what_the_winner_made(engine: Engine, other: Engine) -> None:
-    """Two add the same name: one of them is told that it is there, and the column is there once."""
+    """If two processes add the same column at once, one is refused and the column is there once."""
     real, calls = other.logs.topics._create, count()
 
     def late(key: str, data: bytes) -> object:
@@ -417,7 +430,8 @@ def test_who_loses_the_race_is_judged_by_what_the_winner_made(engine: Engine, ot
 
 
 def test_a_compacted_topic_keeps_its_key_and_its_tombstones(engine: Engine) -> None:
-    """What would judge records anew is refused, and the rest is as anywhere."""
+    """In a compacted topic, changes of the key or of which records are tombstones are refused. Other changes
+    are made."""
     engine.admin.create_topic("table", partitions=1, schema=SCHEMA, key="id", cleanup_policy="compact")
     with pytest.raises(InvalidRequestError, check=because(Reason.TOMBSTONES_WOULD_CHANGE)):
         engine.admin.alter_topic("table", DropColumn("note"))
@@ -439,7 +453,8 @@ def test_a_dry_run_says_the_same_and_writes_nothing(engine: Engine) -> None:
 
 
 def test_older_programs_are_kept_out(engine: Engine) -> None:
-    """By an object that they look at, of a format that they do not know; growing goes on behind it."""
+    """A change writes an object of a later format where older programs look, so that they stop. The topic can
+    still grow."""
     engine.admin.alter_topic("payments", AddColumn(pa.field("kind", pa.string())))
     engine.admin.add_partitions_to_topic("payments", 3)
     engine.admin.alter_topic("payments", DropColumn("kind"))
@@ -484,7 +499,8 @@ def test_older_programs_are_kept_out(engine: Engine) -> None:
 def test_versions_that_no_change_makes_are_not_believed(
     engine: Engine, url: str, damage: Callable[[dict[str, object]], object]
 ) -> None:
-    """One line that names the object, and so does `verify`."""
+    """An object with a version that no change makes is not believed: readers and `verify` name it in one
+    line."""
     engine.admin.alter_topic("payments", AddColumn(pa.field("kind", pa.string()), default="x"))
     key = f"topics/payments/0/changes/{0:020d}.json"
     held = decode_json(engine.store.get(key), key=key, kind="topic_change", formats=(LATER_FORMAT,))
@@ -499,7 +515,7 @@ def test_versions_that_no_change_makes_are_not_believed(
 
 
 def test_a_version_that_is_lost_between_others_is_named(engine: Engine, url: str) -> None:
-    """By whoever has not seen it; who has goes on."""
+    """If a version between others is lost, a new process and `verify` name it."""
     for name in ("one", "two", "three"):
         engine.admin.alter_topic("payments", AddColumn(pa.field(name, pa.string())))
     key = f"topics/payments/0/changes/{1:020d}.json"
@@ -513,7 +529,8 @@ def test_a_version_that_is_lost_between_others_is_named(engine: Engine, url: str
 
 
 def test_a_change_holds_what_it_changes(engine: Engine, url: str) -> None:
-    """However many columns there are, and however many changes came before; all of them are read back."""
+    """A change's object has only what it changes, however many columns and earlier changes there are, and all
+    of them are read back."""
     wide = pa.schema([pa.field(f"column_number_{number}", pa.int64()) for number in range(400)])
     engine.admin.create_topic("wide", schema=wide)
     for number in range(12):
@@ -533,7 +550,8 @@ def test_a_change_holds_what_it_changes(engine: Engine, url: str) -> None:
 
 
 def test_what_is_refused_leaves_nothing(engine: Engine) -> None:
-    """A default that no object takes: no gate either, which would keep older programs out for nothing."""
+    """A refused change, with a default that is too large, writes nothing, not even the object that would stop
+    older programs."""
     before = {info.key for info in engine.store.list("")}
     for dry_run in (False, True):
         with pytest.raises(InvalidRequestError, match="at most 4194304"):
@@ -544,7 +562,8 @@ def test_what_is_refused_leaves_nothing(engine: Engine) -> None:
 
 
 def test_tombstones_stay_what_they_were_whatever_the_policy_was_in_between(engine: Engine) -> None:
-    """Away from `compact`, a drop, and back: the records of the first time would be judged anew."""
+    """After the policy was changed away from `compact` and back, changes that would turn records into
+    tombstones are still refused, because the first records would be judged differently."""
     engine.admin.create_topic("table", partitions=1, schema=SCHEMA, key="id", cleanup_policy="compact")
     engine.admin.alter_configs({"cleanup.policy": "delete"}, topic="table")
     engine.admin.alter_topic("table", RenameColumn("size", "length"))

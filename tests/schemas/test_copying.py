@@ -64,7 +64,8 @@ def copied(engine: Engine) -> list[tuple[int, int, int]]:
 
 
 def test_each_record_is_copied_once_under_its_own_time(engine: Engine, url: str) -> None:
-    """Into other types and partitions; run again, what came since."""
+    """Each record is copied once with its own timestamp, into other types and partitions. A second run copies
+    what has come since."""
     fill(engine, 1, 2, 3)
     schema = pa.schema([("id", pa.int64()), ("cents", pa.int64()), ("more", pa.string())])
     engine.admin.create_topic("new", partitions=3, schema=schema, key="id")
@@ -79,7 +80,8 @@ def test_each_record_is_copied_once_under_its_own_time(engine: Engine, url: str)
 
 @pytest.mark.parametrize("call", range(4))
 def test_a_copy_that_is_cut_off_goes_on(engine: Engine, call: int) -> None:
-    """Whichever slice it is in, before its commit or after it was heard of no more."""
+    """A copy that is cut off in any slice, before its commit or after one without an answer, goes on in the
+    next run."""
     fill(engine, 1, 2, 3)
     engine.admin.create_topic(
         "new", partitions=1, schema=pa.schema([("id", pa.int64()), ("cents", pa.int64())])
@@ -143,7 +145,8 @@ def test_what_cannot_be_copied_is_said_before_anything_is(engine: Engine, url: s
 def test_values_that_would_be_others(
     engine: Engine, url: str, given: list[Any], kind: Any, wanted: Any
 ) -> None:
-    """Two texts may be one number, and a time without its zone is no moment: nothing is copied, in one line."""
+    """If a value would change in its new type, two texts becoming one number for example, nothing is copied
+    and the error is one line."""
     engine.admin.create_topic("a", partitions=1, schema=pa.schema([("x", kind)]))
     engine.admin.create_topic("b", partitions=1, schema=pa.schema([("x", wanted)]))
     engine.producer().produce("a", pa.table({"x": pa.array(given, kind)})).result()
@@ -168,7 +171,7 @@ def test_values_that_would_be_others(
 def test_values_in_other_types(
     engine: Engine, url: str, given: object, kind: Any, wanted: Any, made: object
 ) -> None:
-    """Where each comes back as it was."""
+    """Values are copied into another type if each can be converted back to the same value."""
     engine.admin.create_topic("a", partitions=1, schema=pa.schema([("x", kind)]))
     engine.admin.create_topic("b", partitions=1, schema=pa.schema([("x", wanted)]))
     engine.producer().produce("a", pa.table({"x": pa.array([given, None], kind)})).result()
@@ -177,7 +180,7 @@ def test_values_in_other_types(
 
 
 def test_alter_shows_first_and_does_it_when_told(engine: Engine, url: str) -> None:
-    """The new columns and to whom they make a difference; nothing is written without --execute."""
+    """Without --execute, `alter` writes nothing and shows the new columns and which readers they concern."""
     changes = (
         "--add",
         "kind string 'it''s'",
@@ -207,7 +210,8 @@ def test_alter_shows_first_and_does_it_when_told(engine: Engine, url: str) -> No
 
 
 def test_a_target_that_was_made_again_is_filled_again(engine: Engine, url: str) -> None:
-    """It is another topic; and the group that says how far a copy is, is kept whatever offsets are forgotten."""
+    """After the target was created again, everything is copied again. The group that says how far a copy is
+    stays, even if all offsets expire."""
     fill(engine, 1, 2)
     for _ in range(2):
         engine.admin.create_topic("new", partitions=1, schema=SCHEMA)
@@ -222,9 +226,8 @@ def test_a_target_that_was_made_again_is_filled_again(engine: Engine, url: str) 
 def test_a_topic_that_is_made_again_while_it_is_copied_ends_the_copy(
     engine: Engine, url: str, remade: str, held: int
 ) -> None:
-    """In one line, whichever of the two it is: ends of the former source were never reached in the new one, and a new
-    target had the last slices twice once the copy was run again.
-    """
+    """If the source or the target is created again during a copy, the copy ends in one line. Otherwise it
+    would wait for ends of the old source, or copy the last slices twice."""
     fill(engine, 1, 2, 3)
     engine.admin.create_topic("new", partitions=1, schema=SCHEMA)
     topics, told = engine.logs.topics, count()
@@ -254,7 +257,7 @@ def test_a_topic_that_is_made_again_while_it_is_copied_ends_the_copy(
 
 
 def test_records_of_many_times_go_into_one_file(engine: Engine, url: str) -> None:
-    """However many times there are, and whatever was merged: each record keeps its own."""
+    """Records of many timestamps are copied into few files, and each keeps its own."""
     with engine.producer(linger_ms=60_000) as producer:
         for each in range(200):
             row = {"id": each, "amount": Decimal(each), "note": "n"}
@@ -271,7 +274,8 @@ def test_records_of_many_times_go_into_one_file(engine: Engine, url: str) -> Non
 
 
 def test_columns_that_come_while_it_is_copied(engine: Engine, url: str) -> None:
-    """Of the source: what was read before has the columns of before. Of the target: as its older records."""
+    """A column that the source gets during a copy is not copied, and one that the target got has the value of
+    its older records."""
     fill(engine, 1, 2)
     wide = SCHEMA.append(pa.field("kind", pa.string()))
     engine.admin.create_topic("new", partitions=1, schema=wide)
@@ -292,7 +296,7 @@ def test_columns_that_come_while_it_is_copied(engine: Engine, url: str) -> None:
 
 
 def test_a_column_that_the_source_has_no_more(engine: Engine, url: str) -> None:
-    """Is not filled with nulls behind what was copied before."""
+    """If the source has lost a column, the copy is refused instead of filling it with nulls."""
     fill(engine, 1)
     engine.admin.create_topic("new", partitions=1, schema=SCHEMA)
     run(url, "copy", "old", "new")

@@ -1,4 +1,5 @@
-"""What may become of a topic's columns, and what is refused: pure, a table of cases."""
+"""Which changes of a topic's columns are possible and which are refused, as a table of cases without a
+store."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ def after(*changes: Change, rules: Rules = RULES, schema: pa.Schema = SCHEMA) ->
 
 
 def test_a_change_of_each_kind() -> None:
-    """Ids stay with their columns; a new column gets one that none has had, behind those inside nested types."""
+    """Ids stay with their columns. A new column gets an id that no column has had, after the ids inside
+    nested types."""
     layout = after(
         AddColumn(pa.field("note", pa.string()), default="none"),
         RenameColumn("amount", "value"),
@@ -181,7 +183,7 @@ def test_a_default_that_would_become_another_value_is_refused_with_that_value(
     ],
 )
 def test_a_default_as_it_was_given(kind: pa.DataType, given: object) -> None:
-    """Written to an object and read back, too."""
+    """A default is the same after it was written to an object and read back."""
     change = AddColumn(pa.field("c", kind), default=given)
     column = after(change).by_name["c"]
     again = decoded_value(json.loads(json.dumps(encoded_value(column.default))), kind)
@@ -228,7 +230,8 @@ KAFKA = pa.schema(
     ],
 )
 def test_compaction_judges_no_record_anew(schema: pa.Schema, change: Change, is_taken: bool) -> None:
-    """What is a tombstone stays one, and nothing else becomes one."""
+    """In a compacted topic a tombstone stays a tombstone, and no other record becomes one. Changes that would
+    do so are refused."""
     rules = Rules("t", schema.names[0], is_compacted=True)
     if is_taken:
         after(change, rules=rules, schema=schema)

@@ -1,6 +1,5 @@
-"""Every kind of change while producers of other processes write, consumers and SQL read, files are merged and tables
-are published.
-"""
+"""Every kind of change is made while other processes produce, consume and query, files are merged and tables
+are published."""
 
 from __future__ import annotations
 
@@ -64,7 +63,7 @@ def row(number: int, names: list[str]) -> dict[str, Any]:
 
 
 def wrong(table: pa.Table) -> list[dict[str, Any]]:
-    """The rows that say what nobody wrote."""
+    """The rows with values that nobody wrote."""
     names = [name for name in table.schema.names if name in VALUES]
     return [
         each
@@ -74,7 +73,7 @@ def wrong(table: pa.Table) -> list[dict[str, Any]]:
 
 
 class Actors:
-    """Threads, each with an engine of its own; the first error of any is kept."""
+    """Threads, each with an engine of its own. The first error of any of them is kept."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -102,7 +101,7 @@ class Actors:
 
 @dataclass
 class Flight:
-    """All who use topic `t` while its columns change, and what they saw."""
+    """Everybody who uses topic `t` while its columns change, and what they saw."""
 
     engine: Engine
     actors: Actors
@@ -115,7 +114,7 @@ class Flight:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def produce(self, first: int) -> Callable[[Engine], None]:
-        """Every second number from there on, in the columns that this process knows."""
+        """Produce every second number from this one on, in the columns that this process knows."""
 
         def work(engine: Engine) -> None:
             with engine.producer() as producer:
@@ -143,14 +142,14 @@ class Flight:
                     self.bad.extend(wrong(table))
 
     def look(self, engine: Engine) -> None:
-        """Scans and SQL, and files that are merged."""
+        """Scan, query with SQL, and merge files."""
         while not self.actors.stop.is_set():
             self.bad.extend(wrong(engine.scan("t").to_table()))
             self.bad.extend(wrong(engine.sql("SELECT * FROM t")))
             engine.maintenance.compact("t", policy=EAGER)
 
     def publish(self, engine: Engine) -> None:
-        """Versions of an Iceberg table, each read at once by an engine that knows nothing of ours."""
+        """Publish versions of an Iceberg table. Another engine reads each of them at once."""
         while not self.actors.stop.is_set():
             cut = engine.cut(["t"], keep_ms=600_000)
             uri = engine.tables.publish("t", ["iceberg"], cut=cut)["iceberg"]
@@ -159,18 +158,18 @@ class Flight:
             self.bad.extend(wrong_in_table(uri, ids))
 
     def await_more(self, records: int = 4) -> None:
-        """Until so many more records were written."""
+        """Wait until this many more records were written."""
         before = len(self.sent)
         while len(self.sent) < before + records and not self.actors.stop.is_set():
             self.actors.stop.wait(0.01)
 
     def change(self, change: Change) -> None:
-        """It, and a scan of this engine in the columns that came."""
+        """Make the change, and scan with the new columns on this engine."""
         self.engine.admin.alter_topic("t", change)
         self.bad.extend(wrong(self.engine.scan("t").to_table()))
 
     def check(self) -> None:
-        """That nothing was lost, doubled or wrong."""
+        """Check that nothing was lost, doubled or wrong."""
         assert (self.actors.errors, self.readers.errors) == ([], [])
         assert not self.bad
         final = self.engine.scan("t").to_table()
@@ -180,7 +179,7 @@ class Flight:
 
 
 def wrong_in_table(uri: str, ids: list[int]) -> list[dict[str, Any]]:
-    """What of a version of the table is not right: rows, or which rows there are."""
+    """The wrong rows of a version of the table, or its ids if they are wrong."""
     table = StaticTable.from_metadata(uri).scan().to_arrow()
     found = sorted(table["id"].to_pylist())
     return wrong(table) if found == ids else [{"table": uri, "ids": found, "expected": ids}]
@@ -188,9 +187,8 @@ def wrong_in_table(uri: str, ids: list[int]) -> list[dict[str, Any]]:
 
 @contextmanager
 def flight(url: str, *, pace_s: float = 0.0) -> Iterator[Flight]:
-    """Two producers, which wait so long between records, a consumer, and a process that scans and merges; who comes
-    beside them begins in the block.
-    """
+    """Two producers, which pause this long between records, a consumer, and a process that scans and merges.
+    The block may add others."""
     with txn_engine.connect(url) as engine:
         engine.admin.create_topic("t", partitions=2, schema=SCHEMA)
         found = Flight(engine, Actors(url), Actors(url), pace_s=pace_s)
@@ -207,7 +205,7 @@ def flight(url: str, *, pace_s: float = 0.0) -> Iterator[Flight]:
 
 
 def test_every_kind_of_change_while_all_go_on(tmp_path: Path) -> None:
-    """No record is lost or doubled, none says what nobody wrote, and no reader or writer has to be begun anew."""
+    """No record is lost, doubled or wrong, and no reader or writer has to be restarted."""
     with flight(str(tmp_path)) as all_of_them:
         for change in CHANGES:
             all_of_them.change(change)
@@ -216,7 +214,7 @@ def test_every_kind_of_change_while_all_go_on(tmp_path: Path) -> None:
 
 @pytest.mark.shard("engines")
 def test_every_kind_of_change_while_tables_are_published(tmp_path: Path) -> None:
-    """Each version of the table is right when it comes, and as right when the columns have changed since."""
+    """Each version of the table is right when it is published, and after later changes of the columns too."""
     with flight(str(tmp_path)) as all_of_them:
         all_of_them.actors.begin(all_of_them.publish)
         for change in PUBLISHED:

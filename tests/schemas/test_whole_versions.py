@@ -1,7 +1,8 @@
-"""Changes of a topic by code whose every change repeated all versions of the schema: they are read, and gone on from.
+"""Changes of an older program, each of which repeated all versions of the schema, are read and can be
+followed by new ones.
 
-`whole_versions/` is what commit efe3014 put: retention.ms; `note` renamed to `text`, `rate` added; retention.ms; `size`
-widened, `kind` added; `size` dropped, the rest in another order.
+`whole_versions/` has the objects of commit efe3014: retention.ms; `note` renamed to `text`, and `rate` added;
+retention.ms; `size` widened, and `kind` added; `size` dropped, and the rest reordered.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def url() -> str:
 
 @pytest.fixture
 def engine(url: str) -> Iterator[Engine]:
-    """By that code: a record by the first columns, and then the changes."""
+    """A topic of that code: a record with the first columns, and then the changes."""
     with txn_engine.connect(url) as made:
         made.admin.create_topic("payments", partitions=1, schema=SCHEMA, key="id")
         first = pa.table({"id": [1], "note": ["n"], "size": pa.array([1], pa.int32())}, schema=SCHEMA)
@@ -59,7 +60,8 @@ def test_all_versions_are_read(engine: Engine) -> None:
 
 
 def test_it_is_gone_on_from(engine: Engine, url: str) -> None:
-    """Each new change holds what it changes, and is of the later format; as of a cut of before, too."""
+    """Each new change has only what it changes, in the later format. A cut from before has its old
+    columns."""
     cut = engine.cut()
     engine.admin.alter_topic("payments", [RenameColumn("text", "note"), AddColumn(pa.field("q", pa.int8()))])
     engine.admin.alter_configs({"retention.ms": 10**14}, topic="payments")
@@ -105,7 +107,8 @@ def test_versions_that_no_change_makes_are_not_believed(
 
 
 def test_what_says_all_versions_may_not_come_behind_what_says_one(engine: Engine) -> None:
-    """To readers it would be the whole truth; `verify` names it."""
+    """A change with all versions after one with a single version is damage, because readers would take it for
+    everything. `verify` names it."""
     engine.admin.alter_topic("payments", RenameColumn("text", "note"))
     held = decode_json(HELD[4].read_bytes(), key="", kind="topic_change")
     key = f"topics/payments/0/changes/{6:020d}.json"

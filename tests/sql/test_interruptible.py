@@ -1,4 +1,4 @@
-"""A signal that comes while DuckDB works is raised as what its handler raises, whichever door the work came by."""
+"""A signal during DuckDB's work raises what its handler raises, whichever call started the work."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ DELAY_S = 0.2
 
 
 class StoppedError(BaseException):
-    """What the handler raises."""
+    """The error that the handler raises."""
 
 
 @contextmanager
 def stopped_in_a_moment() -> Iterator[None]:
-    """A signal comes while the block runs, and ends it."""
+    """A signal comes while the block runs, and ends the block."""
 
     def stop(*_: object) -> None:
         raise StoppedError
@@ -48,7 +48,8 @@ def stopped_in_a_moment() -> Iterator[None]:
 
 @pytest.mark.shard("engines")  # where the query is over too early, the signal ends the whole test process
 def test_on_the_main_thread_duckdb_itself_makes_another_error_of_it() -> None:
-    """DuckDB turns a signal into its own error; if it no longer does, `interruptibly` is not needed."""
+    """On the main thread, DuckDB turns a signal into an error of its own. If it no longer does,
+    `interruptibly` is not needed."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(DELAY_S, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()

@@ -1,4 +1,5 @@
-"""The DuckDB that queries run in reaches nothing, even where nobody looked at the query before."""
+"""The DuckDB in which queries run can reach nothing outside, even if nobody has looked at the query
+before."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from txn_engine.sql.store_files import ObjectFile, StoreFiles
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    """A file that is beside the store."""
+    """A file next to the store."""
     path = tmp_path / "outside.parquet"
     pq.write_table(pa.table({"x": [1]}), path)
     return path
@@ -68,7 +69,8 @@ def test_it_reaches_nothing(duck: LockedDuckDB, outside: Path, query: str) -> No
 
 @pytest.mark.parametrize("name", ["l*dger", "led[g]er", "led{g}er", "led?er", "with ' quote", "back\\slash"])
 def test_a_folder_whose_name_is_a_pattern(tmp_path: Path, name: str) -> None:
-    """Its files are its own, not those of a folder that the pattern fits."""
+    """If a store's folder has a name that looks like a pattern, its files are read, not those of a folder
+    that the pattern matches."""
     for folder in (name, "ledger"):
         store = open_store(f"file://{tmp_path}/{folder.replace('?', '%3F')}")
         sink = pa.BufferOutputStream()
@@ -100,7 +102,8 @@ def test_files_are_there_as_long_as_somebody_offers_them() -> None:
 
 
 def test_what_is_the_same_for_a_file_costs_nothing_where_it_is_not_asked_for() -> None:
-    """A count is the footers', a filter on a column Parquet's; no join, no row number."""
+    """The query for columns that are constant in a file has no join and no row number, so counts and filters
+    cost no more than on plain Parquet."""
     parts = [FilePart(f"{n}.parquet", 1, n % 2, n * 10, n * 10, n * 10 + 10, is_whole=True) for n in range(4)]
     schemas = Schemas.of(pa.schema([("x", pa.string())]))
     query = select_from(parts, schemas, ["_partition", "_offset"], topic="t", place=lambda part: part.key)
@@ -112,7 +115,8 @@ def test_what_is_the_same_for_a_file_costs_nothing_where_it_is_not_asked_for() -
 
 
 def test_threads_that_share_a_file_read_what_they_moved_to() -> None:
-    """One is under way between the moving and the reading of another: DuckDB's threads share files."""
+    """DuckDB's threads share a file. A read returns the bytes at the place that its own thread moved to, even
+    if another read is under way."""
     store = MemoryStore("shared")
     store.put("a", bytes(range(100)))
     under_way, go_on = threading.Event(), threading.Event()

@@ -1,4 +1,4 @@
-"""Which files a query is given: those of whose records it may want some."""
+"""A query is given only files whose records it may need."""
 
 from __future__ import annotations
 
@@ -108,7 +108,8 @@ def test_a_count_is_known_without_a_file(
 def test_files_of_whose_records_nobody_knows_the_number_bring_none(
     connection: duckdb.DuckDBPyConnection,
 ) -> None:
-    """A part of a merged file may hold fewer records than offsets."""
+    """A part of a merged file may hold fewer records than offsets, so it does not count towards a query's
+    LIMIT."""
     wanted = read_statement(connection, "SELECT * FROM t ORDER BY _partition, _offset LIMIT 1").wanted
     parts = [FilePart("a", 1, 0, 0, 0, 10, is_whole=False), *PARTS[1:4]]
     assert [part.key for part in chosen(parts, wanted)] == ["a", "0/10"]

@@ -1,4 +1,4 @@
-"""What `engine.sql` refuses, each in one line, and what it cannot reach."""
+"""`engine.sql` refuses queries in one line, and cannot reach anything outside."""
 
 from __future__ import annotations
 
@@ -247,7 +247,8 @@ def test_threads_share_an_engine(engine: Engine) -> None:
 
 
 def test_ctrl_c_ends_a_query(tmp_path: Path) -> None:
-    """The query of hours ends with what the signal raises, and the engine takes the next query."""
+    """A signal ends a query that would run for hours with what its handler raises, and the engine takes the
+    next query."""
     code = """
 import os, signal, sys, threading, txn_engine
 engine = txn_engine.connect(sys.argv[1])

@@ -1,4 +1,4 @@
-"""`engine.sql`: the rows and types of `scan` at the same cut, on every kind of store."""
+"""`engine.sql` has the rows and types of `scan` at the same cut, on every kind of store."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def put(engine: Engine, topic: str, table: pa.Table, *, partition: int = 0) -> N
 
 
 def same_rows(engine: Engine, topic: str, cut: Any) -> None:
-    """SQL gives what scan gives: rows, columns and their types."""
+    """SQL returns the rows, columns and types of a scan."""
     expected = engine.scan(topic, cut=cut).to_table()
     found = engine.sql(f'SELECT * FROM "{topic}" ORDER BY _partition, _offset', cut=cut)
     assert found.column("_topic").to_pylist() == [topic] * expected.num_rows
@@ -114,7 +114,7 @@ ASKED = (
 
 
 def as_duckdb_has_it(engine: Engine, topic: str, cut: Cut) -> None:
-    """What DuckDB gives of the same rows in a table, where no file can be left out."""
+    """SQL returns what DuckDB returns from a table of the same rows, where no file can be skipped."""
     rows = engine.scan(topic, cut=cut).to_table()
     with duckdb.connect() as beside:
         beside.execute("SET TimeZone = 'UTC'")
@@ -131,7 +131,8 @@ def as_duckdb_has_it(engine: Engine, topic: str, cut: Cut) -> None:
 
 @pytest.mark.parametrize("seed", in_shard("engines", range(8), keep=[5]))
 def test_rows_are_those_of_a_scan_whatever_happened(seed: int) -> None:
-    """Aborts, open transactions, merges, compaction by key, retention, seals, new partitions: at every cut."""
+    """SQL has the rows of a scan at every cut, after aborts, open transactions, merges, compaction by key,
+    retention, seals and new partitions."""
     clock = ManualClock()
     with engine_on(clock=clock) as engine:
         ledger = Ledger(engine, clock, seed)
@@ -168,7 +169,8 @@ def test_every_kind_of_store(any_store: Engine, clock: ManualClock) -> None:
 
 
 def test_a_file_that_is_cut_gives_what_is_inside(engine: Engine) -> None:
-    """A merged file reaches above the cut: a transaction in it has no marker in the other partition yet."""
+    """Only the records inside the cut are returned of a merged file that reaches past it, whose transaction
+    has no marker in the other partition yet."""
     engine.admin.create_topic("payments", partitions=2, schema=payments(1).schema)
     put(engine, "payments", payments(1))
     with engine.producer(transactional_id="half", markers="deferred") as producer:
@@ -252,7 +254,7 @@ D = Decimal
 
 
 def at(*parts: int) -> dt.datetime:
-    """A time of no zone."""
+    """A time without a zone."""
     return dt.datetime(*parts)  # noqa: DTZ001 -- the types are of both kinds
 
 
@@ -385,7 +387,7 @@ def test_any_name_of_a_topic(engine: Engine, name: str) -> None:
 
 
 def test_names_of_columns(engine: Engine) -> None:
-    """Those of DuckDB's own columns, quotes, spaces, keywords."""
+    """A topic's columns may have the names of DuckDB's own columns, quotes, spaces and keywords."""
     names = ["file_index", "filename", "file_row_number", 'say "hi"', "it's", "select", "Größe", "rowid"]
     schema = pa.schema([(name, pa.int64()) for name in names])
     engine.admin.create_topic("odd", partitions=2, schema=schema)
@@ -397,7 +399,7 @@ def test_names_of_columns(engine: Engine) -> None:
 
 
 def test_case(engine: Engine) -> None:
-    """A topic's own name counts; another spelling of it is the one topic that it can be."""
+    """A topic is found by its own name. Another spelling is the topic that it can only mean."""
     for name in ("Payments", "payments", "fees"):
         engine.admin.create_topic(name, partitions=1, schema=payments(1).schema)
     put(engine, "Payments", payments(1))

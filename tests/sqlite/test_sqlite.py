@@ -1,4 +1,4 @@
-"""Rows out of topics into a file of SQLite, and back, each once and exactly."""
+"""Rows are written out of topics into a file of SQLite, and back, each once and exactly."""
 
 from __future__ import annotations
 
@@ -97,7 +97,8 @@ def accounts(connection: sqlite3.Connection, table: str = "payments") -> list[in
 
 
 def test_each_record_is_there_once(engine: Engine, connection: sqlite3.Connection) -> None:
-    """Batch by batch; a second call takes what came since, whatever the group says; exact as texts."""
+    """Records are written batch by batch, with amounts as exact texts. A second call writes what has come
+    since, whatever the group's position is."""
     produce(engine, payments(*range(100)))
     write = insert_into("payments", create=True)
     first = consume_into(connection, consumer_of(engine), write, max_records=30)
@@ -115,7 +116,8 @@ def test_each_record_is_there_once(engine: Engine, connection: sqlite3.Connectio
 
 
 def test_a_run_that_finds_nothing_keeps_where_it_was(engine: Engine, connection: sqlite3.Connection) -> None:
-    """By "latest" the next run would begin at another end, and never see what came between the two."""
+    """A run that finds nothing stores its position. By "latest" the next run would otherwise begin at another
+    end and never see what came in between."""
     produce(engine, payments(1, 2))
     write = insert_into("payments", create=True)
     settings = {"group.id": "new-ones", "auto.offset.reset": "latest"}
@@ -134,7 +136,8 @@ def test_a_run_that_finds_nothing_keeps_where_it_was(engine: Engine, connection:
 def test_a_restored_store_does_not_write_all_of_it_again(
     engine: Engine, connection: sqlite3.Connection, tmp_path: Path
 ) -> None:
-    """The database knows positions of the store of whose backup it is: refused, until they are handed over."""
+    """If the database has positions of the store from whose backup this store was restored, the run is
+    refused until they are handed over."""
     produce(engine, payments(*range(20)))
     write = insert_into("payments", create=True)
     consume_into(connection, consumer_of(engine), write)
@@ -182,7 +185,8 @@ def test_what_may_be_aborted_later_is_not_taken(engine: Engine, connection: sqli
 def test_a_process_that_is_killed(
     engine: Engine, connection: sqlite3.Connection, file: Path, tmp_path: Path, moment: str
 ) -> None:
-    """SIGKILL with the second batch written and not committed, or committed and not told: each record once."""
+    """If a process is killed with the second batch written and not committed, or committed and not reported,
+    each record is there once."""
     produce(engine, payments(*range(20)))
     child = os.fork()
     if child == 0:
@@ -217,7 +221,7 @@ def test_a_process_that_is_killed(
 
 
 def test_two_at_once_one_is_refused(engine: Engine, connection: sqlite3.Connection, file: Path) -> None:
-    """While the first writes, and behind it: its range was written since."""
+    """While one run writes, another is refused, and so is a run whose range was written since it began."""
     produce(engine, payments(*range(10)))
     insert = insert_into("payments", create=True)
     refused: list[type[BaseException]] = []
@@ -287,7 +291,8 @@ def test_upserts_tombstones_and_a_history(engine: Engine, connection: sqlite3.Co
 def test_a_table_that_would_lose_something(
     engine: Engine, connection: sqlite3.Connection, columns: str, reason: Reason, column: str
 ) -> None:
-    """By its affinities: one line before the first row, and no position moves."""
+    """A table whose column affinities would change a value is refused in one line before the first row, and
+    no position moves."""
     produce(engine, payments(1, note=None))
     connection.execute(f"CREATE TABLE payments ({columns})")
     with pytest.raises(DatabaseError, check=because(reason)) as caught:
@@ -302,7 +307,8 @@ def test_a_table_that_would_lose_something(
 def test_a_value_that_sqlite_does_not_have(
     engine: Engine, connection: sqlite3.Connection, kind: pa.DataType, value: Any
 ) -> None:
-    """Is named by its place; it would be a null, or another number."""
+    """A value that SQLite does not have is named by its place. Otherwise it would become null or another
+    number."""
     engine.admin.create_topic("odd", partitions=1, schema=pa.schema([("value", kind)]))
     produce(engine, pa.table({"value": pa.array([1, value], kind)}), "odd")
     with pytest.raises(InvalidRecordError, check=because(Reason.INEXACT_VALUE)):
@@ -310,7 +316,7 @@ def test_a_value_that_sqlite_does_not_have(
 
 
 def test_a_zone_that_is_seconds_off(engine: Engine, connection: sqlite3.Connection) -> None:
-    """Its moments are kept in UTC."""
+    """The moments of a zone whose offset has seconds are stored in UTC."""
     schema = pa.schema([("at", pa.timestamp("us", "Europe/Amsterdam"))])
     for topic in ("old", "again"):
         engine.admin.create_topic(topic, partitions=1, schema=schema)
@@ -341,7 +347,7 @@ def _rolls_back(to: sqlite3.Connection, _: pa.Table) -> None:
 def test_a_write_that_ends_the_transaction(
     engine: Engine, connection: sqlite3.Connection, write: Write
 ) -> None:
-    """Is an error, and nothing that it wrote outside of it is there."""
+    """If a write function ends the transaction, that is an error, and nothing that it wrote is there."""
     produce(engine, payments(1))
     connection.execute("CREATE TABLE kept (a int)")
     with pytest.raises(IllegalStateError, check=because(Reason.WRITE_ENDED_TRANSACTION)):
@@ -353,7 +359,8 @@ def test_a_write_that_ends_the_transaction(
 def test_a_connection_that_makes_something_else_of_rows(
     engine: Engine, connection: sqlite3.Connection
 ) -> None:
-    """Dicts, for its own statements. Texts are to be texts."""
+    """A connection may return rows as dicts for its own statements. One that returns texts as bytes is
+    refused."""
     produce(engine, payments(*range(5)))
     connection.row_factory = lambda cursor, row: {
         column[0]: value for column, value in zip(cursor.description, row, strict=True)
@@ -370,7 +377,8 @@ def test_a_connection_that_makes_something_else_of_rows(
 
 
 def test_every_type_comes_back_as_it_was(engine: Engine, connection: sqlite3.Connection) -> None:
-    """Out of a topic and into another one; but for numbers above 64 bits."""
+    """Records of every type are the same after they were written and loaded into another topic, except for
+    numbers above 64 bits."""
     names = [name for name in RECORDS.column_names if name != "counted"]
     records = RECORDS.select(names)
     for topic in ("every", "again"):
@@ -388,7 +396,7 @@ QUERY = "SELECT account_id, amount, note FROM incoming"
 
 @pytest.fixture
 def table(connection: sqlite3.Connection) -> sqlite3.Connection:
-    """A thousand payments."""
+    """A table of a thousand payments."""
     connection.execute("CREATE TABLE incoming (account_id INTEGER, amount, note TEXT)")
     rows = [(n, f"{n // 100}.{n % 100:02}", (None, "", "x")[n % 3]) for n in range(1_000)]
     connection.executemany("INSERT INTO incoming VALUES (?, ?, ?)", rows)
@@ -401,7 +409,7 @@ def loaded(engine: Engine) -> list[int]:
 
 
 def test_a_query_is_loaded_once(engine: Engine, table: sqlite3.Connection) -> None:
-    """By run id, or by range; nulls apart from empty texts."""
+    """A query is loaded once by its run id or its range. Nulls and empty texts stay different."""
     for start in (0, 500, 0):
         load_query(engine, table, QUERY + ";", "payments", key_range=("account_id", start, start + 500))
     named = load_query(
@@ -420,7 +428,7 @@ def test_a_query_is_loaded_once(engine: Engine, table: sqlite3.Connection) -> No
 
 
 def test_one_moment_of_the_file(engine: Engine, table: sqlite3.Connection, file: Path) -> None:
-    """What others write while it is read is not seen by half."""
+    """A load sees one state of the file, although others write while it reads."""
     table.execute("PRAGMA journal_mode = WAL")
     table.execute("INSERT INTO incoming SELECT account_id + 1000, amount, note FROM incoming")
     for _ in range(4):
@@ -458,7 +466,7 @@ def test_one_moment_of_the_file(engine: Engine, table: sqlite3.Connection, file:
 def test_a_value_that_does_not_fit(
     engine: Engine, table: sqlite3.Connection, value: str, column: str, reason: Reason
 ) -> None:
-    """SQLite takes any value in any column: each is judged, and named by its row."""
+    """SQLite accepts any value in any column, so each value is checked and named by its row."""
     query = f"{QUERY} UNION ALL SELECT {value}"
     engine.admin.alter_configs({"max.message.bytes": 20_000}, topic="payments")
     with pytest.raises(InvalidRecordError, check=because(reason, "row 1001 of the query")) as caught:
@@ -490,7 +498,7 @@ def test_a_value_that_does_not_fit(
 def test_a_query_that_does_not_fit(
     engine: Engine, table: sqlite3.Connection, query: str, reason: Reason | None, cause: str | None
 ) -> None:
-    """Is one line, and nothing is seen."""
+    """A query that does not fit is refused in one line, and nothing is visible."""
     with pytest.raises(TxnEngineError, check=because(reason)) as caught:
         load_query(engine, table, query, "payments", run_id="1")
     assert cause is None or cause in str(caught.value.__cause__)
@@ -498,7 +506,8 @@ def test_a_query_that_does_not_fit(
 
 
 def test_a_text_that_is_none(engine: Engine, table: sqlite3.Connection) -> None:
-    """The letter has its bytes, which no replay takes for text; the connection reads texts as before."""
+    """A text that is not UTF-8 becomes a dead letter with its bytes, which no replay takes for text. The
+    connection reads texts as before."""
     table.execute("UPDATE incoming SET note = CAST(x'ff41' AS TEXT) WHERE account_id = 7")
     table.commit()
     engine.admin.create_topic("dead", partitions=1, schema=DEAD_LETTERS)
@@ -514,7 +523,8 @@ def test_a_text_that_is_none(engine: Engine, table: sqlite3.Connection) -> None:
 
 
 def test_a_column_that_was_added(engine: Engine, table: sqlite3.Connection) -> None:
-    """May be missing, and has its default, as older records do; one that was there from the start may not."""
+    """A query may lack a column that was added to the topic, which then has its default. It may not lack one
+    from the start."""
     currency = pa.field("currency", pa.string(), nullable=False)
     engine.admin.alter_topic("payments", [AddColumn(currency, default="EUR")])
     done = load_query(engine, table, QUERY, "payments", run_id="1")
@@ -528,7 +538,7 @@ def test_a_column_that_was_added(engine: Engine, table: sqlite3.Connection) -> N
 def test_a_whole_number_for_a_double(
     engine: Engine, connection: sqlite3.Connection, number: int, is_double: bool
 ) -> None:
-    """Is that number, or refused."""
+    """A whole number for a double column is loaded exactly, or refused."""
     engine.admin.create_topic("odd", partitions=1, schema=pa.schema([("value", pa.float64())]))
     query = f"SELECT {number} AS value"
     if is_double:

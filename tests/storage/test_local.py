@@ -459,8 +459,8 @@ def test_a_file_is_no_store(tmp_path: Path) -> None:
     ],
 )
 def test_who_may_read(tmp_path: Path, root: int, umask: int, file: int, folder: int) -> None:
-    """Objects can be read by their owner alone, unless the root's mode has a group bit. Then they have the
-    root's mode without the umask, and others can never write them."""
+    """Objects can be read by their owner alone, unless the root has the setgid bit. Then they have the root's
+    mode without the umask, and others can never write them."""
     (tmp_path / "store").mkdir()
     (tmp_path / "store").chmod(root)
     mask = os.umask(umask)

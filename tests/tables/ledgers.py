@@ -1,4 +1,4 @@
-"""A topic with everything that can happen to it, by a seed: what tables are held against."""
+"""A topic to which everything happens that can, chosen by a seed. Tables are compared with it."""
 
 from __future__ import annotations
 
@@ -44,9 +44,8 @@ def engine_on(store: ObjectStore | None = None, clock: ManualClock | None = None
 
 
 class Ledger:
-    """Payments into a topic, as a seed has them: plain ones, transactions that commit, abort or stay open, merges,
-    compaction by key, retention, seals, new partitions.
-    """
+    """Payments into a topic, chosen by a seed: plain ones, transactions that commit, abort or stay open,
+    merges, compaction by key, retention, seals and new partitions."""
 
     def __init__(self, engine: Engine, clock: ManualClock, seed: int, *, topic: str = "payments") -> None:
         self.engine, self.clock, self.topic = engine, clock, topic
@@ -71,7 +70,7 @@ class Ledger:
             each.close()
 
     def step(self) -> None:
-        """The next thing that happens."""
+        """Do the next step."""
         does = (self.append, self.append, self.transact, self.transact, self.begin, self.end, self.compact)
         self.random.choice((*does, self.compact, self.retain, self.seal, self.grow))()
 
@@ -105,7 +104,7 @@ class Ledger:
             self.engine.coordinator.write_pending_markers()
 
     def _mark_one(self, producer: Producer) -> None:
-        """The marker of a decided transaction in one of its partitions alone."""
+        """Write the marker of a decided transaction into one of its partitions only."""
         for stored in self.engine.coordinator.rows():
             row = stored.row
             if row.transactional_id == producer.transactional_id and row.state.value.startswith("Prepare"):
@@ -140,5 +139,5 @@ class Ledger:
         producer.produce(self.topic, rows(*accounts), partition=self.random.randrange(partitions)).result()
 
     def cut(self) -> Cut:
-        """A cut, which stands even where markers are missing."""
+        """Make a cut, even if markers are missing."""
         return self.engine.cut()

@@ -1,4 +1,4 @@
-"""Delta tables as other people's readers see them, row for row."""
+"""Delta tables as other engines' readers see them, row by row."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Options = Mapping[str, str] | None
 
 
 def rows_of(table: pa.Table, columns: list[str]) -> Rows:
-    """How often each row is there, whatever the order."""
+    """How often each row is there, in any order."""
     return Counter(zip(*(table.column(name).to_pylist() for name in columns), strict=True))
 
 

@@ -1,6 +1,5 @@
-"""A store that was written by the code of before there were cuts, tables and field ids: it opens, verifies, is cut and
-published, and reads back as it was.
-"""
+"""A store from before cuts, tables and field ids can be opened, verified, cut and published, and its records
+are the same."""
 
 from __future__ import annotations
 
@@ -47,7 +46,7 @@ def rows(engine: Engine, topic: str) -> list[list[object]]:
 
 
 def read_back(engine: Engine, topic: str, *formats: str) -> int:
-    """Publish it, and hold each reader against the scan at that cut; the number of rows."""
+    """Publish the topic, and compare each reader with the scan at that cut. Returns the number of rows."""
     cut = engine.cut()
     uris = engine.tables.publish(topic, formats, cut=cut)
     scanned = engine.scan(topic, cut=cut).to_table()
@@ -73,7 +72,8 @@ def read_back(engine: Engine, topic: str, *formats: str) -> int:
 
 
 def test_it_is_read_as_that_code_read_it(engine: Engine) -> None:
-    """And `verify` finds no fault; what was decided then is brought to its end now."""
+    """The records are those that the old code read, and `verify` finds no fault. A transaction that was
+    decided then is completed."""
     for topic in ("payments", "latest", "sides"):
         assert rows(engine, topic) == rows_of_before(topic)
     report = engine.admin.verify()
@@ -88,7 +88,8 @@ def test_it_is_read_as_that_code_read_it(engine: Engine) -> None:
 
 
 def test_its_topics_are_published(engine: Engine) -> None:
-    """Files without ids beside new ones that have them, and merged with them; the old code's merges and compaction."""
+    """The topics are published: old files without ids, new ones with ids, merges of both, and the old code's
+    merges and compaction."""
     assert read_back(engine, "payments", "delta", "iceberg") == 10
     assert read_back(engine, "latest", "delta", "iceberg") == 4
     engine.coordinator.write_pending_markers()
@@ -104,7 +105,9 @@ def test_its_topics_are_published(engine: Engine) -> None:
 
 
 def test_files_with_ids_of_others_are_refused_as_iceberg(engine: Engine) -> None:
-    """In one line, with nothing published: some readers would give one column for the other. Delta's go by names."""
+    """Files with a caller's own ids are refused as Iceberg in one line, and nothing is published, because
+    some readers would take one column for another. As Delta they are published, because its readers go by
+    names."""
     with pytest.raises(InvalidRequestError) as refused:
         engine.tables.publish("sides")
     said = str(refused.value)
@@ -118,7 +121,8 @@ def test_files_with_ids_of_others_are_refused_as_iceberg(engine: Engine) -> None
 
 
 def test_once_they_are_merged_they_are_published(engine: Engine) -> None:
-    """As the line says. Then one more comes, in a file that has the topic's ids."""
+    """After the files were merged, as the error says, the topic is published as Iceberg, and so is a new file
+    with the topic's ids."""
     engine.maintenance.compact("sides", policy=EAGER)
     assert read_back(engine, "sides", "delta", "iceberg") == 3
     table = pa.table({"account": [7], "amount": [8]})
@@ -128,7 +132,7 @@ def test_once_they_are_merged_they_are_published(engine: Engine) -> None:
 
 
 def test_maintenance_goes_over_it(engine: Engine, clock: ManualClock) -> None:
-    """Days later: what that code left dead is deleted, and cuts and tables show the same."""
+    """Days later maintenance deletes the old code's dead files, and cuts and tables show the same."""
     engine.coordinator.write_pending_markers()
     files = len(field_ids(engine.store))
     clock.advance(2 * DAY_MS)

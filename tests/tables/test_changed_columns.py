@@ -1,4 +1,4 @@
-"""Tables of topics whose columns change: the rows of the naive model at each version, or a refusal."""
+"""Tables of topics whose columns change show the rows of a naive model at each version, or are refused."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def by_id(table: pa.Table) -> Rows:
 
 
 def delta(uri: str, version: int | None = None) -> Rows:
-    """The rows, with their columns in order, as deltalake and Polars agree."""
+    """The rows with their columns in order, as deltalake and Polars agree."""
     found = by_id(DeltaTable(uri, version=version).to_pyarrow_table())
     frame = pl.scan_delta(uri, version=version).collect()
     assert by_id(frame.to_arrow()) == found
@@ -62,7 +62,7 @@ def delta(uri: str, version: int | None = None) -> Rows:
 
 
 def iceberg(uri: str, snapshot: int | None = None) -> Rows:
-    """The rows, with their columns in order, as pyiceberg and Polars agree."""
+    """The rows with their columns in order, as pyiceberg and Polars agree."""
     table = StaticTable.from_metadata(uri)
     found = by_id(table.scan(snapshot_id=snapshot).to_arrow())
     frame = pl.scan_iceberg(table, snapshot_id=snapshot).collect()
@@ -77,7 +77,8 @@ CANNOT: dict[str, frozenset[str]] = {"delta": frozenset({"rename", "widen"}), "i
 @pytest.mark.parametrize("table_format", READERS)
 @pytest.mark.parametrize("seed", in_shard("engines", range(6), keep=[3]))
 def test_readers_give_the_models_rows(tmp_path: Path, table_format: str, seed: int) -> None:
-    """At each version, with the columns that the topic had then, also where columns are all that is new."""
+    """Readers see the model's rows at each version, with the columns that the topic had then, even if only
+    the columns have changed."""
     model = ModelTopic(random.Random(100 + seed), with_defaults=False, without=CANNOT[table_format])
     read = READERS[table_format]
     with txn_engine.connect(str(tmp_path)) as engine:
@@ -104,7 +105,7 @@ def publish(engine: Engine, table_format: str) -> str:
 
 
 def place_of(engine: Engine, table_format: str, uri: str) -> int:
-    """Where time travel finds the newest version: Delta's own number, or Iceberg's snapshot."""
+    """The newest version for time travel: Delta's own number, or Iceberg's snapshot."""
     if table_format == "delta":
         return engine.tables.status("t")[0].version
     return int(StaticTable.from_metadata(uri).metadata.current_snapshot_id or 0)
@@ -124,7 +125,7 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
 
 
 def put(engine: Engine, *numbers: int, **more: Sequence[Any]) -> None:
-    """Records in the present columns; of those that are not known here, nulls."""
+    """Put records in the present columns, with nulls in those that are not known here."""
     known = {"id": numbers, "size": [each * 10 for each in numbers], "note": [f"n{each}" for each in numbers]}
     known |= more
     schema = engine.logs.topics.look_up("t").schema
@@ -134,12 +135,13 @@ def put(engine: Engine, *numbers: int, **more: Sequence[Any]) -> None:
 
 
 def versions(engine: Engine) -> dict[str, tuple[int, int]]:
-    """By format the newest version, and of which version of the columns it is."""
+    """For each format the newest version, and its version of the columns."""
     return {each.format: (each.version, each.schema_version) for each in engine.tables.status("t")}
 
 
 def test_new_columns_are_a_version_though_nothing_else_is_new(engine: Engine) -> None:
-    """One, however often it is published; a dry run says it before; older cuts have what they had."""
+    """New columns alone make one new version, however often the topic is published. A dry run says so before.
+    Older versions keep their columns."""
     uris = engine.tables.publish("t")
     engine.admin.alter_topic("t", [AddColumn(pa.field("kind", pa.string())), DropColumn("note")])
     due = engine.tables.publish_due(dry_run=True)
@@ -173,7 +175,8 @@ def test_columns_of_a_table_without_records(tmp_path: Path) -> None:
 
 
 def test_widened_columns_ask_readers_for_a_feature(engine: Engine) -> None:
-    """Those without it refuse, and do so for no older version; after a drop of the column it is asked for no more."""
+    """After a column was widened, Delta readers without the feature refuse the new version, but no older one.
+    When the column is dropped, the feature is no longer needed."""
     engine.tables.publish("t")
     told = engine.admin.alter_topic("t", WidenColumn("size", pa.int64())).effects
     assert any("typeWidening" in each.what for each in told if each.reader == "delta table")
@@ -203,7 +206,8 @@ def test_each_step_of_a_type_is_told(engine: Engine) -> None:
 
 
 def test_spark_is_asked_to_read_rows_where_its_batches_fail(engine: Engine) -> None:
-    """Of an int16 that became an int64, whose files say 16 bits; an int32 says nothing. It is so for older versions."""
+    """Spark has to read rows instead of batches after an int16 became an int64, because its files have 16
+    bits. This stays so for older versions after the column is dropped."""
     engine.admin.alter_topic("t", [AddColumn(pa.field("small", pa.int16())), WidenColumn("size", pa.int64())])
     for kind, asked in ((pa.int32(), None), (pa.int64(), "false")):
         assert asked_of_spark(engine) is None
@@ -225,7 +229,8 @@ def delta_fields(engine: Engine, version: int) -> list[dict[str, Any]]:
 
 
 def test_tables_that_somebody_published_by_hand_are_told_of(engine: Engine) -> None:
-    """Whatever the topic's settings say; not of one that was taken back, nor of a format that never was there."""
+    """A change reports the tables that somebody published by hand, whatever the topic's settings say, but not
+    those that were unpublished or never existed."""
     engine.admin.create_topic("by-hand", partitions=1, schema=SCHEMA, tables_publish="iceberg")
 
     def told(*changes: Change) -> dict[str, str]:
@@ -272,7 +277,8 @@ CANNOT_BE_SAID: dict[str, tuple[list[Change], str, bool]] = {
 
 
 def test_a_dropped_name_in_another_case_is_refused_at_once(engine: Engine) -> None:
-    """No reader that goes by names could tell them apart."""
+    """A column whose name differs from a dropped one only in case is refused at once, because readers that go
+    by names could not distinguish them."""
     with refused(InvalidRequestError, Reason.COLUMN_NAMES_ALIKE):
         engine.admin.alter_topic("t", [DropColumn("note"), AddColumn(pa.field("Note", pa.string()))])
     assert engine.admin.describe_topic("t").schema.names.count("note") == 1
@@ -284,7 +290,8 @@ def test_a_dropped_name_in_another_case_is_refused_at_once(engine: Engine) -> No
 def test_what_a_format_cannot_say_is_refused_in_one_line(
     engine: Engine, case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was published stays readable; the change has told of it; after a drop of the column all goes on."""
+    """A change that a format cannot represent says so, and publishing is then refused in one line. The
+    published versions stay readable. When the column is dropped, publishing goes on."""
     changes, said, is_icebergs = CANNOT_BE_SAID[case]
     monkeypatch.setattr(
         evolving, "_alike", lambda *_: False
@@ -312,7 +319,8 @@ def test_what_a_format_cannot_say_is_refused_in_one_line(
 def test_no_topic_is_given_a_format_that_cannot_say_its_columns(
     engine: Engine, case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Maintenance would fail from then on, each time; where the format was given before, other settings may change."""
+    """A topic with such columns cannot get the format as a setting, because maintenance would fail each time.
+    If it had the format before, its other settings can be changed."""
     changes, said, is_icebergs = CANNOT_BE_SAID[case]
     monkeypatch.setattr(evolving, "_alike", lambda *_: False)  # as above
     engine.admin.create_topic("given", partitions=1, schema=SCHEMA, tables_publish="delta")
@@ -331,7 +339,7 @@ def test_no_topic_is_given_a_format_that_cannot_say_its_columns(
 
 
 def stop_between_versions(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A publisher of a merge dies behind the first of its two versions."""
+    """Let a publisher of a merge die after the first of its two versions."""
     publish(engine, "delta")
     put(engine, 3)
     engine.maintenance.compact("t", policy=EAGER)
@@ -347,7 +355,8 @@ def stop_between_versions(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> No
 def test_what_was_begun_is_finished_with_the_columns_that_it_had(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A publisher stops between two versions, and the columns change: by something that Delta says, or does not."""
+    """If a publisher stops between two versions and the columns change, the second version is finished with
+    the old columns and a third one has the new ones."""
     stop_between_versions(engine, monkeypatch)
     assert not engine.tables.status("t")[0].is_complete
     engine.admin.alter_topic("t", DropColumn("note"))
@@ -383,7 +392,8 @@ def test_who_has_not_heard_of_a_change_puts_no_older_columns(engine: Engine, tab
 
 
 def test_columns_come_at_the_cut_that_is_shown_where_that_is_a_later_one(engine: Engine) -> None:
-    """Of two publishers the one with the older cut knows the newer columns."""
+    """If a publisher with an older cut knows newer columns, it publishes them at the newer cut that the table
+    shows."""
     cut = engine.cut()
     put(engine, 3)
     uris = engine.tables.publish("t")
@@ -401,7 +411,7 @@ def test_columns_come_at_the_cut_that_is_shown_where_that_is_a_later_one(engine:
 
 @pytest.mark.parametrize("table_format", in_shard("kills", READERS, keep=["delta"]))
 def test_whoever_dies_leaves_columns_that_the_next_one_finishes(tmp_path: Path, table_format: str) -> None:
-    """Behind every put of a publish that has new columns alone."""
+    """If a publisher of new columns dies at any put, the next one finishes."""
     puts: list[int] = []
     for at in (-1, *range(10)):
         faulty = FaultyStore(LocalStore(str(tmp_path / f"{at}")))

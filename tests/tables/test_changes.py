@@ -1,4 +1,4 @@
-"""What changed between two cuts: the two ways to learn it agree, and no step shows a record twice."""
+"""The two ways to find what changed between two cuts agree, and no step shows a record twice."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ KINDS: dict[int, set[str]] = {
 
 
 class Records:
-    """The records of each data file, by partition and offset: read while it was there."""
+    """The records of each data file by partition and offset, which are read while the file exists."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -75,7 +75,8 @@ def applied(changes: Changes, before: dict[str, TableFile], kept: Iterable[str] 
 def check_steps(
     changes: Changes, records: Records, before: dict[str, TableFile], earlier: TopicCut
 ) -> Counter[str]:
-    """Check what each kind of step does to the records, and that a follower of the table gets every new one once.
+    """Check what each kind of step does to the records, and that a follower of the table gets every new
+    record once.
 
     Returns how many steps of each kind there were.
     """
@@ -115,7 +116,8 @@ def check_steps(
 
 @pytest.mark.parametrize("seed", in_shard("engines", [0, 1, 2, 5, 6, 9], keep=KINDS))
 def test_both_ways_lead_from_one_cut_to_another(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The steps from a cut to each later one, by the log and by comparing files. The seeds of `make test` have all."""
+    """The steps from a cut to each later one are the same by the log and by comparing files. The seeds of
+    `make test` have all kinds of steps."""
     clock = ManualClock()
     seen: Counter[str] = Counter()
     with engine_on(clock=clock) as engine:
@@ -161,7 +163,8 @@ def sealed(*_: object) -> None:
 
 
 def test_a_merge_of_old_files_with_new_ones_is_shown_in_two_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who follows the table is given the new records alone; where the new files are gone it is an overwrite."""
+    """A merge of old and new files is shown in two steps, so a follower gets only the new records. If the new
+    files are gone, it is an overwrite."""
     clock = ManualClock()
     with engine_on(clock=clock) as engine:
         engine.admin.create_topic("payments", partitions=1, schema=SCHEMA)
@@ -207,7 +210,7 @@ def test_a_missing_entry_is_named(engine_pair: tuple[Engine, TopicCut, TopicCut]
 
 @pytest.fixture
 def engine_pair() -> Iterator[tuple[Engine, TopicCut, TopicCut]]:
-    """Two cuts, with a record more in the second one."""
+    """Two cuts, the second with one more record."""
     with engine_on() as engine:
         engine.admin.create_topic("payments", partitions=1, schema=SCHEMA)
         append(engine, 1)

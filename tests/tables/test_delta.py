@@ -1,4 +1,5 @@
-"""Delta tables over the log's own files: read back by others, published by many, and guarded against everybody else."""
+"""Delta tables over the log's own files are read back by other engines, published by several processes, and
+protected against other writers."""
 
 from __future__ import annotations
 
@@ -113,7 +114,8 @@ def read_back_everything(
 def test_each_version_is_what_a_scan_at_its_cut_is(
     tmp_path: Path, clock: ManualClock, seed: int, rounds: int
 ) -> None:
-    """After appends, aborts, merges, compaction by key, retention, new partitions; and each of the last ten again."""
+    """Each version shows what a scan at its cut shows, after appends, aborts, merges, compaction by key,
+    retention and new partitions. The last ten versions are read again."""
     with engine_on(LocalStore(tmp_path / "ledger"), clock) as engine:
         read_back_everything(engine, clock, seed, rounds)
 
@@ -121,7 +123,7 @@ def test_each_version_is_what_a_scan_at_its_cut_is(
 @pytest.mark.minio
 @pytest.mark.parametrize("rounds", in_shard("engines", [3, 12], keep=1))
 def test_on_s3(minio_bucket: S3Bucket, clock: ManualClock, rounds: int) -> None:
-    """With what the store says that deltalake and Polars are to be told."""
+    """deltalake and Polars read the table on S3 with the options that the store gives."""
     with txn_engine.connect(
         f"{minio_bucket.url}/ledger",
         endpoint=minio_bucket.endpoint,
@@ -136,7 +138,8 @@ def test_on_s3(minio_bucket: S3Bucket, clock: ManualClock, rounds: int) -> None:
 
 @pytest.mark.parametrize("name", ["with blanks", "ledgér"])
 def test_the_path_of_a_store_may_have_any_letters(tmp_path: Path, clock: ManualClock, name: str) -> None:
-    """Polars takes the files' URIs for their names: the day it does not, docs/TABLES.md need not say so."""
+    """A store's path may have blanks and other letters. Polars cannot read such a table; when it can,
+    docs/TABLES.md need not say so."""
     with engine_on(LocalStore(tmp_path / name, create=True), clock) as engine:
         engine.admin.create_topic("payments", partitions=1, schema=SCHEMA, key="account")
         append(engine, 1, 2)
@@ -147,7 +150,8 @@ def test_the_path_of_a_store_may_have_any_letters(tmp_path: Path, clock: ManualC
 
 
 def test_a_stream_that_follows_is_given_each_new_record_once(engine: Engine) -> None:
-    """By Delta's rule: what is added with dataChange in a commit that removes nothing with dataChange."""
+    """A stream that follows the table by Delta's rule gets each new record once: what is added with
+    dataChange in a commit that removes nothing with dataChange."""
     given: list[int] = []
     seen = -1
     for account in range(0, 30, 3):
@@ -185,7 +189,8 @@ def test_what_the_log_knows_is_in_the_statistics(engine: Engine) -> None:
 
 @pytest.mark.shard("engines")
 def test_a_checkpoint_a_hundred_versions(engine: Engine) -> None:
-    """Readers begin there: the commits below are not needed any more."""
+    """Each hundredth version has a checkpoint, at which readers begin. The commits before it are not needed
+    any more."""
     for account in range(103):
         append(engine, account)
         uri = publish(engine)
@@ -247,7 +252,7 @@ def test_of_two_at_once_the_later_one_goes_on_from_the_winner(
 
 
 def prepared(clock: ManualClock) -> MemoryStore:
-    """A table, and behind it new records, and merges of old ones with new ones."""
+    """A table, and after it new records and merges of old ones with new ones."""
     store = MemoryStore(f"tables-deaths-{next(_STORES)}")
     with engine_on(store, clock) as engine:
         engine.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account")
@@ -268,7 +273,7 @@ def copied(store: MemoryStore, name: str) -> MemoryStore:
 
 
 class DiedError(BaseException):
-    """What a process that is gone does not live to see."""
+    """A process died. Its code does not see what happens afterwards."""
 
 
 FAULTS = ("dies before", "dies after", "before", "after", "taken_after")
@@ -279,7 +284,8 @@ FAULTS = ("dies before", "dies after", "before", "after", "taken_after")
 def test_whoever_dies_leaves_what_the_next_one_finishes(
     fault: str, clock: ManualClock, tmp_path: Path
 ) -> None:
-    """At every store operation of publishing at a cut; all records are there once, and each version is whole."""
+    """If a publisher dies at any store operation, the next one finishes: all records are there once, and each
+    version is whole."""
     store = prepared(clock)
     with engine_on(store, clock) as engine:
         cut = engine.cut()
@@ -334,7 +340,8 @@ def failing(fault: str, at: int) -> Callable[[Operation, str, int], Fault | None
 def test_what_was_appended_and_forgotten_since_is_taken_out_again(
     engine: Engine, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A publisher stops between two versions, and when the next one comes the log knows these files no more."""
+    """If a publisher stops between two versions, and the log has forgotten its files when the next one comes,
+    they are taken out of the table."""
     append(engine, 1)
     publish(engine)
     append(engine, 2)
@@ -380,7 +387,8 @@ def merged_away(engine: Engine, clock: ManualClock, days: int) -> None:
 
 
 def test_what_a_version_names_stays_for_seven_days_after_the_next(engine: Engine, clock: ManualClock) -> None:
-    """Whatever became of the cut meanwhile; the newest one's as long as it is published."""
+    """The files of a version stay for seven days after the next version, even if its cut was deleted. Those
+    of the newest version stay as long as it is published."""
     append(engine, 1)
     append(engine, 2)
     uri = publish(engine)
@@ -402,7 +410,8 @@ def test_what_a_version_names_stays_for_seven_days_after_the_next(engine: Engine
 
 
 def test_unpublish_lets_go(engine: Engine, clock: ManualClock) -> None:
-    """Readers are refused; publishing again is the same table, with all records once."""
+    """After unpublishing, readers are refused. Publishing again gives the same table with all records
+    once."""
     append(engine, 1)
     append(engine, 2)
     uri = publish(engine)
@@ -497,7 +506,7 @@ def test_other_writers_are_refused(engine: Engine) -> None:
     ],
 )
 def test_a_commit_of_somebody_elses_is_refused(engine: Engine, foreign: bytes | None) -> None:
-    """And so is one of ours in which a byte is another."""
+    """A commit of another writer is refused, and so is one of ours with a changed byte."""
     append(engine, 1)
     publish(engine)
     if foreign is None:
@@ -546,7 +555,8 @@ def test_a_log_whose_beginning_is_gone_is_refused(engine: Engine) -> None:
 
 
 def test_a_table_that_was_taken_away_begins_anew(engine: Engine, clock: ManualClock) -> None:
-    """Its pins do not count for the new one, whose versions are lower."""
+    """If a table was deleted by hand, publishing begins a new one. The pins of the old one do not count for
+    it."""
     for account in range(5):
         append(engine, account)
         uri = publish(engine)
@@ -594,7 +604,7 @@ def test_a_type_that_delta_has_not_is_refused(engine: Engine, name: str) -> None
 
 
 def test_every_other_type_comes_back(engine: Engine) -> None:
-    """By the reader that keeps them, and no column is null where a value is."""
+    """Columns of every type are read back by the reader that keeps them, and no value becomes null."""
     inner = pa.struct([("x", pa.int64()), ("y", pa.list_(pa.string()))])
     values = {
         "b": ([True, None], pa.bool_()),
@@ -624,7 +634,7 @@ def test_every_other_type_comes_back(engine: Engine) -> None:
 
 
 def test_a_cut_of_another_store_is_refused(engine: Engine, tmp_path: Path) -> None:
-    """Though this one has a cut of that number too."""
+    """A cut of another store is refused, even if this store has a cut with that number."""
     engine.cut()
     with txn_engine.connect(f"file://{tmp_path}/another") as other:
         other.admin.create_topic("payments", schema=SCHEMA, key="account")
@@ -640,7 +650,8 @@ def test_a_cut_of_another_store_is_refused(engine: Engine, tmp_path: Path) -> No
 
 
 def test_those_that_are_due_are_published_at_the_cut_that_is_given_or_not_at_all(engine: Engine) -> None:
-    """One of which files were erased since, and an older one, are failures; nothing is published elsewhere instead."""
+    """Topics that are due are published at the given cut or not at all. A cut from before an erasure, or one
+    older than the table's, is a failure."""
     append(engine, 1, 2, 4)
     before = engine.cut()
     engine.erase("payments", "account = 4", execute=True)

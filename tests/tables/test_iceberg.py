@@ -1,4 +1,5 @@
-"""Iceberg tables over the log's own files: read back by others, published by many, guarded against everybody else."""
+"""Iceberg tables over the log's own files are read back by other engines, published by several processes, and
+protected against other writers."""
 
 from __future__ import annotations
 
@@ -149,14 +150,15 @@ def read_back_everything(
 def test_each_version_is_what_a_scan_at_its_cut_is(
     tmp_path: Path, clock: ManualClock, seed: int, rounds: int
 ) -> None:
-    """After appends, aborts, merges, compaction by key, retention, new partitions; and each of the last ten again."""
+    """Each version shows what a scan at its cut shows, after appends, aborts, merges, compaction by key,
+    retention and new partitions. The last ten versions are read again."""
     with engine_on(LocalStore(tmp_path / "ledger"), clock) as engine:
         read_back_everything(engine, clock, seed, rounds)
 
 
 @pytest.mark.minio
 def test_on_s3(minio_bucket: S3Bucket, clock: ManualClock) -> None:
-    """With what the store says that pyiceberg is to be told."""
+    """pyiceberg reads the table on S3 with the options that the store gives."""
     with txn_engine.connect(
         f"{minio_bucket.url}/ledger",
         endpoint=minio_bucket.endpoint,
@@ -177,7 +179,8 @@ def test_on_s3(minio_bucket: S3Bucket, clock: ManualClock) -> None:
 
 
 def test_a_stream_that_follows_is_given_each_new_record_once(engine: Engine) -> None:
-    """By Iceberg's rule: what is added in a snapshot that appends. Others change no records, or are not read."""
+    """A stream that follows the table by Iceberg's rule gets each new record once: what is added in a
+    snapshot that appends. Other snapshots change no records, or are not read."""
     given: list[int] = []
     for account in range(0, 30, 3):
         for each in range(3):
@@ -282,7 +285,7 @@ def test_every_type_is_what_it_was(engine: Engine) -> None:
     ],
 )
 def test_a_type_that_iceberg_has_not_is_refused(engine: Engine, kind: pa.DataType, said: str) -> None:
-    """In one line, before anything is written."""
+    """A type that Iceberg does not have is refused in one line, before anything is written."""
     engine.admin.create_topic("odd", partitions=1, schema=pa.schema([("column", kind)]))
     before = [info.key for info in engine.store.list("")]
     with pytest.raises(InvalidRequestError, match=rf"column 'column.* of type {said}") as refused:
@@ -308,7 +311,7 @@ def test_without_pyiceberg_one_line_says_so(engine: Engine, monkeypatch: pytest.
 
 
 def test_ids_are_those_of_the_files_and_old_files_go_by_name(engine: Engine) -> None:
-    """Mixed, and merged."""
+    """Files with ids are read by their ids and older files by name, side by side and merged."""
     produce_as_before(engine, rows(1, 2))
     append(engine, 3)
     uri = publish(engine)
@@ -323,7 +326,7 @@ def test_ids_are_those_of_the_files_and_old_files_go_by_name(engine: Engine) -> 
 
 
 def opened(store: FaultyStore) -> list[str]:
-    """The data files of which something was read since the last time."""
+    """The data files that were read since the last call."""
     found = [
         key for operation, key, _ in store.calls if operation in ("get", "get_range") and "/data/" in key
     ]
@@ -332,7 +335,7 @@ def opened(store: FaultyStore) -> list[str]:
 
 
 def test_no_file_is_opened_to_publish_it(clock: ManualClock) -> None:
-    """Not one, the first time and later."""
+    """Publishing opens no data file, neither the first time nor later."""
     store = FaultyStore(MemoryStore(f"iceberg-{next(_STORES)}"))
     with engine_on(store, clock) as engine:
         engine.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account")
@@ -344,7 +347,8 @@ def test_no_file_is_opened_to_publish_it(clock: ManualClock) -> None:
 
 
 def test_of_a_topic_of_before_each_footer_is_read_once(clock: ManualClock) -> None:
-    """When the file is published first: only that says whether it has somebody's field ids."""
+    """For a topic from before field ids, each footer is read once, when its file is first published, because
+    only the footer says whether it has a caller's ids."""
     store = FaultyStore(MemoryStore(f"iceberg-{next(_STORES)}"))
     with engine_on(store, clock) as engine:
         engine.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account")
@@ -363,14 +367,15 @@ def test_of_a_topic_of_before_each_footer_is_read_once(clock: ManualClock) -> No
 
 
 def as_before(store: ObjectStore, key: str) -> None:
-    """The topic's object as it was before it said anything of field ids."""
+    """Make the topic's object as it was before it said anything about field ids."""
     fields = decode_json(store.get(key), key=key, kind="topic")
     del fields["field_ids"]
     store.put(key, encode_json(fields, "topic"))
 
 
 def test_new_files_with_ids_of_others_are_not_shown_as_they_came(clock: ManualClock) -> None:
-    """They were merged with an old one, before they were published: that one is shown alone."""
+    """A new file with a caller's own ids is refused. After it was merged with an old one, only the merged
+    file is shown."""
     store = MemoryStore(f"iceberg-{next(_STORES)}")
     with engine_on(store, clock) as engine:
         engine.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account")
@@ -390,7 +395,7 @@ def test_new_files_with_ids_of_others_are_not_shown_as_they_came(clock: ManualCl
 
 
 def with_ids_of_others(engine: Engine, records: pa.Table) -> None:
-    """Into `payments-0`, as files of before took them over."""
+    """Write records into `payments-0` with a caller's own ids, as older versions stored them."""
     others = [field.with_metadata({"PARQUET:field_id": str(7 + at)}) for at, field in enumerate(SCHEMA)]
     own = [pa.field("_offset_delta", pa.int64(), False), pa.field("_timestamp", TIMESTAMP_TYPE, False)]
     with mock.patch.object(Layout, "physical", property(lambda _: pa.schema([*others, *own]))):
@@ -398,7 +403,7 @@ def with_ids_of_others(engine: Engine, records: pa.Table) -> None:
 
 
 def test_what_the_log_knows_prunes(engine: Engine) -> None:
-    """By partition, offset and time files are left out, before any is opened."""
+    """A filter on partition, offset or time leaves out files before any is opened."""
     for account in range(4):
         append(engine, account, partition=account % 2)
     table = StaticTable.from_metadata(publish(engine))
@@ -454,7 +459,8 @@ def test_a_topic_without_records_is_a_table_without_rows(engine: Engine) -> None
 
 
 def test_a_hint_that_is_old_or_wrong_does_no_harm(engine: Engine) -> None:
-    """Publishing goes by the versions themselves, and puts it right."""
+    """An old or wrong version hint does no harm: publishing looks at the versions themselves and corrects
+    it."""
     for account in range(6):
         append(engine, account)
         publish(engine)
@@ -469,7 +475,7 @@ def test_a_hint_that_is_old_or_wrong_does_no_harm(engine: Engine) -> None:
 
 
 def prepared(clock: ManualClock) -> MemoryStore:
-    """A table, and behind it new records, and merges of old ones with new ones."""
+    """A table, and after it new records and merges of old ones with new ones."""
     store = MemoryStore(f"iceberg-deaths-{next(_STORES)}")
     with engine_on(store, clock) as engine:
         engine.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account")
@@ -483,7 +489,7 @@ def prepared(clock: ManualClock) -> MemoryStore:
 
 
 def copied(store: MemoryStore, name: str) -> MemoryStore:
-    """A copy at the same address, as its table says it."""
+    """A copy of the store with the same address, because the table names it."""
     copy = MemoryStore(f"{name}-{next(_STORES)}")
     for info in store.list(""):
         copy.put(info.key, store.get(info.key))
@@ -492,7 +498,7 @@ def copied(store: MemoryStore, name: str) -> MemoryStore:
 
 
 class DiedError(BaseException):
-    """What a process that is gone does not live to see."""
+    """A process died. Its code does not see what happens afterwards."""
 
 
 def live_paths(engine: Engine) -> list[str]:
@@ -514,7 +520,8 @@ FAULTS = ("dies before", "dies after", "before", "after", "taken_after")
 @pytest.mark.shard("kills")
 @pytest.mark.parametrize("fault", FAULTS)
 def test_whoever_dies_leaves_what_the_next_one_finishes(fault: str, clock: ManualClock) -> None:
-    """At every store operation of publishing at a cut; all files are there once, and there are two versions."""
+    """If a publisher dies at any store operation, the next one finishes: all files are there once, and there
+    are two versions."""
     store = prepared(clock)
     with engine_on(store, clock) as engine:
         cut = engine.cut()
@@ -565,7 +572,7 @@ def failing(fault: str, at: int) -> Callable[[Operation, str, int], Fault | None
 
 
 def test_a_publish_reads_the_newest_version_once(clock: ManualClock) -> None:
-    """Its metadata is the largest object of a publish; the one that it put itself it knows."""
+    """A publish reads only the newest version's metadata, which is its largest object, and only once."""
     store = FaultyStore(MemoryStore(f"iceberg-{next(_STORES)}"))
     with engine_on(store, clock) as engine:
         engine.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account")
@@ -581,7 +588,8 @@ def test_a_publish_reads_the_newest_version_once(clock: ManualClock) -> None:
 
 @pytest.mark.shard("engines")
 def test_metadata_does_not_grow_without_bound(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Old versions are sealed, and what only they needed is deleted; what is kept can be read."""
+    """Old versions are sealed, and files that only they needed are deleted, so metadata does not grow without
+    a bound. The kept versions can be read."""
     monkeypatch.setattr("txn_engine.tables.iceberg.metadata.VERSIONS_KEPT", 10)
     monkeypatch.setattr(view, "VERSIONS_A_CLEANUP", 5)
     for account in range(41):
@@ -605,7 +613,8 @@ def test_metadata_does_not_grow_without_bound(engine: Engine, monkeypatch: pytes
 def test_versions_that_only_move_the_cut_keep_what_they_show(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing but aborts between them: the snapshot that they show is older than all that are kept."""
+    """If versions only move the cut over aborts, their snapshot is kept, although it is older than all kept
+    versions."""
     monkeypatch.setattr("txn_engine.tables.iceberg.metadata.VERSIONS_KEPT", 3)
     monkeypatch.setattr(view, "VERSIONS_A_CLEANUP", 1)
     append(engine, 1)
@@ -646,7 +655,8 @@ def test_time_ends_a_version_too(engine: Engine, clock: ManualClock) -> None:
 def test_a_publish_behind_many_costs_what_is_new(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, clock: ManualClock
 ) -> None:
-    """Manifests are put together by sizes, so that there are few, and most publishes write one."""
+    """A publish after many others costs only what is new: manifests are merged by size, so that there are
+    few."""
     monkeypatch.setattr(snapshots, "TOGETHER", 4)
     monkeypatch.setattr(snapshots, "SMALL_FILES", 4)
     monkeypatch.setattr(snapshots, "LARGE_FILES", 16)
@@ -667,7 +677,8 @@ def test_a_publish_behind_many_costs_what_is_new(
 def test_a_publisher_whose_clock_is_behind_does_not_turn_time_back(
     engine: Engine, clock: ManualClock
 ) -> None:
-    """Readers refuse a table whose snapshots do not come one after the other."""
+    """A publisher with a clock that is behind does not set the table's time back, because readers refuse
+    snapshots that are not in order."""
     append(engine, 1)
     publish(engine)
     first = metadata(engine)["last-updated-ms"]
@@ -679,7 +690,8 @@ def test_a_publisher_whose_clock_is_behind_does_not_turn_time_back(
 
 
 def test_unpublish_and_publish_again(engine: Engine) -> None:
-    """Readers are refused in between; then it is the same table, with all records once."""
+    """After unpublishing, readers are refused. Publishing again gives the same table with all records
+    once."""
     append(engine, 1)
     uri = publish(engine)
     uuid = metadata(engine)["table-uuid"]
@@ -711,7 +723,8 @@ def test_a_deleted_topics_table_goes_with_it(engine: Engine, clock: ManualClock)
 
 @pytest.mark.parametrize("foreign", [b"", b"{}", b"[]", b"\xff", None])
 def test_a_version_of_somebody_elses_is_refused(engine: Engine, foreign: bytes | None) -> None:
-    """And so is one of ours in which a byte is another. The topic is untouched."""
+    """A version of another writer is refused, and so is one of ours with a changed byte. The topic itself is
+    not affected."""
     append(engine, 1)
     publish(engine)
     if foreign is None:
@@ -758,7 +771,8 @@ def test_a_damaged_manifest_is_named(engine: Engine, damage: str) -> None:
 
 
 def test_a_store_that_moved_is_published_anew(tmp_path: Path, clock: ManualClock) -> None:
-    """Its table names files where they are not any more: nothing goes on from there until that is said."""
+    """After a store was moved, its table names files at the old place, so publishing is refused until the
+    topic is unpublished. Then the table is new."""
     with engine_on(LocalStore(tmp_path / "ledger"), clock) as engine:
         engine.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account")
         append(engine, 1)
@@ -782,7 +796,8 @@ def test_an_address_that_is_no_uri_is_refused(tmp_path: Path, clock: ManualClock
 
 
 def test_who_drops_the_table_deletes_no_more_than_its_folder(engine: Engine, tmp_path: Path) -> None:
-    """Hadoop's catalog deletes the root; the next publish makes the table anew."""
+    """Dropping the table deletes only its own folder, as Hadoop's catalog does it. The next publish creates
+    it again."""
     append(engine, 1)
     publish(engine)
     root = Path(metadata(engine)["location"].removeprefix("file://"))
@@ -793,7 +808,8 @@ def test_who_drops_the_table_deletes_no_more_than_its_folder(engine: Engine, tmp
 
 
 def test_who_registers_the_table_cannot_write(engine: Engine, tmp_path: Path) -> None:
-    """By a catalog that pyiceberg commits to: rows, metadata alone, and what others clean up by."""
+    """A catalog in which the table is registered cannot write rows or metadata, or clean up, through
+    pyiceberg."""
     append(engine, 1)
     append(engine, 2, partition=1)
     uri = publish(engine)
@@ -824,7 +840,8 @@ def test_who_registers_the_table_cannot_write(engine: Engine, tmp_path: Path) ->
 
 
 def test_others_are_told_not_to_write(engine: Engine) -> None:
-    """What Spark and pyiceberg make of these is tried in tests/readers."""
+    """The table's properties tell others not to write. tests/readers tries what Spark and pyiceberg do with
+    them."""
     append(engine, 1)
     table = StaticTable.from_metadata(publish(engine))
     assert table.properties["gc.enabled"] == "false"

@@ -1,4 +1,4 @@
-"""`verify` over Iceberg tables: what differs from the log at its cut is named, and what is sound is not."""
+"""`verify` names every difference between an Iceberg table and the log at its cut, and nothing sound."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _STORES = count()
 
 @pytest.fixture
 def engine() -> Iterator[Engine]:
-    """A table of three versions: two that append, one that merges."""
+    """A table of three versions: two that append and one that merges."""
     with engine_on(MemoryStore(f"iceberg-audit-{next(_STORES)}")) as engine:
         engine.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account")
         append(engine, 1)
@@ -49,7 +49,7 @@ def key(version: int) -> str:
 
 
 def changed(engine: Engine, version: int, change: Callable[[dict[str, Any]], object]) -> str:
-    """A version's metadata as if it had been written so, with a checksum that is right."""
+    """A version's metadata after a change, with a correct checksum."""
     fields = metadata(engine, version)
     change(fields)
     fields["properties"]["txn-engine.checksum"] = "0" * 32
@@ -144,7 +144,7 @@ def test_a_version_that_is_missing(engine: Engine) -> None:
 
 
 def test_seals_are_old(engine: Engine) -> None:
-    """Of a version that is old they say nothing; the newest one is never sealed."""
+    """A seal over an old version is sound. A seal over the newest version is damage."""
     engine.store.put(key(1), encoded_seal(0))
     assert findings(engine) == []
     engine.store.put(key(3), encoded_seal(2))
@@ -172,7 +172,7 @@ def test_avro_that_is_gone_or_another(engine: Engine, kind: str, damage: str) ->
 
 
 def rewritten(engine: Engine, change: Callable[[list[ManifestEntry]], list[ManifestEntry]]) -> str:
-    """The newest version with all its files in one manifest, as `change` makes them of those that there are."""
+    """The newest version with all its files in one manifest, after `change` was applied to them."""
     said = metadata(engine, 3)
     folder = "topics/payments/0/iceberg"
     location, files = said["location"], said["location"].removesuffix("/iceberg")
@@ -243,13 +243,13 @@ def test_files_that_are_not_those_of_the_log(
 
 
 def test_a_manifest_as_it_stands_is_sound(engine: Engine) -> None:
-    """The same, where nothing is changed: so it is the change that is found."""
+    """The same manifest without a change is sound, so the other tests find the change."""
     rewritten(engine, lambda entries: [with_data(each) for each in entries])
     assert findings(engine) == []
 
 
 def test_avro_that_lies_ends_nowhere(engine: Engine) -> None:
-    """Each byte of a manifest changed in turn, under the name of its hash: read, or refused, in no time."""
+    """A manifest with any changed byte is read or refused, without a long delay."""
     place = max(info.key for info in engine.store.list(METADATA) if "-manifest-" in info.key)
     whole = engine.store.get(place)
     refused = 0

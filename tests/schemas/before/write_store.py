@@ -40,7 +40,7 @@ def payments(*accounts: int) -> pa.Table:
 
 
 def transact(engine: Engine, name: str, first: int, *, markers: str = "inline") -> None:
-    """Two records into each partition; the transaction of `load-2` aborts."""
+    """Write two records into each partition. The transaction of `load-2` aborts."""
     with engine.producer(transactional_id=name, markers=markers) as producer:
         producer.init_transactions()
         producer.begin_transaction()
@@ -55,9 +55,8 @@ def transact(engine: Engine, name: str, first: int, *, markers: str = "inline") 
 
 
 def write(engine: Engine, reports: Path) -> None:
-    """Files that were merged, sealed entries, an abort, a position of a group, a topic compacted by key, a cut, a
-    table, a proof; and a transaction that is decided and not marked yet.
-    """
+    """Write merged files, sealed entries, an abort, a group's position, a topic compacted by key, a cut, a
+    table, a proof, and a transaction that is decided but not marked yet."""
     engine.admin.create_topic("payments", partitions=2, schema=PAYMENTS, key="account", retention_ms=10**15)
     engine.admin.create_topic(
         "latest", partitions=1, schema=PAYMENTS, key="account", cleanup_policy="compact"
@@ -93,7 +92,7 @@ def write(engine: Engine, reports: Path) -> None:
 
 
 def main(folder: str) -> None:
-    """What that code reads of it, by topic: account, amount, size, partition, offset, milliseconds."""
+    """What that code reads from it, by topic: account, amount, size, partition, offset and milliseconds."""
     clock = ManualClock()
     with connect(f"file://{folder}", clock=clock) as engine, tempfile.TemporaryDirectory() as reports:
         write(engine, Path(reports))
@@ -103,7 +102,7 @@ def main(folder: str) -> None:
 
 
 def rows_of(table: pa.Table) -> list[list[object]]:
-    """In a form that JSON has."""
+    """The rows in a form that JSON has."""
     stamps = table.column("_timestamp").cast(pa.int64())
     names = ("account", "amount", "size", "_partition", "_offset")
     columns = [*(table.column(name).to_pylist() for name in names), stamps.to_pylist()]

@@ -1,4 +1,4 @@
-"""A store that the code of before there were cuts and tables has written: see `write_store`."""
+"""A store that was written by the code from before cuts and tables existed. See `write_store`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _HOME = Path(__file__).parent
 
 
 def store_of_before(folder: Path) -> Path:
-    """The store, unpacked below the folder."""
+    """The store, unpacked into the folder."""
     with tarfile.open(_HOME / "store.tar.gz") as held:
         held.extractall(folder, filter="data")
     return folder / "store"
 
 
 def rows_of_before(topic: str) -> list[list[Any]]:
-    """What that code read of the topic: account, amount, partition, offset, milliseconds."""
+    """What that code read from the topic: account, amount, partition, offset and milliseconds."""
     found: dict[str, list[list[Any]]] = json.loads((_HOME / "expected.json").read_text(encoding="utf-8"))
     return found[topic]

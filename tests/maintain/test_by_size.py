@@ -9,12 +9,14 @@ import pytest
 
 from tests.maintain.ledgers import START_MS, assert_sound, new_store
 from tests.maintain.tables import ALWAYS, SCHEMA, held, new_table, put, rows, table_of
+from tests.support.refusals import refused
 from txn_engine import Engine
-from txn_engine.errors import InvalidRequestError, TxnEngineError
+from txn_engine.errors import InvalidRequestError
 from txn_engine.maintain import Compacted, MaintenancePolicy, MaintenanceReport
 from txn_engine.maintain.by_size import workers_for
 from txn_engine.maintain.in_process import InProcess
 from txn_engine.maintain.workers import Workers
+from txn_engine.reasons import Reason
 from txn_engine.testing import ManualClock
 from txn_engine.types import EngineChoice
 
@@ -128,5 +130,5 @@ def test_no_spark_where_one_is_needed(
 
 def test_a_limit_below_nothing_is_refused() -> None:
     for name in ("spark_above_records", "spark_above_bytes"):
-        with pytest.raises(TxnEngineError, match=name):
+        with refused(InvalidRequestError, Reason.BAD_ARGUMENT):
             MaintenancePolicy(**{name: -1})  # type: ignore[arg-type]

@@ -3,6 +3,7 @@ is an error."""
 
 from __future__ import annotations
 
+import errno
 import random
 import resource
 import shutil
@@ -14,10 +15,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.support.refusals import refused
 from txn_engine.errors import SpillFullError
 from txn_engine.maintain import latest_keys
 from txn_engine.maintain.key_hash import BUCKETS, buckets_of
 from txn_engine.maintain.latest_keys import LatestKeys
+from txn_engine.reasons import Reason
 
 KINDS = [pa.int64(), pa.int32(), pa.string(), pa.large_string(), pa.binary(), pa.large_binary()]
 
@@ -120,7 +123,7 @@ class _Usage(NamedTuple):
 def test_a_disk_with_less_room_than_all_keys_need(monkeypatch: pytest.MonkeyPatch) -> None:
     """If the disk has less room than all keys need, the error is raised when the first keys are put aside."""
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: _Usage(9_000, 8_000, 1_000))
-    with pytest.raises(SpillFullError, match="1000 free"):
+    with refused(SpillFullError, Reason.DISK_FULL):
         latest(list(range(10_000)), pa.int64(), memory=800, draw=random.Random(3))
 
 
@@ -130,16 +133,18 @@ def test_a_disk_that_is_full_on_the_way() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, hard))
     try:
-        with pytest.raises(SpillFullError, match="File too large"):
+        with refused(SpillFullError, Reason.DISK_FULL) as full:
             latest(list(range(10_000)), pa.int64(), memory=800, draw=random.Random(4))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert isinstance(full.value.__cause__, OSError)
+    assert full.value.__cause__.errno == errno.EFBIG
 
 
 def test_a_folder_that_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """If TMPDIR names a folder that no longer exists, the error is the same."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
-    with pytest.raises(SpillFullError, match="No such file"):
+    with refused(SpillFullError, Reason.FOLDER_UNUSABLE):
         latest(list(range(100)), pa.int64(), memory=1, draw=random.Random(6))
 
 

@@ -19,6 +19,7 @@ from tests.maintain.ledgers import (
 )
 from tests.support.faults import Fault, FaultyStore, Operation
 from txn_engine.log.entry_format import USER_LOG, encode_seal
+from txn_engine.reasons import Reason
 from txn_engine.testing import ManualClock
 
 
@@ -111,7 +112,7 @@ def test_the_last_look() -> None:
         store.put(f"{PREFIX}/snapshots/{name}", b"PAR1 damaged PAR1")
     with open_engine(store, clock) as engine:
         (failure,) = engine.maintenance.seal(TOPIC).failures
-        assert "1 sound snapshots" in failure.message
+        assert failure.reason is Reason.TOO_FEW_SNAPSHOTS
         assert not any(sealed(store))
 
 
@@ -122,7 +123,7 @@ def test_a_damaged_entry_is_not_covered_up() -> None:
     store.put(f"{PREFIX}/log/{names[5]}", b"PAR1 damaged PAR1")
     with open_engine(store, clock) as engine:
         (failure,) = engine.maintenance.seal(TOPIC).failures
-        assert names[5] in failure.message
+        assert failure.place == f"{PREFIX}/log/{names[5]}"
         assert store.get(f"{PREFIX}/log/{names[5]}") == b"PAR1 damaged PAR1"
 
 

@@ -28,6 +28,7 @@ from tests.conftest import S3Bucket
 from tests.engine.test_field_ids import produce_as_before
 from tests.suite.tiers import in_shard
 from tests.support.faults import Fault, FaultyStore, Operation
+from tests.support.refusals import damaged_at, refused
 from tests.tables.ledgers import EAGER, SCHEMA, Ledger, engine_on, rows
 from tests.tables.readers import Options, Rows, rows_of
 from txn_engine import Engine
@@ -38,6 +39,7 @@ from txn_engine.errors import (
     TxnEngineError,
 )
 from txn_engine.maintain.policy import DAY_MS
+from txn_engine.reasons import Reason
 from txn_engine.schemas.layout import TIMESTAMP_TYPE, Layout
 from txn_engine.tables.iceberg import snapshots, view
 from txn_engine.testing import ManualClock
@@ -273,30 +275,32 @@ def test_every_type_is_what_it_was(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"),
+    "kind",
     [
-        (pa.uint32(), "uint32"),
-        (pa.timestamp("ns"), "timestamp"),
-        (pa.duration("us"), "duration"),
-        (pa.time64("ns"), "time64"),
-        (pa.decimal256(50, 2), "decimal256"),
-        (pa.list_(pa.uint8()), "uint8"),
-        (pa.float16(), "halffloat"),
+        pa.uint32(),
+        pa.timestamp("ns"),
+        pa.duration("us"),
+        pa.time64("ns"),
+        pa.decimal256(50, 2),
+        pa.list_(pa.uint8()),
+        pa.float16(),
     ],
 )
-def test_a_type_that_iceberg_has_not_is_refused(engine: Engine, kind: pa.DataType, said: str) -> None:
-    """A type that Iceberg does not have is refused in one line, before anything is written."""
+def test_a_type_that_iceberg_has_not_is_refused(engine: Engine, kind: pa.DataType) -> None:
+    """A type that Iceberg does not have is refused in one line that names the column, before anything is
+    written."""
     engine.admin.create_topic("odd", partitions=1, schema=pa.schema([("column", kind)]))
     before = [info.key for info in engine.store.list("")]
-    with pytest.raises(InvalidRequestError, match=rf"column 'column.* of type {said}") as refused:
+    with refused(InvalidRequestError, Reason.UNSUPPORTED_TYPE) as caught:
         engine.tables.publish("odd", "iceberg")
-    assert "\n" not in str(refused.value)
+    assert "'column" in caught.value.seen
+    assert "\n" not in str(caught.value)
     assert [info.key for info in engine.store.list("")] == before
 
 
 def test_a_column_of_the_views_own_name_is_refused(engine: Engine) -> None:
     engine.admin.create_topic("odd", partitions=1, schema=pa.schema([("log_partition", pa.int64())]))
-    with pytest.raises(InvalidRequestError, match="column 'log_partition' of a name that the Iceberg table"):
+    with refused(InvalidRequestError, Reason.NAME_TAKEN_BY_TABLE):
         engine.tables.publish("odd", "iceberg")
 
 
@@ -306,7 +310,7 @@ def test_without_pyiceberg_one_line_says_so(engine: Engine, monkeypatch: pytest.
     ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pyiceberg", None)
-    with pytest.raises(InvalidRequestError, match=r"pyiceberg is not installed.*txn-engine\[tables\]"):
+    with refused(InvalidRequestError, Reason.MISSING_PACKAGE):
         publish(engine)
 
 
@@ -384,7 +388,7 @@ def test_new_files_with_ids_of_others_are_not_shown_as_they_came(clock: ManualCl
         append(engine, 1)
         publish(engine)
         with_ids_of_others(engine, rows(2, 3))
-        with pytest.raises(InvalidRequestError, match="column 'account' with field id 7, not 1"):
+        with refused(InvalidRequestError, Reason.OTHER_FIELD_IDS):
             publish(engine)
         engine.maintenance.compact(policy=EAGER)
         publish(engine)
@@ -731,9 +735,9 @@ def test_a_version_of_somebody_elses_is_refused(engine: Engine, foreign: bytes |
         foreign = engine.store.get(f"{METADATA}v1.metadata.json").replace(b'"account', b'"Account')
     engine.store.put(f"{METADATA}v2.metadata.json", foreign)
     append(engine, 2)
-    with pytest.raises(CorruptObjectError, match="metadata that txn-engine did not write") as refused:
+    with refused(CorruptObjectError, Reason.NOT_WRITTEN_BY_US) as caught:
         publish(engine)
-    assert "\n" not in str(refused.value)
+    assert "\n" not in str(caught.value)
     assert engine.scan("payments").to_table().num_rows == 2
     engine.store.delete(f"{METADATA}v2.metadata.json")
     assert accounts(publish(engine)) == [1, 2]
@@ -745,7 +749,7 @@ def test_metadata_of_another_table_is_refused(engine: Engine) -> None:
     engine.admin.create_topic("refunds", partitions=1, schema=SCHEMA)
     key = "topics/refunds/0/iceberg/metadata/v1.metadata.json"
     engine.store.put(key, engine.store.get(f"{METADATA}v1.metadata.json"))
-    with pytest.raises(CorruptObjectError, match="expected version 0 of 'refunds'"):
+    with refused(CorruptObjectError, Reason.OF_ANOTHER_TABLE):
         engine.tables.publish("refunds", "iceberg")
 
 
@@ -763,9 +767,8 @@ def test_a_damaged_manifest_is_named(engine: Engine, damage: str) -> None:
             engine.store.put(key, held[:100])
         append(engine, 2)
         engine.maintenance.compact(policy=EAGER)  # so that a file goes, and its manifest is needed
-        with pytest.raises(CorruptObjectError) as refused:
+        with damaged_at(key):
             publish(engine)
-        assert key in str(refused.value)
         engine.store.put(key, held)
     assert accounts(publish(engine)) == [1, 2, 2]
 
@@ -780,7 +783,7 @@ def test_a_store_that_moved_is_published_anew(tmp_path: Path, clock: ManualClock
     shutil.move(tmp_path / "ledger", tmp_path / "moved here")
     with engine_on(LocalStore(tmp_path / "moved here"), clock) as engine:
         append(engine, 2)
-        with pytest.raises(InvalidRequestError, match="by which the table names its files"):
+        with refused(InvalidRequestError, Reason.TABLE_AT_OTHER_ADDRESS):
             publish(engine)
         engine.tables.unpublish("payments", "iceberg")
         uri = publish(engine)
@@ -791,7 +794,7 @@ def test_a_store_that_moved_is_published_anew(tmp_path: Path, clock: ManualClock
 def test_an_address_that_is_no_uri_is_refused(tmp_path: Path, clock: ManualClock) -> None:
     with engine_on(LocalStore(tmp_path / "50%"), clock) as engine:
         engine.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account")
-        with pytest.raises(InvalidRequestError, match="'%' in the store's address"):
+        with refused(InvalidRequestError, Reason.ADDRESS_IS_NOT_A_URI):
             publish(engine)
 
 

@@ -62,4 +62,12 @@ class Outcomes(Generic[Done]):
 
 def _failure(stopped: Unreadable) -> PartitionFailure:
     error = stopped.error
-    return PartitionFailure(stopped.topic, stopped.partition, error.code, str(error), error.retry_helps)
+    return PartitionFailure(
+        stopped.topic,
+        stopped.partition,
+        error.code,
+        str(error),
+        error.retry_helps,
+        error.reason,
+        error.place,
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from txn_engine.errors import InvalidRequestError
+from txn_engine.reasons import Reason
 
 DAY_MS = 86_400_000
 
@@ -48,10 +49,14 @@ class MaintenancePolicy:
                 f"orphan_age_ms {self.orphan_age_ms}, entries_age_ms {self.entries_age_ms}",
                 actor="maintenance policy",
                 expected="0 or more, and entries kept for at least as long as orphans",
+                reason=Reason.BAD_ARGUMENT,
             )
         if self.min_dirty_ratio is not None and not 0 <= self.min_dirty_ratio <= 1:
             raise InvalidRequestError(
-                f"min_dirty_ratio {self.min_dirty_ratio}", actor="maintenance policy", expected="0 to 1"
+                f"min_dirty_ratio {self.min_dirty_ratio}",
+                actor="maintenance policy",
+                expected="0 to 1",
+                reason=Reason.BAD_ARGUMENT,
             )
         counts = (
             ("tables_age_ms", 0),
@@ -61,7 +66,10 @@ class MaintenancePolicy:
         for name, least in counts:
             if getattr(self, name) < least:
                 raise InvalidRequestError(
-                    f"{name} {getattr(self, name)}", actor="maintenance policy", expected=f"{least} or more"
+                    f"{name} {getattr(self, name)}",
+                    actor="maintenance policy",
+                    expected=f"{least} or more",
+                    reason=Reason.BAD_ARGUMENT,
                 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Generic, TypeVar
 
 Done = TypeVar("Done", covariant=True)
@@ -103,9 +104,9 @@ class Removed:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFailure:
-    """A partition where the job stopped, and why. `code` and `retry_helps` are the error's, `message` is one line.
+    """A partition where the job stopped, and why. `message` is one line; the rest are the error's attributes.
 
-    `partition` -1: a job that works on topics.
+    `partition` -1: a job that works on topics. `place`: the object or folder that the error names.
     """
 
     topic: str
@@ -113,6 +114,8 @@ class PartitionFailure:
     code: str
     message: str
     retry_helps: bool = True
+    reason: StrEnum | None = None
+    place: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from txn_engine.log.entry_format import encode_seal
 from txn_engine.maintain.reports import Sealed
 from txn_engine.maintain.slots import Slot, Slots
 from txn_engine.maintain.target import Target
+from txn_engine.reasons import Reason
 
 _SNAPSHOTS_NEEDED = 2
 
@@ -72,4 +73,5 @@ def _check_snapshots(target: Target, entries_start: int) -> None:
             place=target.keys.snapshots_prefix,
             expected="two: what is sealed stands nowhere else",
             action="run `txn-engine verify`, then `txn-engine coordinator snapshot`; nothing was sealed",
+            reason=Reason.TOO_FEW_SNAPSHOTS,
         )

@@ -12,6 +12,7 @@ from typing import Self
 import pyarrow as pa
 
 from txn_engine.errors import SpillFullError
+from txn_engine.reasons import Reason
 
 
 class Spill:
@@ -32,7 +33,7 @@ class Spill:
             # Without a buffer: closing it writes nothing, and so cannot fail for want of room.
             self._file = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115 -- `close` closes it
         except OSError as error:
-            raise self._no_room(str(error)) from error
+            raise self._no_room(str(error), Reason.FOLDER_UNUSABLE) from error
 
     def __enter__(self) -> Self:
         return self
@@ -50,22 +51,22 @@ class Spill:
     def check_room(self, more_bytes: int) -> None:
         """Raise unless there is room for so much more."""
         if self._written + more_bytes > self._max_bytes:
-            raise self._no_room(f"{self._written + more_bytes} bytes to put aside")
+            raise self._no_room(f"{self._written + more_bytes} bytes to put aside", Reason.SPILL_LIMIT)
         free = shutil.disk_usage(self._folder).free
         if more_bytes > free:
-            raise self._no_room(f"{more_bytes} bytes more to put aside, and {free} free")
+            raise self._no_room(f"{more_bytes} bytes more to put aside, and {free} free", Reason.DISK_FULL)
 
     def add(self, bucket: int, batch: pa.RecordBatch) -> None:
         """Put a batch aside."""
         data = batch.serialize()
         if self._written + data.size > self._max_bytes:
-            raise self._no_room(f"{self._written + data.size} bytes to put aside")
+            raise self._no_room(f"{self._written + data.size} bytes to put aside", Reason.SPILL_LIMIT)
         left = memoryview(data)
         try:
             while left:
                 left = left[self._file.write(left) :]
         except OSError as error:
-            raise self._no_room(str(error)) from error
+            raise self._no_room(str(error), Reason.DISK_FULL) from error
         self._places[bucket].append((self._written, data.size))
         self._written += data.size
 
@@ -79,7 +80,11 @@ class Spill:
         """Let go of the disk."""
         self._file.close()
 
-    def _no_room(self, seen: str) -> SpillFullError:
+    def _no_room(self, seen: str, reason: Reason) -> SpillFullError:
         return SpillFullError(
-            seen, actor=self._what, place=self._folder, expected=f"room for at most {self._max_bytes} bytes"
+            seen,
+            actor=self._what,
+            place=self._folder,
+            expected=f"room for at most {self._max_bytes} bytes",
+            reason=reason,
         )

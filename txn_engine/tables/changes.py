@@ -24,6 +24,7 @@ from txn_engine.log.topic_cut import TopicCut
 from txn_engine.log.topics import Topic
 from txn_engine.protocol.batches import BatchDescriptor
 from txn_engine.protocol.partition import PartitionState
+from txn_engine.reasons import Reason
 from txn_engine.tables.comparing import compared
 from txn_engine.tables.files import (
     NOWHERE,
@@ -193,6 +194,7 @@ class Visible:
                 place=where,
                 expected=f"one that is later than cut {earlier.number} in every partition",
                 action="publish at a newer cut of all topics",
+                reason=Reason.CUTS_OUT_OF_ORDER,
             )
 
     # --- one partition --------------------------------------------------------------------------------------

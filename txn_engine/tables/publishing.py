@@ -20,6 +20,7 @@ from txn_engine.log.pins import FILES_MAX, PinName, PinStore
 from txn_engine.log.topic_cut import TopicCut
 from txn_engine.log.topics import Topic
 from txn_engine.protocol.controls import GRACE_MS
+from txn_engine.reasons import Reason
 from txn_engine.tables.changes import Changes, Step, StepKind, Visible
 from txn_engine.tables.files import TableFile
 from txn_engine.tables.views import Commit, Published, View
@@ -69,6 +70,7 @@ class Publisher:
                     place=view.uri(newest),
                     expected="a newer cut: a table does not go back",
                     action="read as of an older cut by the table's own time travel",
+                    reason=Reason.TABLE_SHOWS_NEWER_CUT,
                 )
             else:
                 self._advance(view, newest, cut)
@@ -96,6 +98,7 @@ class Publisher:
             place=view.uri(newest),
             expected=f"at most {self._topic.version}, as the topic had when it was looked up",
             action="try again: somebody changed the columns meanwhile",
+            reason=Reason.TABLE_HAS_NEWER_COLUMNS,
         )
 
     def _too_busy(self, view: View) -> ConcurrentTransactionsError:
@@ -131,6 +134,7 @@ class Publisher:
                 place=gone,
                 expected="a cut that shows what is left",
                 action="publish at a newer cut",
+                reason=Reason.CUT_BEFORE_ERASURE,
             )
 
     def _remove_stray_pins(self, view: View) -> None:
@@ -207,6 +211,7 @@ class Publisher:
                 expected="files with the field ids of the topic's columns, or with none: readers go by them",
                 action=f"write them anew by `txn-engine maintain compact --topic {self._topic.name} --min-files 2`, or"
                 " publish another format, or copy the topic into a new one; nothing was published",
+                reason=Reason.OTHER_FIELD_IDS,
             )
         return [file.path for file in passing if file.path not in misread]
 

@@ -23,6 +23,7 @@ from txn_engine.log.topic_cut import TopicCut, topic_cut
 from txn_engine.log.topics import Topic
 from txn_engine.maintain.outcomes import Outcomes
 from txn_engine.maintain.reports import MaintenanceReport
+from txn_engine.reasons import Reason
 from txn_engine.tables.changes import Visible
 from txn_engine.tables.delta import DeltaView
 from txn_engine.tables.delta.schema import delta_schema
@@ -335,5 +336,9 @@ def _moved(topic: Topic, name: str, before: TableStatus | None, after: TableStat
 def _checked(formats: Sequence[str]) -> list[str]:
     given: object = [formats] if isinstance(formats, str) else formats
     if not isinstance(given, Collection) or not given or any(name not in FORMATS for name in given):
-        raise InvalidRequestError(f"table formats {given!r:.80}", expected=f"some of {', '.join(FORMATS)}")
+        raise InvalidRequestError(
+            f"table formats {given!r:.80}",
+            expected=f"some of {', '.join(FORMATS)}",
+            reason=Reason.BAD_ARGUMENT,
+        )
     return list(dict.fromkeys(given))

@@ -17,6 +17,7 @@ from txn_engine.log.objects import check_fields, checked_number
 from txn_engine.log.topic_cut import TopicCut, decoded_topic_cut, encoded_topic_cut
 from txn_engine.log.topics import Topic
 from txn_engine.protocol.log_time import bounded_time
+from txn_engine.reasons import Reason
 from txn_engine.schemas.layout import OFFSET_DELTA, TIMESTAMP
 from txn_engine.tables.changes import Step, StepKind
 from txn_engine.tables.delta.schema import delta_schema, reader_features
@@ -246,6 +247,7 @@ def decoded_commit(data: bytes, key: str, name: TableName, version: int) -> Publ
             expected=f"a commit of the table of {name.topic!r} with its checksum",
             action="somebody wrote into the table's folder: find out who may; remove this commit and those behind it,"
             " then publish again; the topic itself is untouched",
+            reason=Reason.NOT_WRITTEN_BY_US,
         )
     needed = ("store_id", "topic", "incarnation", "version", "at", "earlier", "done")
     check_fields(info, needed, key=key, kind="delta_commit")
@@ -255,6 +257,7 @@ def decoded_commit(data: bytes, key: str, name: TableName, version: int) -> Publ
             f"a commit of {seen!r:.200}",
             place=key,
             expected=f"version {version} of {name.topic!r}, incarnation {name.incarnation}, of this store",
+            reason=Reason.OF_ANOTHER_TABLE,
         )
     created_ms = bounded_time(checked_number(info, "timestamp", 0, _INT64_MAX, key=key))
     at = None if info["at"] is None else decoded_topic_cut(info["at"], key, "delta_commit")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable
+from enum import StrEnum
 from itertools import pairwise
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ import pyarrow as pa
 
 from txn_engine.errors import InvalidRequestError
 from txn_engine.log.topics import Topic
+from txn_engine.reasons import Reason
 from txn_engine.schemas.layout import OFFSET_DELTA, TIMESTAMP, TIMESTAMP_TYPE, Column, Layout
 
 _PLAIN: Final = {
@@ -69,18 +71,23 @@ def _check_names(topic: str, layout: Layout) -> None:
     for column in layout.columns:
         if column.default is not None:
             seen, expected = "with a default for older records", "nulls there, as Delta has them"
-            raise _refused(topic, column.name, seen, expected, f"copy it into another topic: {_COPY}")
+            copy = f"copy it into another topic: {_COPY}"
+            raise _refused(topic, column.name, seen, expected, copy, reason=Reason.COLUMN_WITH_DEFAULT)
         for name, owner in layout.retired:
             if owner == column.id:
                 seen, expected = (
                     f"which was called {name!r}",
                     "one name in all files: Delta's readers go by it",
                 )
-                raise _refused(topic, column.name, seen, expected, _OTHERWISE)
+                raise _refused(
+                    topic, column.name, seen, expected, _OTHERWISE, reason=Reason.COLUMN_WAS_RENAMED
+                )
             if name.casefold() == column.name.casefold():
                 seen = f"which is {name!r} but for its case, as another was called"
                 expected = "names that differ in more: some of Delta's readers do not look at it"
-                raise _refused(topic, column.name, seen, expected, _OTHERWISE)
+                raise _refused(
+                    topic, column.name, seen, expected, _OTHERWISE, reason=Reason.COLUMN_NAMES_ALIKE
+                )
 
 
 def _type_changes(topic: Topic, column: Column) -> list[dict[str, Any]]:
@@ -101,6 +108,7 @@ def _struct(fields: Iterable[pa.Field[Any]], topic: str, inside: str) -> dict[st
                 inside + field.name,
                 "which another one is but for its case",
                 "names that differ in more",
+                reason=Reason.COLUMN_NAMES_ALIKE,
             )
     return {
         "type": "struct",
@@ -139,16 +147,27 @@ def _type(kind: pa.DataType, topic: str, column: str) -> Any:
             "valueContainsNull": kind.item_field.nullable,
         }
     raise _refused(
-        topic, column, f"of type {kind}", "types that Delta has: no unsigned numbers, no nanoseconds"
+        topic,
+        column,
+        f"of type {kind}",
+        "types that Delta has: no unsigned numbers, no nanoseconds",
+        reason=Reason.UNSUPPORTED_TYPE,
     )
 
 
 def _refused(
-    topic: str, column: str, what: str, expected: str, action: str = "publish it in another format"
+    topic: str,
+    column: str,
+    what: str,
+    expected: str,
+    action: str = "publish it in another format",
+    *,
+    reason: StrEnum,
 ) -> InvalidRequestError:
     return InvalidRequestError(
         f"column {column!r} {what}",
         actor=f"publish {topic!r} as delta",
         expected=expected,
         action=f"{action}; nothing was written, and what was published before stays",
+        reason=reason,
     )

@@ -13,6 +13,7 @@ from txn_engine.ids import IdSource
 from txn_engine.log.objects import Objects
 from txn_engine.log.topic_cut import TopicCut
 from txn_engine.log.topics import Topic
+from txn_engine.reasons import Reason
 from txn_engine.tables.changes import Step, StepKind
 from txn_engine.tables.delta.checkpoint import decoded_hint, encoded_checkpoint, encoded_hint
 from txn_engine.tables.delta.commits import TableName, decoded_commit, encoded_commit, encoded_withdrawal
@@ -139,4 +140,5 @@ class DeltaView:
             place=prefix,
             expected="commits from 0 on, or a checkpoint",
             action="somebody deleted what the table needs: restore it, or move the folder away and publish again",
+            reason=Reason.FIRST_VERSIONS_GONE,
         )

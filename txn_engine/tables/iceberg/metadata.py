@@ -15,6 +15,7 @@ from txn_engine.errors import CorruptObjectError
 from txn_engine.log.topic_cut import TopicCut, decoded_topic_cut, encoded_topic_cut
 from txn_engine.log.topics import Topic
 from txn_engine.protocol.log_time import bounded_time
+from txn_engine.reasons import Reason
 from txn_engine.tables.iceberg.schema import iceberg_schemas, name_mapping, partition_spec, reader_properties
 from txn_engine.tables.views import Published
 
@@ -252,6 +253,7 @@ def decoded_metadata(data: bytes, key: str, name: TableName, version: int) -> Ta
             place=key,
             expected=f"a version of the table of {name.topic!r} with its checksum",
             action=_FOREIGN,
+            reason=Reason.NOT_WRITTEN_BY_US,
         )
     try:
         own = {each: fields["properties"][f"{_PREFIX}{each}"] for each in _OWN}
@@ -271,6 +273,7 @@ def decoded_metadata(data: bytes, key: str, name: TableName, version: int) -> Ta
             f"metadata of {seen!r:.200}",
             place=key,
             expected=f"version {version} of {name.topic!r}, incarnation {name.incarnation}, of this store",
+            reason=Reason.OF_ANOTHER_TABLE,
         )
     if not _is_number(created_ms) or not _is_number(sequence):
         raise CorruptObjectError(

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from enum import StrEnum
 from typing import Any, Final
 
 import pyarrow as pa
 
 from txn_engine.errors import InvalidRequestError
 from txn_engine.log.topics import Topic
+from txn_engine.reasons import Reason
 from txn_engine.schemas.field_ids import OWN_IDS, field_id
 from txn_engine.schemas.layout import Layout
 
@@ -66,7 +68,13 @@ def iceberg_schemas(topic: Topic) -> list[dict[str, Any]]:
 def _schema(topic: Topic, layout: Layout) -> dict[str, Any]:
     taken = [name for name, _ in _VIEW_COLUMNS if name in layout.by_name]
     if taken:
-        raise _refused(topic, taken[0], "of a name that the Iceberg table has itself", "another name")
+        raise _refused(
+            topic,
+            taken[0],
+            "of a name that the Iceberg table has itself",
+            "another name",
+            reason=Reason.NAME_TAKEN_BY_TABLE,
+        )
     filled = [column.name for column in layout.columns if column.default is not None]
     if filled:
         raise _refused(
@@ -75,6 +83,7 @@ def _schema(topic: Topic, layout: Layout) -> dict[str, Any]:
             "with a default for older records",
             "nulls there, as Iceberg's format 2 has them",
             "copy it into another topic: `txn-engine topics copy`",
+            reason=Reason.COLUMN_WITH_DEFAULT,
         )
     fields = _fields(layout.physical, topic, "")
     view = [
@@ -173,7 +182,11 @@ def _type(kind: Any, topic: Topic, column: str) -> Any:
             "element": _type(element.type, topic, f"{column}.element"),
         }
     raise _refused(
-        topic, column, f"of type {kind}", "types that Iceberg has: no unsigned numbers, no nanoseconds"
+        topic,
+        column,
+        f"of type {kind}",
+        "types that Iceberg has: no unsigned numbers, no nanoseconds",
+        reason=Reason.UNSUPPORTED_TYPE,
     )
 
 
@@ -188,11 +201,18 @@ def _is_list(kind: Any) -> bool:
 
 
 def _refused(
-    topic: Topic, column: str, what: str, expected: str, action: str = "publish it in another format"
+    topic: Topic,
+    column: str,
+    what: str,
+    expected: str,
+    action: str = "publish it in another format",
+    *,
+    reason: StrEnum,
 ) -> InvalidRequestError:
     return InvalidRequestError(
         f"column {column!r} {what}",
         actor=f"publish {topic.name!r} as iceberg",
         expected=expected,
         action=f"{action}; nothing was written",
+        reason=reason,
     )

@@ -13,6 +13,7 @@ from txn_engine.log.data_files import stored_schema
 from txn_engine.log.objects import Objects
 from txn_engine.log.topic_cut import TopicCut
 from txn_engine.log.topics import Topic
+from txn_engine.reasons import Reason
 from txn_engine.schemas.field_ids import other_field_id
 from txn_engine.tables.changes import Step, StepKind
 from txn_engine.tables.files import TableFile
@@ -81,6 +82,7 @@ class IcebergView:
                 place=self._name.location,
                 expected="an address that is the same as a URI: Iceberg names files by it",
                 action="move the store, or publish another format; nothing was written",
+                reason=Reason.ADDRESS_IS_NOT_A_URI,
             )
 
     def uri(self, published: Published) -> str:
@@ -187,6 +189,7 @@ class IcebergView:
                 f"pyiceberg is not installed: {error}",
                 actor=f"publish {self._topic.name!r} as iceberg",
                 action="pip install 'txn-engine[tables]'; nothing was written",
+                reason=Reason.MISSING_PACKAGE,
             ) from error
         location, files = self._name.location, self._files
         return Manifests(
@@ -200,6 +203,7 @@ class IcebergView:
                 actor=f"publish {self._topic.name!r} as iceberg",
                 expected=f"{base.location}, by which the table names its files",
                 action="open the store by that address; where it has moved, unpublish the table, then publish it anew",
+                reason=Reason.TABLE_AT_OTHER_ADDRESS,
             )
 
     # --- which version is the newest --------------------------------------------------------------------------
@@ -231,6 +235,7 @@ class IcebergView:
             place=self._prefix,
             expected="versions from 1 on",
             action="somebody deleted what the table needs: restore it, or move the folder away and publish again",
+            reason=Reason.FIRST_VERSIONS_GONE,
         )
 
     def _hint_read(self) -> int:

@@ -504,6 +504,7 @@ class Admin:
                 place=first.place,
                 expected=first.expected,
                 action=first.action,
+                reason=first.reason,
             )
         return fenced
 

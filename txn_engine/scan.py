@@ -316,7 +316,9 @@ def columns_asked(
         return lambda topic: topic.at_version(version)
     if cut is None:
         raise InvalidRequestError(
-            f"schema_version={CUT!r} and no cut", expected="the cut whose columns are meant"
+            f"schema_version={CUT!r} and no cut",
+            expected="the cut whose columns are meant",
+            reason=Reason.NO_CUT,
         )
     return lambda topic: topics.after_changes(topic, _found(cut, topic).changes)
 
@@ -357,6 +359,7 @@ def _together(tables: Sequence[pa.Table]) -> pa.Table:
                 actor="scan",
                 expected="types of which one holds the values of all",
                 action="read the topics one by one, or columns that go together",
+                reason=Reason.DIFFERENT_COLUMNS,
             )
     wide = [table.cast(pa.schema([(name, kinds[name]) for name in table.schema.names])) for table in tables]
     return pa.concat_tables(wide, promote_options="default")

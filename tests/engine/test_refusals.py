@@ -268,7 +268,7 @@ def test_a_store_that_takes_no_write_is_one_error(store: MemoryStore, clock: Man
             JOBS["retain"](engine)
     with (
         open_with(store, clock, ("put_if_absent", "put", "delete"), "") as engine,
-        pytest.raises(StoreAccessError, match="topics/"),
+        pytest.raises(StoreAccessError, check=lambda error: "topics/" in str(error.place)),
     ):
         JOBS[name](engine)
 
@@ -376,8 +376,11 @@ def test_sweeps_and_lists_go_on_over_what_nobody_foresaw(surprised: Engine, cloc
     assert "to good" in {each.transactional_id for each in listed}
     assert [type(each.error) for each in listed.unreadable] == [UnexpectedError]
     assert {each.place for each in admin.describe_group("of bad").unreadable} == {"bad-0"}
-    with pytest.raises(UnexpectedError, match="not fenced: 'to bad'; fenced: 'to good'"):
+    before = admin.describe_transaction("to good")
+    with pytest.raises(UnexpectedError):
         admin.fence_producers(["to bad", "to good"])
+    after = admin.describe_transaction("to good")
+    assert (after.producer_id, after.producer_epoch) > (before.producer_id, before.producer_epoch)
     clock.advance(8 * DAY_MS)
     expired = surprised.coordinator.expire_transactional_ids()
     assert "to good" in expired.transactional_ids

@@ -35,9 +35,10 @@ from tests.erasing.persons import (
 from tests.loading.refusals import because
 from tests.suite.tiers import in_shard
 from tests.support.faults import Fault, FaultyStore, Operation, ProcessDiedError
+from tests.support.refusals import damaged_at, refused
 from txn_engine.backup import prune, restore
 from txn_engine.erasing import ErasureReport
-from txn_engine.errors import CorruptObjectError, InvalidRequestError, TxnEngineError
+from txn_engine.errors import InvalidRequestError, TxnEngineError
 from txn_engine.log.cuts import Holds
 from txn_engine.log.objects import encode_json
 from txn_engine.log.pins import PinStore
@@ -473,7 +474,7 @@ def test_an_erasure_that_is_damaged_is_named(partitions: object) -> None:
     store.put(key, encode_json({**fields, "write_id": "0" * 32}, "erasure"))
     with open_engine(store, clock) as engine:
         before = seen(engine)
-        with pytest.raises(CorruptObjectError, match=key):
+        with damaged_at(key):
             erase(engine)
         assert [each.error.place for each in engine.finish_erasures().unreadable] == [key]
         assert seen(engine) == before
@@ -509,14 +510,14 @@ def test_whole_numbers_and_floats() -> None:
             "id / 2 > rate AND rate > 1.5",
         ):
             assert engine.erase("odd", where).records == 1
-        refused = (
+        alike = (
             "id = 9007199254740993e0",
             "id = rate",
             "of.id = 9007199254740993e0",
             "id = rate + 9007199254740990",
         )
-        for where in (*refused, "-id = -9007199254740993e0", f"id = 9007199254740993.{23 * '0'}"):
-            with pytest.raises(InvalidRequestError, match="several are the same float"):
+        for where in (*alike, "-id = -9007199254740993e0", f"id = 9007199254740993.{23 * '0'}"):
+            with refused(InvalidRequestError, Reason.FLOAT_COMPARISON):
                 engine.erase("odd", where)
 
 
@@ -525,37 +526,36 @@ def test_columns_that_duckdb_has_no_type_for(kind: pa.DataType) -> None:
     """One line; a condition on the others is fine."""
     with open_engine(MemoryStore(), ManualClock()) as engine:
         engine.admin.create_topic("odd", schema=pa.schema([("id", pa.int64()), ("odd", kind)]))
-        with pytest.raises(InvalidRequestError, match="of a type that DuckDB has not"):
+        with refused(InvalidRequestError, Reason.UNSUPPORTED_TYPE):
             engine.erase("odd", "odd = 1")
         assert engine.erase("odd", "id = 1").records == 0
 
 
 @pytest.mark.parametrize(
-    ("where", "told"),
+    ("where", "reason"),
     [
-        ("true", "looks at no column"),
-        ("account_id > 0", "that all 17 records meet"),
-        ("account_id", "type BIGINT"),
-        ("nobody = 1", "no column 'nobody' in topic 'payments'"),
-        ("account_id IN (SELECT 1)", "a query inside it"),
-        ("random() > 0.5", "the function 'random'"),
-        ("account_id = 'Arthur'", "cannot be evaluated"),
-        ("account_id = 1; DROP TABLE x", "no SQL"),
-        ("account_id = #1", "a column by its place"),
-        ("account_id = 4.242424242424242E+15", "a number with an exponent, compared with 'account_id'"),
-        ("amount > 5 AND account_id NOT IN (3, -1e3)", "a number with an exponent"),
-        ("account_id BETWEEN 1e15 AND account_id", "a number with an exponent"),
-        ("age(_timestamp) > INTERVAL 1 YEAR", "the function 'age'"),
-        ("", "no condition"),
+        ("true", Reason.CONDITION_TAKES_ALL),
+        ("account_id > 0", Reason.CONDITION_TAKES_ALL),
+        ("account_id", Reason.CONDITION_NOT_BOOLEAN),
+        ("nobody = 1", Reason.UNKNOWN_COLUMN),
+        ("account_id IN (SELECT 1)", Reason.NOT_IN_A_CONDITION),
+        ("random() > 0.5", Reason.FUNCTION_NOT_ALLOWED),
+        ("account_id = 'Arthur'", Reason.CONDITION_UNANSWERED),
+        ("account_id = 1; DROP TABLE x", Reason.BAD_CONDITION),
+        ("account_id = #1", Reason.NOT_IN_A_CONDITION),
+        ("account_id = 4.242424242424242E+15", Reason.FLOAT_COMPARISON),
+        ("amount > 5 AND account_id NOT IN (3, -1e3)", Reason.FLOAT_COMPARISON),
+        ("account_id BETWEEN 1e15 AND account_id", Reason.FLOAT_COMPARISON),
+        ("age(_timestamp) > INTERVAL 1 YEAR", Reason.FUNCTION_NOT_ALLOWED),
+        ("", Reason.NO_CONDITION),
     ],
 )
-def test_what_is_refused_writes_nothing(where: str, told: str) -> None:
+def test_what_is_refused_writes_nothing(where: str, reason: Reason) -> None:
     """One line, without a value."""
     store, clock = ledger()
     keys = [info.key for info in store.list("")]
-    with open_engine(store, clock) as engine, pytest.raises(InvalidRequestError) as raised:
+    with open_engine(store, clock) as engine, refused(InvalidRequestError, reason) as raised:
         engine.erase(TOPIC, where, execute=True)
-    assert told in str(raised.value)
     assert "Arthur" not in str(raised.value)
     assert [info.key for info in store.list("")] == keys
 
@@ -597,7 +597,7 @@ def test_columns_that_sql_does_not_tell_apart() -> None:
             "twins", partitions=1, schema=pa.schema([("id", pa.int64()), ("ID", pa.int64())])
         )
         engine.partition("twins", 0).append(pa.table({"id": [1, 42], "ID": [42, 1]}))
-        with pytest.raises(InvalidRequestError, match="differ by more than case"):
+        with refused(InvalidRequestError, Reason.COLUMN_NAMES_ALIKE):
             engine.erase("twins", "id = 42", execute=True)
         assert engine.scan("twins").to_table().num_rows == 2
 

@@ -606,4 +606,4 @@ def _judge_told(
     told = [str(error), repr(error), caplog.text, repr(pickle.dumps(error)), str(copy), str(vars(copy))]
     told += traceback.format_exception(error)
     assert secret not in "".join(told)
-    assert place in str(error)
+    assert place in str(error.place)

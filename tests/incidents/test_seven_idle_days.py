@@ -6,6 +6,7 @@ import pytest
 
 from tests.incidents.scene import Scene, error_of, orders
 from txn_engine.producer import Producer
+from txn_engine.reasons import Reason
 
 DAY_MS = 86_400_000
 
@@ -38,8 +39,8 @@ def test_seven_idle_days(scene: Scene, producer: Producer) -> None:
 
     refused = error_of(work)
     assert (refused.code, refused.fatal) == ("INVALID_PRODUCER_ID_MAPPING", True)
-    assert "expired" in str(refused)
-    assert "init_transactions()" in str(refused)
+    assert refused.reason is Reason.UNKNOWN_TRANSACTIONAL_ID
+    assert "init_transactions()" in str(refused.action)
     assert error_of(work) is refused
     after = [offsets.high_watermark for offsets in scene.others.admin.list_offsets("orders").values()]
     assert after == before

@@ -33,7 +33,7 @@ def test_timeout_then_invalid_transition(scene: Scene, landed: bool) -> None:
     assert unknown.code == "OUTCOME_UNKNOWN"
     refused = error_of(producer.abort_transaction)
     assert (refused.code, refused.fatal) == ("ILLEGAL_STATE", False)
-    assert "COMMITTING" in str(refused)
+    assert "COMMITTING" in refused.seen
     scene.over()
 
     handler_commits_again(producer)

@@ -56,7 +56,7 @@ def test_two_ids_that_do_not_fence(scene: Scene, second_goes_first: bool) -> Non
     deliver(*instances[0])
     refused = error_of(lambda: deliver(*instances[1]))
     assert (refused.code, refused.abortable) == ("OFFSETS_MOVED", True)
-    assert "copy-orders" in str(refused)
+    assert "group 'copy-orders'" in refused.seen
     late = instances[1][0]
     assert error_of(late.commit_transaction).code == "TRANSACTION_ABORTABLE"
     late.abort_transaction()

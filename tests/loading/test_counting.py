@@ -181,7 +181,7 @@ def test_a_damaged_file_is_named_and_the_others_are_counted(engine: Engine, cloc
     for found in (count(engine, counter), count(engine, counter)):
         assert [each.reason for each in found.reasons] == ["sound"]
         (place,) = found.unreadable
-        assert (place.place, key in str(place.error)) == (f"{DEAD}-0", True)
+        assert (place.place, place.error.place) == (f"{DEAD}-0", key)
         assert (found.letters, found.counted, found.is_read) == (3, 1, True)
     assert [each.place for each in counts(engine, DEAD).unreadable] == [f"{DEAD}-0"]
     engine.store.put(key, whole)

@@ -433,10 +433,18 @@ def test_a_trigger_that_keeps_rows_as_they_are(
     assert (loaded(engine), left(outbox)) == (list(range(100)), 0)
 
 
+def undefined(kind: type[psycopg.Error], name: str) -> pytest.RaisesExc[DatabaseError]:
+    """Postgres does not have a table or a column of this name."""
+    return pytest.raises(
+        DatabaseError,
+        check=lambda error: isinstance(error.__cause__, kind) and f'"{name}"' in str(error.__cause__),
+    )
+
+
 def test_what_cannot_be_done(engine: Engine, outbox: Connection[Any]) -> None:
-    with pytest.raises(DatabaseError, match='relation "nowhere" does not exist'):
+    with undefined(psycopg.errors.UndefinedTable, "nowhere"):
         load_outbox(engine, outbox, "nowhere", "payments")
-    with pytest.raises(DatabaseError, match='column "claims" does not exist'):
+    with undefined(psycopg.errors.UndefinedColumn, "claims"):
         load_outbox(engine, outbox, "outbox", "payments", run_column="claims")
     for number in (0, "5", None, 10**10):
         with pytest.raises(InvalidRequestError, check=because(Reason.BAD_ARGUMENT)):
@@ -447,6 +455,6 @@ def test_what_cannot_be_done(engine: Engine, outbox: Connection[Any]) -> None:
     engine.admin.create_topic(
         "wider", partitions=1, schema=SCHEMA.append(SCHEMA.field("note").with_name("more"))
     )
-    with pytest.raises(DatabaseError, match='column "more" does not exist'):
+    with undefined(psycopg.errors.UndefinedColumn, "more"):
         load_outbox(engine, outbox, "outbox", "wider")
     assert load_outbox(engine, outbox, "outbox", "payments").records == 100

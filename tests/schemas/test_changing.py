@@ -16,6 +16,7 @@ from storage import LATER_FORMAT, decode_json, encode_json
 from tests.engine.test_field_ids import produce_as_before
 from tests.loading.refusals import because
 from tests.support.field_ids import field_ids
+from tests.support.refusals import damaged_at, refused
 from txn_engine import (
     AddColumn,
     CorruptObjectError,
@@ -133,9 +134,9 @@ def test_records_of_before_are_completed_and_widened(engine: Engine) -> None:
         {"id": 1, "note": "n1", "size": 1, "kind": "x", "rate": None}
     ]
     narrow = SCHEMA.set(2, pa.field("size", pa.int8()))
-    with pytest.raises(InvalidRecordError, match="'size' of type int8"):
+    with refused(InvalidRecordError, Reason.TYPE_MISMATCH):
         engine.producer().produce("payments", rows(2, schema=narrow)).result()
-    with pytest.raises(InvalidRecordError, match="columns missing"):
+    with refused(InvalidRecordError, Reason.OTHER_COLUMNS):
         engine.producer().produce("payments", rows(2).drop_columns(["note"])).result()
 
 
@@ -223,7 +224,7 @@ def test_a_scan_of_two_topics_gives_the_wider_type(engine: Engine) -> None:
         found = engine.scan(topics).to_table(["id", "size"])
         assert found.schema.field("size").type == pa.int64()
         assert sorted(found.column("size").to_pylist()) == [1, 2]
-    with pytest.raises(InvalidRequestError, match="column 'size', of type int32 in one topic and string"):
+    with refused(InvalidRequestError, Reason.DIFFERENT_COLUMNS):
         engine.scan(["refunds", "texts"]).to_table()
     assert engine.scan(["refunds", "texts"]).to_table(["id"]).num_rows == 2
 
@@ -265,7 +266,7 @@ def test_a_scan_that_has_given_records_does_not_change_its_columns(engine: Engin
         scan = other.scan("payments")
     batches = scan.to_batches()
     assert next(batches).num_rows == 1
-    with pytest.raises(SchemaChangedError, match="do it again"):
+    with pytest.raises(SchemaChangedError):
         next(batches)
     assert seen(scan.to_table()) == [{"id": 1, "note": "n1"}, {"id": 2, "note": "t"}]
 
@@ -281,10 +282,10 @@ def test_a_version_that_is_asked_for(engine: Engine) -> None:
     assert first.to_table().schema.field("size").type == pa.int32()
     engine.admin.alter_topic("payments", DropColumn("size"))
     assert seen(engine.scan("payments", schema_version=1).to_table())[1] == {"id": 2, "text": "t", "size": 2}
-    with pytest.raises(InvalidRequestError, match="version 3 of the schema"):
+    with refused(InvalidRequestError, Reason.UNKNOWN_SCHEMA_VERSION):
         engine.scan("payments", schema_version=3)
     engine.maintenance.compact("payments", policy=EAGER)
-    with pytest.raises(InvalidRequestError, match="'size' of version 1, which was dropped in version 2"):
+    with refused(InvalidRequestError, Reason.COLUMN_DROPPED):
         engine.scan("payments", schema_version=1).to_table()
     assert seen(engine.scan("payments", schema_version=1).to_table(["id", "text", *OWN]))[0] == {
         "id": 1,
@@ -338,9 +339,9 @@ def test_as_of_a_cut_by_the_columns_of_the_cut(engine: Engine, other: Engine) ->
         ]
         assert types == [pa.int32(), pa.int32(), pa.int64()]
     for read in (engine.scan, lambda topic, **asked: engine.sql(f"SELECT * FROM {topic}", **asked)):
-        with pytest.raises(InvalidRequestError, match="schema_version='cut' and no cut"):
+        with refused(InvalidRequestError, Reason.NO_CUT):
             read("payments", schema_version="cut")
-        with pytest.raises(InvalidRequestError, match="version 'now' of the schema"):
+        with refused(InvalidRequestError, Reason.UNKNOWN_SCHEMA_VERSION):
             read("payments", schema_version="now")
 
 
@@ -351,12 +352,13 @@ def test_a_cut_that_counts_a_change_that_is_not_there(engine: Engine) -> None:
     engine.admin.alter_topic("payments", DropColumn("size"))
     cut = engine.cut()
     engine.admin.create_topic("later", partitions=1, schema=SCHEMA)
-    with pytest.raises(InvalidRequestError, match="is not in cut 0"):
+    with refused(InvalidRequestError, Reason.TOPIC_NOT_IN_CUT):
         engine.scan("later", cut=cut, schema_version="cut")
-    engine.store.delete(f"topics/payments/0/changes/{0:020d}.json")
-    with pytest.raises((CorruptObjectError, InvalidRequestError)) as refused:
+    key = f"topics/payments/0/changes/{0:020d}.json"
+    engine.store.delete(key)
+    with refused(CorruptObjectError, Reason.OBJECT_GONE) as caught:
         engine.scan("payments", cut=cut, schema_version="cut")
-    assert "counts 1 changes" in str(refused.value)
+    assert caught.value.place == key
 
 
 def test_the_version_at_an_offset(engine: Engine) -> None:
@@ -507,9 +509,9 @@ def test_versions_that_no_change_makes_are_not_believed(
     damage(held)
     engine.store.put(key, encode_json(held, "topic_change", written_format=LATER_FORMAT))
     with txn_engine.connect(url) as fresh:
-        with pytest.raises(CorruptObjectError, match=key) as refused:
+        with damaged_at(key) as caught:
             fresh.scan("payments")
-        assert "\n" not in str(refused.value)
+        assert "\n" not in str(caught.value)
         if "default': 5" not in str(held["schema"]):
             assert fresh.admin.verify().findings
 
@@ -523,7 +525,7 @@ def test_a_version_that_is_lost_between_others_is_named(engine: Engine, url: str
     held["schema"]["change"] = None
     engine.store.put(key, encode_json(held, "topic_change", written_format=LATER_FORMAT))
     with txn_engine.connect(url) as fresh:
-        with pytest.raises(CorruptObjectError, match="version 2 behind 1"):
+        with refused(CorruptObjectError, Reason.SCHEMA_VERSION_OUT_OF_ORDER):
             fresh.admin.describe_topic("payments")
         assert any("change 1" in each.seen for each in fresh.admin.verify().findings)
 
@@ -573,17 +575,20 @@ def test_tombstones_stay_what_they_were_whatever_the_policy_was_in_between(engin
     engine.admin.alter_configs({"retention.ms": -1}, topic="table")
     for policy in ("compact", "compact,delete"):
         for dry_run in (True, False):
-            with pytest.raises(InvalidConfigError, match=r"of version 0.*topics copy") as refused:
+            with refused(InvalidConfigError, Reason.TOMBSTONES_WOULD_CHANGE) as caught:
                 engine.admin.alter_configs({"cleanup.policy": policy}, topic="table", dry_run=dry_run)
-            assert "\n" not in str(refused.value)
+            assert "version 0" in caught.value.seen
+            assert "topics copy" in str(caught.value.action)
+            assert "\n" not in str(caught.value)
     assert not engine.logs.topics.look_up("table").is_compacted
     engine.admin.create_topic("later", partitions=1, schema=SCHEMA, key="id")
     engine.admin.alter_topic("later", DropColumn("note"))
     for policy in ("compact", "delete"):
         engine.admin.alter_configs({"cleanup.policy": policy}, topic="later")
     engine.admin.alter_topic("later", AddColumn(pa.field("more", pa.int8()), default=1))
-    with pytest.raises(InvalidConfigError, match="of version 1"):
+    with refused(InvalidConfigError, Reason.TOMBSTONES_WOULD_CHANGE) as caught:
         engine.admin.alter_configs({"cleanup.policy": "compact"}, topic="later")
+    assert "version 1" in caught.value.seen
     engine.admin.create_topic("never", partitions=1, schema=SCHEMA, key="id")
     engine.admin.alter_topic("never", DropColumn("note"))  # no record of it was ever judged
     engine.admin.alter_configs({"cleanup.policy": "compact"}, topic="never")

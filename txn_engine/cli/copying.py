@@ -15,6 +15,7 @@ from txn_engine.exact import InexactError, cast_and_back
 from txn_engine.log.data_files import logical_schema
 from txn_engine.log.topics import Topic
 from txn_engine.protocol.log_time import LATEST_MS
+from txn_engine.reasons import Reason
 from txn_engine.schemas.defaults import filled, fills
 
 SLICE_RECORDS: Final = 500_000
@@ -36,13 +37,19 @@ class Copy:
     def __post_init__(self) -> None:
         actor = f"copy {self.source.name!r} to {self.target.name!r}"
         if self.source.name == self.target.name:
-            raise InvalidRequestError("a topic copied to itself", actor=actor, expected="another topic")
+            raise InvalidRequestError(
+                "a topic copied to itself",
+                actor=actor,
+                expected="another topic",
+                reason=Reason.COPIED_TO_ITSELF,
+            )
         for new, old in self.columns.items():
             if new not in self.target.schema.names or old not in self.source.schema.names:
                 raise InvalidRequestError(
                     f"column {new!r} made of {old!r}",
                     actor=actor,
                     expected=f"one of {self.target.schema.names}, made of one of {self.source.schema.names}",
+                    reason=Reason.UNKNOWN_COLUMN,
                 )
         for field in self.target.schema:
             name = self._made_of(field.name)
@@ -54,6 +61,7 @@ class Copy:
                     actor=actor,
                     expected="types that have the same values; times of both with a zone, or of both without",
                     action="make the target with a type that has them; nothing was copied",
+                    reason=Reason.TYPE_MISMATCH,
                 )
 
     def _check_absent(self, field: pa.Field[Any], actor: str) -> None:
@@ -70,6 +78,7 @@ class Copy:
                 f"column {field.name!r}, which {self.source.name!r} has not",
                 actor=actor,
                 expected="a column that may be null, or one that it is made of (--column)",
+                reason=Reason.MISSING_COLUMN,
             )
 
     def _made_of(self, name: str) -> str | None:
@@ -94,6 +103,7 @@ class Copy:
                     actor=f"copy {self.source.name!r} to {self.target.name!r}",
                     expected="a type that holds every value",
                     action="make the target with a wider type; nothing of this slice was copied",
+                    reason=Reason.INEXACT_VALUE,
                 ) from None
         return pa.Table.from_arrays(columns, schema=self.target.schema)
 
@@ -160,6 +170,7 @@ def _same(engine: Engine, topic: Topic) -> Topic:
         actor="topics copy",
         expected=f"incarnation {topic.incarnation}, and not {now.incarnation}",
         action="run it again, and it is about the new one; nothing of this slice was copied",
+        reason=Reason.TOPIC_MADE_AGAIN,
     )
 
 

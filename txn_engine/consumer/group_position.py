@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from txn_engine.errors import IllegalStateError, OffsetsMovedError
 from txn_engine.protocol.transaction_rows import TransactionPartition
+from txn_engine.reasons import Reason
 from txn_engine.types import ConsumerGroupMetadata, FetchedRow, OffsetAndMetadata, TopicPartition
 
 Positions: TypeAlias = Mapping[TransactionPartition, OffsetAndMetadata]
@@ -245,6 +246,7 @@ def move(state: GroupPosition, event: Event) -> Moved:
             f"{type(event).__name__} in phase {state.phase}",
             actor=f"group {state.group_id!r}",
             expected=" or ".join(sorted(kind.__name__ for kind in NEXT_PHASES[state.phase])),
+            reason=Reason.UNEXPECTED_EVENT,
         )
     match event:
         case CommitWanted():

@@ -110,7 +110,10 @@ def _check_sizes(records: pa.Table, *, topic: str) -> None:
     size, most = (load.bytes, ROW_BYTES_MAX) if load.bytes > ROW_BYTES_MAX else (load.nulls, ROW_NULLS_MAX)
     unit = "bytes" if load.bytes > ROW_BYTES_MAX else "nulls and empty lists in a column"
     raise RecordTooLargeError(
-        f"record {row} of {size} {unit}", actor=f"produce to {topic!r}", expected=f"at most {most}"
+        f"record {row} of {size} {unit}",
+        actor=f"produce to {topic!r}",
+        expected=f"at most {most}",
+        reason=Reason.ROW_BEYOND_READERS,
     )
 
 
@@ -135,6 +138,7 @@ def _in_order(table: pa.Table, schemas: Schemas, *, topic: str) -> pa.Table:
             f"columns missing {missing}, unknown {extra}{_former_names(schemas, extra)}",
             actor=actor,
             expected=f"the columns {schema.names}",
+            reason=Reason.OTHER_COLUMNS,
         )
     columns = []
     for field in schema:
@@ -142,12 +146,18 @@ def _in_order(table: pa.Table, schemas: Schemas, *, topic: str) -> pa.Table:
         if column.type != field.type:
             if _plain(column.type) != _plain(field.type) and not _was(schemas, field.name, column.type):
                 raise InvalidRecordError(
-                    f"column {field.name!r} of type {column.type}", actor=actor, expected=str(field.type)
+                    f"column {field.name!r} of type {column.type}",
+                    actor=actor,
+                    expected=str(field.type),
+                    reason=Reason.TYPE_MISMATCH,
                 )
             column = column.cast(field.type)
         if not field.nullable and column.null_count:
             raise InvalidRecordError(
-                f"{column.null_count} nulls in column {field.name!r}", actor=actor, expected="none"
+                f"{column.null_count} nulls in column {field.name!r}",
+                actor=actor,
+                expected="none",
+                reason=Reason.NULL_IN_NOT_NULL,
             )
         columns.append(column)
     return pa.Table.from_arrays(columns, schema=schema)
@@ -300,6 +310,7 @@ def _unstorable() -> InvalidRecordError:
         "a value that its column cannot hold in Parquet",
         expected="times of seconds within those of milliseconds; nulls neither where a nested type allows none "
         "nor among a dictionary's values",
+        reason=Reason.UNSTORABLE_VALUE,
     )
 
 

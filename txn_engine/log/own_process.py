@@ -9,6 +9,7 @@ import threading
 from contextlib import AbstractContextManager
 
 from txn_engine.errors import IllegalStateError
+from txn_engine.reasons import Reason
 
 
 class OwnProcess:
@@ -31,6 +32,7 @@ class OwnProcess:
                 f"{self._what} was carried over a fork",
                 expected=f"{self._what} for each process",
                 action=self._action,
+                reason=Reason.CARRIED_OVER_A_FORK,
             )
 
 

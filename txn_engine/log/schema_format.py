@@ -14,6 +14,7 @@ from storage import UNREADABLE
 from storage.arrow_schema import read_schema
 from txn_engine.errors import CorruptObjectError
 from txn_engine.log.objects import check_fields, checked_number
+from txn_engine.reasons import Reason
 from txn_engine.schemas.following import difference
 from txn_engine.schemas.layout import Column, Layout
 
@@ -138,7 +139,8 @@ def layouts_after(
         elif schema is not None and schema["change"] is not None:
             layouts.append(_followed(layouts[-1], partial(_next, layouts[-1], schema, key), key))
         if version != layouts[-1].version:
-            raise _corrupt(f"version {version} behind {layouts[-1].version}", key)
+            seen = f"version {version} behind {layouts[-1].version}"
+            raise _corrupt(seen, key, Reason.SCHEMA_VERSION_OUT_OF_ORDER)
     return tuple(layouts)
 
 
@@ -226,7 +228,10 @@ def _list(held: Any, key: str) -> list[Any]:
     return held
 
 
-def _corrupt(seen: str, key: str) -> CorruptObjectError:
+def _corrupt(seen: str, key: str, reason: Reason | None = None) -> CorruptObjectError:
     return CorruptObjectError(
-        f"versions of the schema that cannot be: {seen}", place=key, expected="each made of the one before it"
+        f"versions of the schema that cannot be: {seen}",
+        place=key,
+        expected="each made of the one before it",
+        reason=reason,
     )

@@ -186,6 +186,7 @@ def _set_up_meanwhile(objects: Objects) -> StoreConfig:
             place=objects.store.url,
             expected="a store with its store.json, or an empty place",
             action="restore store.json from a copy, or name another place",
+            reason=Reason.STORE_JSON_GONE,
         )
     return config
 

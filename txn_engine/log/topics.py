@@ -148,6 +148,7 @@ class Topic:
             raise InvalidRequestError(
                 f"version {version!r:.40} of the schema of topic {self.name!r}",
                 expected=f"0 to {len(layouts) - 1}",
+                reason=Reason.UNKNOWN_SCHEMA_VERSION,
             )
         return replace(self, schema=layouts[version].arrow, version=version)
 
@@ -526,6 +527,7 @@ class TopicRegistry:
                 f"no such object, and a cut that counts {changes} changes",
                 place=key,
                 expected="the change that it counts last",
+                reason=Reason.OBJECT_GONE,
             )
         change = decoded_change(data, key, topic.name, topic.incarnation, changes - 1)
         version = said_version(change.schema, key)
@@ -547,6 +549,7 @@ class TopicRegistry:
                     actor=f"topic {topic.name!r}",
                     expected="columns that keep what is one",
                     action=ANOTHER_TOPIC,
+                    reason=Reason.TOMBSTONES_WOULD_CHANGE,
                 )
 
     def _compacted_versions(self, topic: Topic) -> set[int]:

@@ -81,11 +81,14 @@ def checked_time(given: object, earliest_ms: int, actor: str) -> int:
 
 def too_large(place: str, records: int, size: int, most: int) -> RecordTooLargeError:
     """What a file of so many bytes is refused with."""
-    what = "a record" if records == 1 else f"{records} records"
+    what, reason = "a record", Reason.ROW_TOO_LARGE
+    if records != 1:
+        what, reason = f"{records} records", Reason.BATCH_TOO_LARGE
     return RecordTooLargeError(
         f"{what} in a data file of {size} bytes",
         place=place,
         expected=f"at most {most}: the topic's max.message.bytes, or the producer's max.request.size",
+        reason=reason,
     )
 
 

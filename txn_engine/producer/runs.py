@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Literal
 
 from txn_engine.errors import InvalidRequestError
+from txn_engine.reasons import Reason
 
 if TYPE_CHECKING:
     from txn_engine.log.topics import Topic
@@ -35,7 +36,9 @@ def committed_before(row: TransactionRow, run_id: str, forgotten_runs: Forgotten
     """Whether a run was committed, as far as the row knows. Raises `InvalidRequestError` where nobody can tell."""
     if forgotten_runs not in FORGOTTEN_RUNS:
         raise InvalidRequestError(
-            f"forgotten_runs {forgotten_runs!r}", expected=" or ".join(map(repr, FORGOTTEN_RUNS))
+            f"forgotten_runs {forgotten_runs!r}",
+            expected=" or ".join(map(repr, FORGOTTEN_RUNS)),
+            reason=Reason.BAD_ARGUMENT,
         )
     known = row.has_committed(run_id)
     if known is not None or forgotten_runs == "load":
@@ -45,4 +48,5 @@ def committed_before(row: TransactionRow, run_id: str, forgotten_runs: Forgotten
         expected="one of these: an older run may have been loaded, and nobody can tell",
         action="give each hundred runs a transactional id of their own (one a month, say); if this one was never"
         " loaded, forgotten_runs='load' (--forgotten-runs load)",
+        reason=Reason.RUN_FORGOTTEN,
     )

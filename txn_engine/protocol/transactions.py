@@ -474,6 +474,7 @@ def _known(current: StoredRow | None, producer_id: int) -> TransactionRow:
         raise InvalidProducerIdMappingError(
             "the coordinator does not know this transactional id (never initialised, or idle too long and expired)",
             actor=f"producer {producer_id}",
+            reason=Reason.UNKNOWN_TRANSACTIONAL_ID,
         )
     return current.row
 

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from txn_engine.errors import InvalidRequestError, SchemaChangedError
+from txn_engine.reasons import Reason
 from txn_engine.schemas.layout import Column, Schemas
 
 
@@ -64,4 +65,5 @@ def _source(schemas: Schemas, column: Column, file_version: int, topic: str) -> 
         f"{schemas.dropped_in(column.id)}: a file that was written since has none of it",
         actor=f"read of topic {topic!r}",
         expected="a version of the schema with columns that are still there, or a read as of a cut of then",
+        reason=Reason.COLUMN_DROPPED,
     )

@@ -8,6 +8,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from txn_engine.errors import InvalidRequestError
+from txn_engine.reasons import Reason
 from txn_engine.sql.file_parts import OFFSET, PARTITION, TIMESTAMP, TOPIC
 from txn_engine.sql.statement import ACTOR, PlainColumns
 
@@ -33,6 +34,7 @@ def check_schema(topic: str, schema: pa.Schema) -> None:
                 actor=ACTOR,
                 expected="names that differ by more than case, which SQL does not tell apart",
                 action="read it with scan()",
+                reason=Reason.COLUMN_NAMES_ALIKE,
             )
     for field in schema:
         wide = _too_wide(field.type)

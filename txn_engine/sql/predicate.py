@@ -91,6 +91,7 @@ class SqlPredicate:
                 actor=ACTOR,
                 expected="one that has an answer for each",
                 action="use TRY_CAST or CASE where a value may not fit",
+                reason=Reason.CONDITION_UNANSWERED,
             ) from None
         finally:
             self._connection.unregister("records")
@@ -104,7 +105,7 @@ class SqlPredicate:
 
     def _tree(self) -> Mapping[str, Any]:
         if not self._text:
-            raise InvalidRequestError("no condition", actor=ACTOR, expected=_BOOLEAN)
+            raise _refused("no condition", Reason.NO_CONDITION)
         if len(self._text) > _CHARS_MAX:
             raise InvalidRequestError(
                 f"a condition of {len(self._text):,} characters",
@@ -112,7 +113,12 @@ class SqlPredicate:
                 expected=f"at most {_CHARS_MAX:,}",
             )
         if not is_storable(self._text):
-            raise InvalidRequestError("a condition that is not UTF-8", actor=ACTOR, expected="text in UTF-8")
+            raise InvalidRequestError(
+                "a condition that is not UTF-8",
+                actor=ACTOR,
+                expected="text in UTF-8",
+                reason=Reason.NOT_UTF8,
+            )
         whole = f"SELECT ({self._text}\n) AS chosen FROM records"
         try:
             count = len(self._connection.extract_statements(whole))
@@ -120,7 +126,7 @@ class SqlPredicate:
             parsed = json.loads(text)
             node = parsed["statements"][0]["node"] if not parsed["error"] and count == 1 else {}
         except (duckdb.Error, RecursionError):
-            raise InvalidRequestError("a condition that is no SQL", actor=ACTOR, expected=_BOOLEAN) from None
+            raise _refused("a condition that is no SQL", Reason.BAD_CONDITION) from None
         source, selected = node.get("from_table", {}), node.get("select_list", ())
         is_plain = node.get("type") == "SELECT_NODE" and not (
             node.keys() & {"where_clause", "group_expressions", "having", "qualify", "cte_map"} - _empty(node)
@@ -132,7 +138,7 @@ class SqlPredicate:
             or (source.get("type"), source.get("table_name")) != ("BASE_TABLE", "records")
             or node.get("modifiers")
         ):
-            raise InvalidRequestError("more than one condition", actor=ACTOR, expected=_BOOLEAN)
+            raise _refused("more than one condition", Reason.NOT_ONE_CONDITION)
         self._statement: Any = parsed
         tree: Mapping[str, Any] = selected[0]
         return tree
@@ -144,9 +150,7 @@ class SqlPredicate:
         for node in nodes:
             kind = node.get("class")
             if kind in _REFUSED:
-                raise InvalidRequestError(
-                    f"{_REFUSED[str(kind)]} in the condition", actor=ACTOR, expected=_BOOLEAN
-                )
+                raise _refused(f"{_REFUSED[str(kind)]} in the condition", Reason.NOT_IN_A_CONDITION)
         names = {str(node.get("function_name")).lower() for node in nodes if node.get("class") == "FUNCTION"}
         for name in sorted(names):
             kinds = self._connection.execute(
@@ -158,6 +162,7 @@ class SqlPredicate:
                     f"the function {name[:60]!r} in the condition",
                     actor=ACTOR,
                     expected="functions of the record's own values, that say the same each time",
+                    reason=Reason.FUNCTION_NOT_ALLOWED,
                 )
 
     def _columns(self, nodes: Sequence[Mapping[str, Any]], topic: str) -> list[str]:
@@ -171,6 +176,7 @@ class SqlPredicate:
                     actor=ACTOR,
                     expected="names that differ by more than case: SQL does not tell these two apart",
                     action="rename one of them, then erase",
+                    reason=Reason.COLUMN_NAMES_ALIKE,
                 )
         found = []
         for node in nodes:
@@ -214,6 +220,7 @@ class SqlPredicate:
                     f"a float, or a number with an exponent, compared with {name[:60]!r}",
                     actor=ACTOR,
                     expected="all digits of a number, as 9007199254740993: several are the same float",
+                    reason=Reason.FLOAT_COMPARISON,
                 )
 
     def _types(self, asked: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
@@ -241,16 +248,19 @@ class SqlPredicate:
             shown = self._connection.execute(f"SELECT ({self._text}\n) AS chosen FROM records").description
             kind = str(shown[0][1])
         except duckdb.Error as error:
-            seen = "a condition that does not fit the columns' types"
+            seen, reason = "a condition that does not fit the columns' types", Reason.BAD_CONDITION
             if isinstance(error, duckdb.NotImplementedException):
                 seen = "a condition on a column of a type that DuckDB has not"
-            raise InvalidRequestError(
-                f"{seen} ({type(error).__name__})", actor=ACTOR, expected=_BOOLEAN
-            ) from None
+                reason = Reason.UNSUPPORTED_TYPE
+            raise _refused(f"{seen} ({type(error).__name__})", reason) from None
         finally:
             self._connection.unregister("records")
         if kind.upper() not in ("BOOLEAN", "BOOL"):
-            raise InvalidRequestError(f"an expression of type {kind[:60]}", actor=ACTOR, expected=_BOOLEAN)
+            raise _refused(f"an expression of type {kind[:60]}", Reason.CONDITION_NOT_BOOLEAN)
+
+
+def _refused(seen: str, reason: Reason) -> InvalidRequestError:
+    return InvalidRequestError(seen, actor=ACTOR, expected=_BOOLEAN, reason=reason)
 
 
 def _column_refs(tree: Any) -> list[Mapping[str, Any]]:

@@ -184,7 +184,8 @@ class SqlEngine:
             return translated(failures[0])
         text = told(error)
         if isinstance(error, duckdb.IOException) or ".parquet" in text:
-            return CorruptObjectError(f"a data file that cannot be read: {text}", actor=ACTOR)
+            place = next((part.key for part in parts if part.key in text), None)
+            return CorruptObjectError(f"a data file that cannot be read: {text}", actor=ACTOR, place=place)
         if isinstance(error, duckdb.OutOfMemoryException):
             return InvalidRequestError(
                 text, actor=ACTOR, action=f"allow it more: memory_mb, --memory-mb or {MEMORY_VARIABLE}"

@@ -76,7 +76,10 @@ def translated(error: sqlite3.Error, actor: str, place: str) -> DatabaseError:
         return DatabaseUnavailableError(
             f"{name}: the file cannot be read or written", actor=actor, place=place
         )
-    return DatabaseError(_said(error), actor=actor, place=place, action="mend it and run it again")
+    reason = Reason.BAD_ENCODING if _NOT_UTF8.match(str(error)) else None
+    return DatabaseError(
+        _said(error), actor=actor, place=place, action="mend it and run it again", reason=reason
+    )
 
 
 def _said(error: sqlite3.Error) -> str:

@@ -338,6 +338,12 @@ class Reason(StrEnum):
     """The records of a batch are together larger than the topic's max.message.bytes."""
     UNKNOWN_TRANSACTIONAL_ID = "unknown_transactional_id"
     """The coordinator does not know the transactional id: it was never initialised, or it has expired."""
+    UNSUPPORTED_KEY_TYPE = "unsupported_key_type"
+    """No topic can have a key column of this type."""
+    END_BEFORE_START = "end_before_start"
+    """The end of a read is before its start."""
+    NO_GROUP = "no_group"
+    """The call needs a consumer group, but the read or the consumer does not have one."""
 
     # --- admin, settings, cuts, backup -------------------------------------------------------------------------
     CUT_NOT_FOUND = "cut_not_found"
@@ -514,6 +520,10 @@ class Reason(StrEnum):
     """Not exactly one of the options that name topics was given."""
     RUN_ID_ALONE = "run_id_alone"
     """A run id was given without a transactional id."""
+    NOT_OUR_CHECKPOINT = "not_our_checkpoint"
+    """The data source did not write what the checkpoint holds."""
+    KEYS_LOST = "keys_lost"
+    """Spark gave back the keys of fewer or more records than there are."""
 
     # --- Airflow -----------------------------------------------------------------------------------------------
     HOME_IN_USE = "home_in_use"

@@ -58,11 +58,15 @@ class _Bounds:
                 continue
             if offsets:
                 raise InvalidRequestError(
-                    f"{name} and {name}_timestamp", expected="one of them: either chooses the offsets"
+                    f"{name} and {name}_timestamp",
+                    expected="one of them: either chooses the offsets",
+                    reason=Reason.CONFLICTING_ARGUMENTS,
                 )
             if type(time) is not int or time < 0:
                 raise InvalidRequestError(
-                    f"{name}_timestamp={time!r}", expected="milliseconds since the epoch, a whole number"
+                    f"{name}_timestamp={time!r}",
+                    expected="milliseconds since the epoch, a whole number",
+                    reason=Reason.BAD_ARGUMENT,
                 )
         if (
             self.start_timestamp is not None
@@ -70,7 +74,9 @@ class _Bounds:
             and self.end_timestamp < self.start_timestamp
         ):
             raise InvalidRequestError(
-                f"end_timestamp={self.end_timestamp}", expected=f"{self.start_timestamp}, the start, or later"
+                f"end_timestamp={self.end_timestamp}",
+                expected=f"{self.start_timestamp}, the start, or later",
+                reason=Reason.END_BEFORE_START,
             )
 
 

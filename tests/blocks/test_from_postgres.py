@@ -16,6 +16,7 @@ from tests.blocks.payments import accounts, events, states
 from tests.support.database import VARIABLE, connection_text, drain, fill, ids
 from txn_engine import Engine
 from txn_engine.loading import DEAD_LETTERS
+from txn_engine.reasons import Reason
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow]
 
@@ -196,7 +197,7 @@ def test_rows_that_do_not_fit_are_dead_letters(
         connection.execute(f"UPDATE {table} SET amount = 0.001 WHERE account_id IN (3, 7)")  # type: ignore[arg-type]
     make = lambda most: lambda: load(**source, dead_letter_topic="dead", max_dead_letters=most)  # noqa: E731
     failed = run_tasks(make("19%"))
-    assert "2 of 10 rows cannot be used" in str(failed.errors)
+    assert failed.engine_reasons == [Reason.TOO_MANY_BAD_ROWS]
     assert (accounts(engine), engine.scan("dead").to_table().num_rows) == ([], 0)
     run = run_tasks(make("{{ 20 }}%"), date=DAY + timedelta(days=1))
     assert run.state == "success", run.errors

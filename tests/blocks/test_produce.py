@@ -18,6 +18,7 @@ from tests.blocks.payments import accounts, commit, events, leave_open, payments
 from tests.support.faults import Fault, FaultyStore, no_pause
 from txn_engine import Engine
 from txn_engine.loading import DEAD_LETTERS, LOADED_FILES
+from txn_engine.reasons import Reason
 
 pytestmark = pytest.mark.airflow
 
@@ -96,7 +97,7 @@ def test_rows_that_cannot_be_used_are_dead_letters(
     make = lambda most: lambda: load(path=str(landing), dead_letter_topic="dead", max_dead_letters=most)  # noqa: E731
     failed = run_tasks(make("49%"))
     assert failed.state == "failed"
-    assert "2 of 4 rows cannot be used" in str(failed.errors)
+    assert failed.engine_reasons == [Reason.TOO_MANY_BAD_ROWS]
     assert (accounts(engine), engine.scan("dead").to_table().num_rows) == ([], 0)
     run = run_tasks(make("{{ 50 }}%"), date=DAY + timedelta(days=1))
     assert run.state == "success", run.errors
@@ -160,7 +161,7 @@ def test_rows_of_a_callable_that_cannot_be_used(engine: Engine, tmp_path: Path, 
 
     failed = on(0, "59%")
     assert failed.state == "failed"
-    assert "3 of 5 rows cannot be used" in str(failed.errors)
+    assert failed.engine_reasons == [Reason.TOO_MANY_BAD_ROWS]
     assert (accounts(engine), engine.scan("dead").to_table().num_rows) == ([], 0)
     run = on(1, "60%")
     assert run.state == "success", run.errors
@@ -197,7 +198,7 @@ def test_files_that_a_manifest_knows_are_passed_over(
     (folder / "one.csv").write_text("account_id,amount\n9,9\n")
     failed = on(4)
     assert (failed.state, accounts(engine)) == ("failed", [1, 1, 2, 2])
-    assert "changed since it was loaded" in str(failed.errors)
+    assert failed.engine_reasons == [Reason.FILE_CHANGED_SINCE_LOAD]
 
 
 def test_a_run_with_nothing_to_load_may_load_what_comes_late(

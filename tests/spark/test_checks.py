@@ -56,6 +56,11 @@ IT_RAISES = [
 ]
 
 
+def a_check_fails() -> pytest.RaisesExc[ChecksFailedError]:
+    """The block raises the error of a check that was made and failed."""
+    return pytest.raises(ChecksFailedError, check=lambda error: type(error) is ChecksFailedError)
+
+
 def with_secret(spark: SparkSession) -> DataFrame:
     """Rows one of which does not pass the checks."""
     return small(spark).selectExpr(
@@ -272,7 +277,7 @@ def test_an_output_without_rows_is_voted_on(spark: SparkSession, ledger: Engine)
     load(ledger, 0, 10)
     before = state_of(ledger)
     at_least_one = [gxe.ExpectTableRowCountToBeBetween(min_value=1)]
-    with pytest.raises(ChecksFailedError, match=r"expect_table_row_count_to_be_between\(\)"):
+    with a_check_fails():
         run_consume_job(
             spark,
             ledger,
@@ -292,7 +297,7 @@ def test_an_output_without_rows_is_voted_on(spark: SparkSession, ledger: Engine)
 def test_sql_sees_these_rows_alone(spark: SparkSession, ledger: Engine) -> None:
     """A check in SQL sees only these rows, although Great Expectations uses one view name for every query."""
     small(spark, 3).createOrReplaceTempView("tmp_view")
-    with pytest.raises(ChecksFailedError, match=r"\(1 unexpected\)"):
+    with a_check_fails():
         write(spark, ledger, with_secret(spark), NO_SECRET_IN_SQL)
     assert write(spark, ledger, small(spark), NO_SECRET_IN_SQL).records == 10
     assert spark.table("tmp_view").count() == 3
@@ -326,21 +331,20 @@ def test_no_time_out_runs_and_nobody_waits_while_checks_do(spark: SparkSession, 
 
 
 @pytest.mark.parametrize(
-    ("checks", "error", "says"),
+    ("checks", "reason"),
     [
-        ({"balance": FEW}, InvalidRequestError, "checks of 'balance', which is no output"),
-        ({"balances": 7}, InvalidRequestError, "checks of type int"),
-        ([], InvalidRequestError, "suite 'checks' without expectations"),
-        ("/nowhere/suite.json", InvalidRequestError, "/nowhere/suite.json"),
+        ({"balance": FEW}, Reason.CHECKS_OF_NO_OUTPUT),
+        ({"balances": 7}, Reason.NOT_A_SUITE),
+        ([], Reason.NO_EXPECTATIONS),
+        ("/nowhere/suite.json", Reason.FILE_UNREADABLE),
     ],
 )
 def test_invalid_checks_are_refused_before_anything_is_written(
-    spark: SparkSession, ledger: Engine, checks: Any, error: type[Exception], says: str
+    spark: SparkSession, ledger: Engine, checks: Any, reason: Reason
 ) -> None:
     """Invalid checks are refused in one line before anything is written and before a job has run."""
-    with pytest.raises(error) as caught:
+    with refused(InvalidRequestError, reason) as caught:
         write(spark, ledger, small(spark), checks)
-    assert says in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
     assert data_files(ledger, "balances") == 0
     with refused(InvalidRequestError, Reason.REPORT_WITHOUT_CHECKS):
@@ -352,7 +356,7 @@ def test_a_job_without_a_known_output_refuses_topics_that_are_not_there(
 ) -> None:
     """Checks for a topic that the transform does not return are refused, because a mistyped topic would let
     all outputs through unchecked."""
-    with pytest.raises(UnknownTopicOrPartitionError, match="balance"):
+    with pytest.raises(UnknownTopicOrPartitionError):
         run_consume_job(
             spark,
             ledger,
@@ -370,15 +374,16 @@ def test_without_great_expectations_one_sentence_says_how_to_get_it(
     """If Great Expectations is missing, checks are an error that says how to install it. They are not
     skipped."""
     monkeypatch.setattr("txn_engine.quality.suites.find_spec", lambda name: None)
-    with pytest.raises(InvalidRequestError, match=r"pip install 'txn-engine\[quality\]'"):
+    with refused(InvalidRequestError, Reason.MISSING_PACKAGE) as caught:
         write(spark, ledger, small(spark), lambda rows: True)
+    assert "txn-engine[quality]" in str(caught.value.action)
 
 
 def test_files_that_are_loaded_are_voted_on(spark: SparkSession, ledger: Engine, tmp_path: Path) -> None:
     """`load_files` checks the records that it makes from the files."""
     (tmp_path / "day.csv").write_text(csv_of(payments(0, 20)))
     checks = [gxe.ExpectColumnValuesToBeBetween(column="trans_id", max_value=9)]
-    with pytest.raises(ChecksFailedError, match=r"\(10 of 20 unexpected\)"):
+    with a_check_fails():
         load_files(spark, ledger, "payments", str(tmp_path / "day.csv"), run_id="may", checks=checks)
     assert ledger.scan("payments", isolation_level="read_uncommitted").to_table().num_rows == 0
     (tmp_path / "day.csv").write_text(csv_of(payments(0, 10)))

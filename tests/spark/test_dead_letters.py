@@ -138,7 +138,7 @@ def test_above_the_limit_nothing_is_visible(spark: SparkSession, narrow: Engine,
     """If there are more dead letters than the limit, neither records nor letters are visible and the position
     does not move, whether the limit is a number or a share."""
     load(narrow, 0, 300)
-    with pytest.raises(InvalidRecordError, match=r"cannot be used; the first: .*max_dead_letters"):
+    with refused(InvalidRecordError, Reason.TOO_MANY_BAD_ROWS):
         consume(spark, narrow, max_dead_letters=most)
     assert (written(narrow), dead(narrow)) == ([], [])
     assert not narrow.consumer(group_id="narrow").committed([TopicPartition("payments", 0)])
@@ -182,7 +182,7 @@ def test_what_is_refused(spark: SparkSession, narrow: Engine) -> None:
 
     with refused(InvalidRequestError, Reason.NO_DEAD_LETTER_TOPIC):
         write(max_dead_letters=1)
-    with pytest.raises(InvalidRequestError, match="dead-letter topic 'payments'"):
+    with refused(InvalidRequestError, Reason.NOT_A_DEAD_LETTER_TOPIC):
         write(dead_letter_topic="payments")
     with refused(InvalidRequestError, Reason.ALSO_AN_OUTPUT):
         write(topic=DEAD, dead_letter_topic=DEAD)
@@ -220,8 +220,9 @@ def test_rows_that_fail_a_check(spark: SparkSession, narrow: Engine) -> None:
     with refused(InvalidRequestError, Reason.CHECK_NEEDS_DEAD_LETTER_TOPIC):
         write_topic(rows, narrow, "narrow", transactional_id="job", checks=[cheap])
     other = cheap.copy(update={"column": "none"})
-    with pytest.raises(InvalidRequestError, match="check cheap: no column 'none'"):
+    with refused(InvalidRequestError, Reason.UNKNOWN_COLUMN) as caught:
         write_topic(rows, narrow, "narrow", transactional_id="job", checks=[other], dead_letter_topic=DEAD)
+    assert caught.value.actor == "load: check cheap"
 
 
 @pytest.fixture
@@ -242,7 +243,7 @@ def test_files_as_one_process_reads_them(
     assert (found.records, found.dead_letters) == (2, 3)
     again = load_files(spark, file_ledger, TOPIC, str(path), run_id="monday", dead_letter_topic=DEAD)
     assert again.already_committed
-    with pytest.raises(InvalidRecordError, match="3 of 5 rows cannot be used"):
+    with refused(InvalidRecordError, Reason.TOO_MANY_BAD_ROWS):
         load_files(
             spark,
             file_ledger,

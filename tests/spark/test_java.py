@@ -181,9 +181,10 @@ def test_cache_folder_that_cannot_be_made_is_one_line(
     with_wheel(monkeypatch, fake_java("wheel", "21.0.8"))
     (tmp_path / "a file").touch()
     monkeypatch.setenv("TXN_ENGINE_CACHE", str(tmp_path / "a file" / "cache"))
-    with pytest.raises(JavaNotFoundError, match="set TXN_ENGINE_CACHE") as caught:
+    with refused(JavaNotFoundError, Reason.FOLDER_UNUSABLE) as caught:
         find_java_home()
-    assert str(tmp_path / "a file" / "cache" / "java-home") in str(caught.value)
+    assert caught.value.place == str(tmp_path / "a file" / "cache" / "java-home")
+    assert "TXN_ENGINE_CACHE" in str(caught.value.action)
 
 
 def test_cache_folder_follows_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

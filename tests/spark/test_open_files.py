@@ -10,9 +10,11 @@ import pyarrow as pa
 import pytest
 
 from storage import decode_parquet
+from tests.support.refusals import refused
 from txn_engine.errors import RecordTooLargeError
 from txn_engine.log.data_files import EncodedFile
 from txn_engine.protocol.file_names import DataFileName
+from txn_engine.reasons import Reason
 from txn_engine.schemas.layout import OFFSET_DELTA, TIMESTAMP, original
 from txn_engine.spark import open_files
 from txn_engine.spark.open_files import OpenFiles
@@ -160,10 +162,9 @@ def test_a_row_that_is_too_large_alone_is_refused() -> None:
     table = pa.table({"text": ["short", "".join(map(str, range(9_000))), "short"]})
     with opened(store, 1, table.schema, 8_000) as files:
         list(files.write([(0, table)], table.nbytes))
-        refused = pytest.raises(RecordTooLargeError, match=r"a record in a data file .* 8000: .*max\.message")
-        with refused as error:
+        with refused(RecordTooLargeError, Reason.ROW_TOO_LARGE) as error:
             list(files.finish())
-    assert "payments-0" in str(error.value)
+    assert error.value.place == "payments-0"
 
 
 def test_a_put_that_fails_fails_the_task() -> None:

@@ -65,7 +65,7 @@ def test_topics_that_do_not_go_together(spark: SparkSession, copies: Engine) -> 
     """Topics with different columns are refused, and so is an empty list."""
     with refused(InvalidRequestError, Reason.DIFFERENT_COLUMNS):
         read_topic(spark, copies, ["payments", "balances"])
-    with pytest.raises(InvalidRequestError, match="no topic"):
+    with refused(InvalidRequestError, Reason.BAD_ARGUMENT):
         read_topic(spark, copies, [])
 
 
@@ -99,25 +99,25 @@ def test_times_bound_a_read(spark: SparkSession, ledger: Engine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("bounds", "words"),
+    ("bounds", "reason"),
     [
-        ({"start_timestamp": -1}, "start_timestamp=-1"),
-        ({"start_timestamp": "yesterday"}, "start_timestamp='yesterday'"),
-        ({"start_timestamp": 2, "end_timestamp": 1}, "end_timestamp=1"),
+        ({"start_timestamp": -1}, Reason.BAD_ARGUMENT),
+        ({"start_timestamp": "yesterday"}, Reason.BAD_ARGUMENT),
+        ({"start_timestamp": 2, "end_timestamp": 1}, Reason.END_BEFORE_START),
     ],
 )
 def test_invalid_times_are_refused(
-    spark: SparkSession, ledger: Engine, bounds: dict[str, int], words: str
+    spark: SparkSession, ledger: Engine, bounds: dict[str, int], reason: Reason
 ) -> None:
-    """Invalid times are refused by their name."""
-    with pytest.raises(InvalidRequestError, match=words):
+    """Invalid times are refused."""
+    with refused(InvalidRequestError, reason):
         read_topic(spark, ledger, "payments", **bounds)
 
 
 def test_two_starts_are_refused(spark: SparkSession, ledger: Engine) -> None:
     """An offset and a time for the same end of the read are refused."""
     start = dict.fromkeys(ledger.scan("payments").offsets, 0)
-    with pytest.raises(InvalidRequestError, match="start and start_timestamp"):
+    with refused(InvalidRequestError, Reason.CONFLICTING_ARGUMENTS):
         read_topic(spark, ledger, "payments", start=start, start_timestamp=0)
 
 

@@ -96,7 +96,7 @@ def test_runs_that_are_forgotten_and_topics_made_again(
             return write_topic(small(spark), engine, "balances", **options).records
 
         assert min(write("monday"), write("tuesday")) > 0
-        with pytest.raises(InvalidRequestError, match="run 'monday' is none of the last 100"):
+        with refused(InvalidRequestError, Reason.RUN_FORGOTTEN):
             write("monday")
         assert write("wednesday", forgotten_runs="load") > 0
         engine.admin.delete_topic("balances")
@@ -228,9 +228,9 @@ def test_of_two_overlapping_runs_one_commits(spark: SparkSession, ledger: Engine
     second = read_topic(spark, ledger, "payments", group_id="balances")
     write_topic(balances(first.df), ledger, "balances", transactional_id="one", offsets=first.offsets)
     before = ledger.scan("balances").to_table()
-    with pytest.raises(OffsetsMovedError, match="another run has processed this range") as refused:
+    with pytest.raises(OffsetsMovedError) as caught:
         write_topic(balances(second.df), ledger, "balances", transactional_id="two", offsets=second.offsets)
-    assert "\n" not in str(refused.value)
+    assert "\n" not in str(caught.value)
     assert ledger.scan("balances").to_table() == before
     assert ledger.admin.describe_transaction("two").state == "CompleteAbort"
 
@@ -247,9 +247,9 @@ def test_a_run_whose_range_is_pending_elsewhere(spark: SparkSession, ledger: Eng
         producer.init_transactions()
         producer.begin_transaction()
         producer.send_offsets_to_transaction(other.end, other.group)
-        with pytest.raises(OffsetsPendingError, match="about to commit this range") as refused:
+        with pytest.raises(OffsetsPendingError) as caught:
             write_topic(balances(read.df), ledger, "balances", transactional_id="job", offsets=read.offsets)
-        assert refused.value.retriable
+        assert caught.value.retriable
         producer.abort_transaction()
     assert ledger.scan("balances").to_table().num_rows == 0
 
@@ -322,7 +322,7 @@ def test_bad_calls(spark: SparkSession, ledger: Engine) -> None:
     """Offsets without a group and stores in memory are refused before anything is written."""
     load(ledger, 0, 10)
     read = read_topic(spark, ledger, "payments")
-    with pytest.raises(InvalidGroupIdError, match="group_id"):
+    with refused(InvalidGroupIdError, Reason.NO_GROUP):
         write_topic(small(spark), ledger, "balances", transactional_id="job", offsets=read.offsets)
     with refused(InvalidRequestError, Reason.STORE_IN_MEMORY):
         write_topic(small(spark), "memory://somewhere", "balances", transactional_id="job")
@@ -351,7 +351,7 @@ def test_a_topic_made_again_meanwhile(spark: SparkSession, ledger: Engine) -> No
     read = read_topic(spark, ledger, "payments", group_id="balances")
     ledger.admin.delete_topic("payments")
     ledger.admin.create_topic("payments", partitions=3, schema=payments(0, 1).schema, key="account_id")
-    with pytest.raises(UnknownTopicOrPartitionError, match="made again"):
+    with refused(UnknownTopicOrPartitionError, Reason.TOPIC_MADE_AGAIN):
         write_topic(small(spark), ledger, "balances", transactional_id="job", offsets=read.offsets)
     assert ledger.scan("balances").to_table().num_rows == 0
 

@@ -63,6 +63,11 @@ class FinishedRun:
         ]
 
     @property
+    def engine_reasons(self) -> list[str]:
+        """The reason of each error of the engine that a failed try reports."""
+        return [str(error.__context__.reason) for error in self.failures]
+
+    @property
     def events(self) -> list[tuple[str, str, dict[str, Any]]]:
         """Name, URI and extra of the asset events that the run emitted."""
         from airflow.models.asset import AssetEvent

@@ -310,8 +310,9 @@ def test_without_pyiceberg_one_line_says_so(engine: Engine, monkeypatch: pytest.
     ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pyiceberg", None)
-    with refused(InvalidRequestError, Reason.MISSING_PACKAGE):
+    with refused(InvalidRequestError, Reason.MISSING_PACKAGE) as caught:
         publish(engine)
+    assert "txn-engine[tables]" in str(caught.value.action)
 
 
 def test_ids_are_those_of_the_files_and_old_files_go_by_name(engine: Engine) -> None:

@@ -29,6 +29,7 @@ from txn_engine.log.reading import check_start, end_of, first_offset_at
 from txn_engine.log.topics import Topic
 from txn_engine.protocol.partition import PartitionState
 from txn_engine.protocol.transaction_rows import TransactionPartition
+from txn_engine.reasons import Reason
 from txn_engine.scan import check_isolation, first_offset_behind
 from txn_engine.types import ConsumerGroupMetadata, IsolationLevel, OffsetAndMetadata, TopicPartition
 
@@ -296,7 +297,9 @@ class Consumer:
     def _member(self) -> Membership:
         if self._membership is None:
             raise InvalidGroupIdError(
-                "a consumer without a group", expected="a consumer made with a group_id"
+                "a consumer without a group",
+                expected="a consumer made with a group_id",
+                reason=Reason.NO_GROUP,
             )
         return self._membership
 

@@ -778,12 +778,18 @@ def checked_schema(name: str, schema: pa.Schema | None, key: str | None) -> tupl
             expected="names that do not begin with an underscore (those are ours)",
         )
     if key is not None and key not in schema.names:
-        raise InvalidRecordError(f"key column {key!r}", actor=actor, expected=f"one of {schema.names}")
+        raise InvalidRecordError(
+            f"key column {key!r}",
+            actor=actor,
+            expected=f"one of {schema.names}",
+            reason=Reason.UNKNOWN_COLUMN,
+        )
     if key is not None and schema.field(key).type not in _KEY_TYPES:
         raise InvalidRecordError(
             f"key column {key!r} of type {schema.field(key).type}",
             actor=actor,
             expected="int64, int32, string or binary",
+            reason=Reason.UNSUPPORTED_KEY_TYPE,
         )
     return schema.remove_metadata(), key
 

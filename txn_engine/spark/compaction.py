@@ -37,6 +37,7 @@ from txn_engine.maintain.policy import DEFAULT_POLICY
 from txn_engine.maintain.target import Target
 from txn_engine.maintain.workers import By, Merged, Rule
 from txn_engine.protocol.partition import LogFile
+from txn_engine.reasons import Reason
 from txn_engine.spark.errors import SPARK_FAILURES, SparkJobError, failure_of_tasks
 from txn_engine.spark.opening import UrlOrEngine, check_classic, opened, store_for_executors
 from txn_engine.spark.session import check_spark_url
@@ -237,7 +238,12 @@ def _gathered(found: DataFrame, records: int) -> NDArray[np.uint8]:
         seen += of
     if seen != records:
         # A record whose key is not among them would be left out.
-        raise SparkJobError(f"keys of {seen} records", expected=f"{records}", action="nothing was changed")
+        raise SparkJobError(
+            f"keys of {seen} records",
+            expected=f"{records}",
+            action="nothing was changed",
+            reason=Reason.KEYS_LOST,
+        )
     return bits[: (records + 7) // 8]
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 from txn_engine.errors import TxnEngineError
+from txn_engine.reasons import Reason
 from txn_engine.spark.cache_folder import cache_folder
 from txn_engine.spark.trust_store import TRUST_STORE_PASSWORD, java_trust_store, system_certificates
 
@@ -142,6 +143,7 @@ exec {shlex.quote(str(launcher))}{settings} "$@"
             place=str(home),
             expected="a folder that this user may write",
             action=f"set TXN_ENGINE_CACHE to one, or install Java {JAVA_VERSION_MIN} or later",
+            reason=Reason.FOLDER_UNUSABLE,
         ) from error
     return home
 

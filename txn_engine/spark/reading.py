@@ -98,7 +98,12 @@ def read_topic(
     with opened(url_or_engine, **connect_kwargs) as engine:
         names = [topic] if isinstance(topic, str) else list(dict.fromkeys(topic))
         if not names:
-            raise InvalidRequestError("no topic", actor="read_topic", expected="a name, or a list of names")
+            raise InvalidRequestError(
+                "no topic",
+                actor="read_topic",
+                expected="a name, or a list of names",
+                reason=Reason.BAD_ARGUMENT,
+            )
         infos = [engine.logs.topics.look_up(name) for name in names]
         if schema_version is None:
             _checked_columns(spark, infos)

@@ -256,6 +256,7 @@ def check_write(
             f"offsets of a read of {', '.join(offsets.topics)} without a group",
             actor=_actor(outputs),
             expected="those of read_topic(..., group_id=...)",
+            reason=Reason.NO_GROUP,
         )
 
 

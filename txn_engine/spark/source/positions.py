@@ -12,6 +12,7 @@ from itertools import accumulate, pairwise
 from typing import Any, Final
 
 from txn_engine.errors import CorruptObjectError
+from txn_engine.reasons import Reason
 from txn_engine.types import TopicPartition
 
 _INCARNATIONS: Final = "_incarnations"
@@ -69,6 +70,7 @@ class Positions:
                 actor='format("txn_engine")',
                 expected='{"payments": {"0": 201730}}',
                 action="name a checkpoint that this source wrote, or a new one",
+                reason=Reason.NOT_OUR_CHECKPOINT,
             ) from None
         return Positions(offsets, incarnations, store_id)
 

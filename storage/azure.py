@@ -12,6 +12,7 @@ from storage.backend import Backend, Finding, Given, Setting, Signing
 from storage.bucket_errors import Words
 from storage.bucket_store import BucketStore
 from storage.errors import AccessDeniedError
+from storage.reasons import StoreReason
 
 if TYPE_CHECKING:
     from storage.runtime import Obstore
@@ -63,9 +64,11 @@ def _open(url: str, given: Given) -> BucketStore:
     opened = AZURE.opened(url, given)
     account = opened.settings["account"]
     if account is None:
-        raise AZURE.invalid("no storage account was named", url, "set AZURE_STORAGE_ACCOUNT_NAME")
+        action = "set AZURE_STORAGE_ACCOUNT_NAME"
+        raise AZURE.invalid("no storage account was named", url, action, reason=StoreReason.NO_ACCOUNT)
     if _ACCOUNT.fullmatch(account) is None:
-        raise AZURE.invalid(f"{account!r} is not the name of a storage account", url)
+        seen = f"{account!r} is not the name of a storage account"
+        raise AZURE.invalid(seen, url, reason=StoreReason.BAD_ACCOUNT_NAME)
     others = {keyword: value for keyword, value in opened.settings.items() if keyword != "account"}
     return AzureStore(AzureConfig(opened.bucket, opened.prefix, account, **others))
 

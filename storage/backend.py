@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from storage.errors import InvalidKeyError, InvalidStoreUrlError
 from storage.keys import validate_prefix
+from storage.reasons import StoreReason
 
 if TYPE_CHECKING:
     from storage.bucket_store import BucketStore
@@ -151,14 +152,17 @@ class Backend:
             for keyword, value in of_url.items():
                 if given.get(keyword) not in (None, "", value):
                     label = self.setting(keyword).label.lower()
-                    raise self.invalid(f"the URL names the {label} {value!r}, the settings another one", url)
+                    seen = f"the URL names the {label} {value!r}, the settings another one"
+                    raise self.invalid(seen, url, reason=StoreReason.OTHER_THAN_THE_URL)
             told |= of_url
         if re.fullmatch(self.legal, bucket) is None:
             shown = "what stands there" if {":", "@"} & set(bucket) else repr(bucket)
-            raise self.invalid(f"{shown} is not the name of a {self.container}", url)
+            seen = f"{shown} is not the name of a {self.container}"
+            raise self.invalid(seen, url, reason=StoreReason.BAD_BUCKET_NAME)
         signing = self.signing.keywords if self.signing else ()
         if len(several := [keyword for keyword in signing if given.get(keyword)]) > 1:
-            raise self.invalid(f"{' and '.join(several)} were given", url, "give one of them")
+            seen = f"{' and '.join(several)} were given"
+            raise self.invalid(seen, url, "give one of them", reason=StoreReason.SEVERAL_CREDENTIALS)
         prefix = self.prefix(path, url)
         settings = {
             each.keyword: (given.get(each.keyword) or None) if each.keyword in signing else each.of(told)
@@ -203,7 +207,7 @@ class Backend:
         except ValueError as error:
             raise self.invalid("this URL cannot be read", url) from error
         if parts.query or parts.fragment:
-            raise self.invalid("'?' and '#' have no meaning here", url)
+            raise self.invalid("'?' and '#' have no meaning here", url, reason=StoreReason.URL_WITH_QUERY)
         return parts.netloc, parts.path.strip("/")
 
     def prefix(self, path: str, url: str) -> str:
@@ -211,7 +215,8 @@ class Backend:
         try:
             return validate_prefix(path).rstrip("/")
         except InvalidKeyError as error:
-            raise self.invalid("the prefix is not a legal key", url) from error
+            seen = "the prefix is not a legal key"
+            raise self.invalid(seen, url, reason=StoreReason.BAD_PREFIX) from error
 
     def refuse_credentials(self, url: str) -> None:
         """Raise for a URL with an @, which no bucket or prefix holds."""
@@ -219,13 +224,25 @@ class Backend:
         if self.authority and re.fullmatch(self.authority, authority):
             url = path
         if "@" in url:
-            raise self.invalid("credentials do not belong into a URL", url, f"set {self.credentials}")
+            raise self.invalid(
+                "credentials do not belong into a URL",
+                url,
+                f"set {self.credentials}",
+                reason=StoreReason.URL_WITH_CREDENTIALS,
+            )
 
     def invalid(
-        self, seen: str, url: str = "", action: str = "fix the URL or the settings"
+        self,
+        seen: str,
+        url: str = "",
+        action: str = "fix the URL or the settings",
+        *,
+        reason: StoreReason | None = None,
     ) -> InvalidStoreUrlError:
         """The error of a URL, or of a setting, that names no store of this kind."""
-        return InvalidStoreUrlError(seen, actor=self.actor, place=url, expected=self.example, action=action)
+        return InvalidStoreUrlError(
+            seen, actor=self.actor, place=url, expected=self.example, action=action, reason=reason
+        )
 
 
 def checked_endpoint(backend: Backend, endpoint: str | None) -> str | None:
@@ -239,5 +256,6 @@ def checked_endpoint(backend: Backend, endpoint: str | None) -> str | None:
             actor=backend.actor,
             expected="http(s)://host[:port], without user and password",
             action="fix the URL or the settings",
+            reason=StoreReason.BAD_ENDPOINT,
         )
     return found

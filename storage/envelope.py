@@ -201,6 +201,7 @@ class ParquetStream:
                 actor=f"write a {self._kind} object",
                 expected='what readers take (docs/FORMAT.md, "Limits")',
                 action="write it in smaller parts, or with fewer columns",
+                reason=error.reason,
             ) from None
         return _stamp(written, _position(written, _PARQUET_MARK))
 
@@ -260,7 +261,7 @@ def open_parquet(
         chosen = columns(metadata) if callable(columns) else columns
         needed = check_claims(footer, lambda at: (view, at), len(view), limits, chosen)
     except LimitError as error:
-        _damaged(key, str(error), "an object within the format's limits")
+        _damaged(key, str(error), "an object within the format's limits", error.reason)
     except UNREADABLE as error:
         _damaged(key, f"no readable Parquet file: {error}", "a Parquet file")
     return OpenedParquet(file, metadata, footer, needed)
@@ -286,7 +287,7 @@ def read_parquet_tail(tail: bytes, size: int, *, key: str, kind: str) -> tuple[d
         file = pq.ParquetFile(pa.BufferReader(_MAGIC + tail[-footer_bytes:]), pre_buffer=False)
         return _check_opened(file, key, kind), file.schema_arrow
     except LimitError as error:
-        _damaged(key, str(error), "an object within the format's limits")
+        _damaged(key, str(error), "an object within the format's limits", error.reason)
     except UNREADABLE as error:
         _damaged(key, f"no readable footer: {error}", "a Parquet file's footer")
 
@@ -309,7 +310,10 @@ def encode_json(obj: Mapping[str, Any], kind: str, *, written_format: str = FORM
     written = memoryview((json.dumps(whole, indent=2, sort_keys=True, allow_nan=False) + "\n").encode())
     if len(written) > JSON_BYTES_MAX:
         raise ObjectTooLargeError(
-            f"{len(written)} bytes", actor=f"write a {kind} object", expected=f"at most {JSON_BYTES_MAX}"
+            f"{len(written)} bytes",
+            actor=f"write a {kind} object",
+            expected=f"at most {JSON_BYTES_MAX}",
+            reason=StoreReason.OBJECT_TOO_LARGE,
         )
     return _stamp(written, _position(written, _JSON_MARK))
 

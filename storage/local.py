@@ -374,6 +374,7 @@ class LocalStore:
                     place=self._temporary,
                     expected="a plain folder, or nothing: no link is followed",
                     action="find out who put it there, and remove it",
+                    reason=StoreReason.NOT_A_FOLDER,
                 )
             return os.open(path, _CREATE_FLAGS, self._file_mode)
         except FileNotFoundError:
@@ -409,6 +410,7 @@ class LocalStore:
             place=self.uri(key),
             expected="temporary files that nobody removes but the store itself",
             action=f"find out who removes files from {self._temporary}, then try again",
+            reason=StoreReason.REMOVED_EACH_TIME,
         )
 
     def _ensure_folder(self, folder: str, key: str) -> None:
@@ -444,6 +446,7 @@ class LocalStore:
                 actor="local store",
                 place=self.uri(key),
                 action="read the object back; look at the disk",
+                reason=_reason_of(error) or StoreReason.NOT_CONFIRMED,
             ) from error
         # No lock, which a fork could leave held: a time lost to another thread costs one more sync.
         self._synced[folder] = (started_ns, setting_ns)
@@ -656,7 +659,11 @@ class LocalStore:
                 _words(error), actor="local store", place=self.uri(key), action="fix the permissions"
             ) from error
         raise StorageError(
-            f"reading failed: {error}", actor="local store", place=self.uri(key), action="look at the disk"
+            f"reading failed: {error}",
+            actor="local store",
+            place=self.uri(key),
+            action="look at the disk",
+            reason=_reason_of(error),
         ) from error
 
     def _refuse_write(self, error: OSError, key: str) -> NoReturn:
@@ -667,6 +674,7 @@ class LocalStore:
                 place=self.uri(key),
                 expected="nothing there",
                 action="remove the folder if it is empty, else find out who put it there",
+                reason=StoreReason.FOLDER_IN_THE_WAY,
             ) from error
         if isinstance(error, NotADirectoryError) and os.path.isdir(self._root):
             raise InTheWayError(
@@ -674,6 +682,7 @@ class LocalStore:
                 actor="local store",
                 place=self.uri(key),
                 action="find out who put it there, and put the folder back from a copy",
+                reason=StoreReason.FILE_IN_THE_WAY,
             ) from error
         raise StoreNotWritableError(
             _words(error),
@@ -681,6 +690,7 @@ class LocalStore:
             place=self.uri(key),
             expected="a folder on a local disk, with room, permission to write and hard links",
             action="fix that, then try again",
+            reason=_reason_of(error),
         ) from error
 
 
@@ -742,11 +752,19 @@ def _fsync_folder(path: str) -> None:
         os.close(descriptor)
 
 
+class _UnsureError(OSError):
+    """A sync of the folder has failed before in this process."""
+
+
 def _refuse_unsure(folder: str) -> None:
     if folder in _UNSURE:
-        raise OSError(
+        raise _UnsureError(
             "a sync of this folder has failed before: look at the disk, then start the process anew"
         )
+
+
+def _reason_of(error: Exception) -> StoreReason | None:
+    return StoreReason.SYNC_FAILED_BEFORE if isinstance(error, _UnsureError) else None
 
 
 def _words(error: Exception) -> str:

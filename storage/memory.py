@@ -13,6 +13,7 @@ import xxhash
 from storage.errors import ObjectNotFoundError, StorageError
 from storage.keys import validate_key, validate_name, validate_prefix
 from storage.ranges import check_size, short_range, validate_range
+from storage.reasons import StoreReason
 from storage.store import ObjectInfo
 
 
@@ -137,6 +138,7 @@ class MemoryStore:
             actor="memory store",
             place=self.url,
             action="use a folder or a bucket where other processes take part",
+            reason=StoreReason.NOT_PICKLABLE,
         )
 
     def _object(self, key: str) -> tuple[bytes, int]:

@@ -14,6 +14,7 @@ from storage.bucket_store import BucketStore
 from storage.errors import InvalidKeyError, InvalidStoreUrlError
 from storage.local import LocalStore
 from storage.memory import MemoryStore
+from storage.reasons import StoreReason
 from storage.store import ObjectStore
 
 _EXPECTED = f"file:///path, a path, {', '.join(each.example for each in BACKENDS)} or memory://name"
@@ -52,6 +53,7 @@ def open_store(url: str | os.PathLike[str], *, create: bool = True, **settings: 
             f"{foreign[0]!r} is no setting of {backend.name}",
             text,
             f"give of {', '.join(_keywords(backend))} what it needs",
+            reason=StoreReason.SETTING_OF_OTHER_STORES,
         )
     return backend.open(text, settings)
 
@@ -91,6 +93,7 @@ def _check_known(settings: Mapping[str, str | None]) -> None:
                 actor="open_store",
                 expected=f"one of {', '.join(known)}",
                 action=f"did you mean {near[0]!r}?" if near else "leave it out",
+                reason=StoreReason.UNKNOWN_STORE_SETTING,
             )
 
 
@@ -114,5 +117,9 @@ def _memory(rest: str, url: str) -> MemoryStore:
         raise _invalid("a memory store has one name", url) from error
 
 
-def _invalid(seen: str, url: str, action: str = "fix the URL") -> InvalidStoreUrlError:
-    return InvalidStoreUrlError(seen, actor="open_store", place=url, expected=_EXPECTED, action=action)
+def _invalid(
+    seen: str, url: str, action: str = "fix the URL", *, reason: StoreReason | None = None
+) -> InvalidStoreUrlError:
+    return InvalidStoreUrlError(
+        seen, actor="open_store", place=url, expected=_EXPECTED, action=action, reason=reason
+    )

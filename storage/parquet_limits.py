@@ -26,6 +26,7 @@ from storage.parquet_footer import (
     Leaf,
     usual_statistics,
 )
+from storage.reasons import StoreReason
 from storage.thrift import I32, STRUCT, Shape, ThriftError, read_struct, small_number
 
 Window: TypeAlias = Callable[[int], tuple[bytes | bytearray | memoryview, int]]
@@ -41,6 +42,10 @@ _DOT: Final = re.compile(r"\.")
 
 class LimitError(Exception):
     """An object that claims more than its kind may, or is laid out as the format lays nothing out."""
+
+    def __init__(self, seen: str, reason: StoreReason = StoreReason.BEYOND_LIMITS) -> None:
+        super().__init__(seen)
+        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +77,9 @@ class ParquetLimits:
             raise LimitError(f"{size} bytes, not at most {self.object_bytes}")
         most = max(self.footer_bytes, size // self.footer_part) if self.footer_part else self.footer_bytes
         if not 0 <= footer_bytes <= min(most, size):
-            raise LimitError(f"a footer of {footer_bytes} bytes, not at most {most}")
+            raise LimitError(
+                f"a footer of {footer_bytes} bytes, not at most {most}", StoreReason.FOOTER_TOO_LARGE
+            )
 
 
 DATA_LIMITS: Final = ParquetLimits(
@@ -157,7 +164,9 @@ def check_claims(
             memory += max(chunk_bytes, leaf.null_bytes * chunk.values)
         needed.append(memory)
         if memory > max(limits.row_group_memory, _RATIO * stored):
-            raise LimitError(f"a row group of {memory} bytes in memory, in {stored}")
+            raise LimitError(
+                f"a row group of {memory} bytes in memory, in {stored}", StoreReason.TOO_LARGE_IN_MEMORY
+            )
         if unpacked > max(limits.row_group_bytes, _RATIO * stored):
             raise LimitError(f"a row group of {unpacked} bytes in {stored}")
     if counted != footer.rows:
@@ -177,7 +186,10 @@ def _check_chunk(
 ) -> tuple[int, int]:
     """The bytes of its pages uncompressed, and as stored."""
     if chunk.codec not in limits.codecs or chunk.has_dictionary:
-        raise LimitError(f"column {leaf.path!r} compressed by codec {chunk.codec} or by a dictionary")
+        raise LimitError(
+            f"column {leaf.path!r} compressed by codec {chunk.codec} or by a dictionary",
+            StoreReason.PACKED_COLUMN,
+        )
     chunk_bytes, values, packed = _walk(chunk, leaf.path, window, size)
     if values != chunk.values:
         raise LimitError(

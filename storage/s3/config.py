@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from storage.errors import InvalidStoreUrlError
 from storage.keys import validate_prefix
+from storage.reasons import StoreReason
 
 CREDENTIALS = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]")
@@ -67,16 +68,22 @@ def s3_config(
     found = endpoint or next((env[name] for name in names if env.get(name)), None)
     if _BUCKET.fullmatch(bucket) is None:
         named = "what stands there" if ":" in bucket or "@" in bucket else repr(bucket)
-        raise _invalid(f"{named} is not the name of a bucket", "s3://bucket/prefix")
+        raise _invalid(
+            f"{named} is not the name of a bucket", "s3://bucket/prefix", StoreReason.BAD_BUCKET_NAME
+        )
     if found is not None:
         found = found.rstrip("/")
         if re.fullmatch(r"https?://[A-Za-z0-9._\[\]:-]+(?:/[^\s?#@]*)?", found) is None:
             raise _invalid(
-                "the endpoint is not the URL of a server", "http(s)://host[:port], without user and password"
+                "the endpoint is not the URL of a server",
+                "http(s)://host[:port], without user and password",
+                StoreReason.BAD_ENDPOINT,
             )
     if bool(access_key) != bool(secret_key):
         raise _invalid(
-            "only one of access key and secret key was given", "both, or neither and the environment"
+            "only one of access key and secret key was given",
+            "both, or neither and the environment",
+            StoreReason.HALF_A_KEY_PAIR,
         )
     return S3Config(
         bucket,
@@ -89,7 +96,11 @@ def s3_config(
     )
 
 
-def _invalid(seen: str, expected: str) -> InvalidStoreUrlError:
+def _invalid(seen: str, expected: str, reason: StoreReason) -> InvalidStoreUrlError:
     return InvalidStoreUrlError(
-        seen, actor="s3 store", expected=expected, action="fix the URL or the settings"
+        seen,
+        actor="s3 store",
+        expected=expected,
+        action="fix the URL or the settings",
+        reason=reason,
     )

@@ -11,6 +11,7 @@ from storage.backend import Backend, Finding, Given, Hadoop, Setting
 from storage.bucket_errors import Words
 from storage.bucket_store import BucketStore
 from storage.errors import AccessDeniedError, InvalidKeyError, StorageError
+from storage.reasons import StoreReason
 from storage.s3.config import CREDENTIALS, S3Config, s3_config
 from storage.store import ObjectInfo
 
@@ -40,7 +41,7 @@ def _open(url: str, given: Given) -> BucketStore:
     try:
         config = s3_config(bucket, prefix, **keywords)
     except InvalidKeyError as error:
-        raise S3.invalid("the prefix is not a legal key", url) from error
+        raise S3.invalid("the prefix is not a legal key", url, reason=StoreReason.BAD_PREFIX) from error
     return S3Store(config)
 
 

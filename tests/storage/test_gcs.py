@@ -21,11 +21,13 @@ from storage import (
     settle_put_if_absent,
 )
 from storage.gcs import GcsStore
+from storage.reasons import StoreReason
 from tests.storage import odd_server
 from tests.storage.bucket_conformance import ConformanceByMinio, CoreByMinio
 from tests.storage.odd_server import error_of, operations, xml
 from tests.support.faults import no_pause
 from tests.support.gcs_front import GcsBucket
+from tests.support.refusals import refused
 
 
 @pytest.fixture(autouse=True)
@@ -152,20 +154,24 @@ def test_what_became_of_a_put_is_read_back(status: int, there: bytes, won: bool)
 
 
 @pytest.mark.parametrize(
-    ("url", "settings", "says"),
+    ("url", "settings", "reason"),
     [
-        ("gs://", {}, "'' is not the name of a bucket"),
-        ("gs://Bucket", {}, "is not the name of a bucket"),
-        ("gs://bucket/../x", {}, "the prefix is not a legal key"),
-        ("gs://key:c2VjcmV0@bucket", {}, "credentials do not belong into a URL"),
-        ("gs://bucket", {"service_account": "a", "service_account_key": "b"}, "give one of them"),
-        ("gs://bucket", {"endpoint": "ftp://x"}, "not the URL of a server"),
-        ("gs://bucket", {"access_key": "x"}, "'access_key' is no setting of GCS"),
+        ("gs://", {}, StoreReason.BAD_BUCKET_NAME),
+        ("gs://Bucket", {}, StoreReason.BAD_BUCKET_NAME),
+        ("gs://bucket/../x", {}, StoreReason.BAD_PREFIX),
+        ("gs://key:c2VjcmV0@bucket", {}, StoreReason.URL_WITH_CREDENTIALS),
+        (
+            "gs://bucket",
+            {"service_account": "a", "service_account_key": "b"},
+            StoreReason.SEVERAL_CREDENTIALS,
+        ),
+        ("gs://bucket", {"endpoint": "ftp://x"}, StoreReason.BAD_ENDPOINT),
+        ("gs://bucket", {"access_key": "x"}, StoreReason.SETTING_OF_OTHER_STORES),
     ],
 )
-def test_what_is_no_store(url: str, settings: dict[str, Any], says: str) -> None:
+def test_what_is_no_store(url: str, settings: dict[str, Any], reason: StoreReason) -> None:
     """What is not a valid Google store is refused in one line that does not repeat a key."""
-    with pytest.raises(InvalidStoreUrlError, match=says) as caught:
+    with refused(InvalidStoreUrlError, reason) as caught:
         open_store(url, **settings)
     assert "c2VjcmV0" not in str(caught.value)
 

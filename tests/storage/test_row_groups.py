@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 from storage import LARGE, SMALL, decode_parquet, encode_json, encode_parquet, open_parquet, row_groups
 from storage.envelope import JSON_BYTES_MAX, decode_json
 from storage.errors import ObjectTooLargeError
+from storage.reasons import StoreReason
 from storage.row_groups import ROW_BYTES_MAX, load_of, row_too_large
 from tests.suite.tiers import in_shard
+from tests.support.refusals import refused
 
 Column: TypeAlias = "Callable[[random.Random, int], pa.Array[Any]]"
 
@@ -136,7 +138,7 @@ def test_one_value_larger_than_a_row_group_may_be() -> None:
 def test_a_footer_larger_than_readers_take_is_not_written() -> None:
     """A footer larger than readers accept is not written."""
     wide = pa.table({f"column_{number:060}": [1] for number in range(30_000)})
-    with pytest.raises(ObjectTooLargeError, match="footer"):
+    with refused(ObjectTooLargeError, StoreReason.FOOTER_TOO_LARGE):
         encode_parquet(wide, kind="data")
 
 
@@ -145,5 +147,5 @@ def test_json_larger_than_readers_take_is_not_written() -> None:
     room = JSON_BYTES_MAX - len(encode_json({"a": ""}, "some"))
     data = encode_json({"a": "x" * room}, "some")
     assert decode_json(data, key="some/key", kind="some")["a"] == "x" * room
-    with pytest.raises(ObjectTooLargeError, match="at most"):
+    with refused(ObjectTooLargeError, StoreReason.OBJECT_TOO_LARGE):
         encode_json({"a": "x" * (room + 1)}, "some")

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import TypeVar
 
 import pytest
 
+from storage import StorageError
 from txn_engine.errors import CorruptObjectError, TxnEngineError
 
+Refusal = TypeVar("Refusal", bound=TxnEngineError | StorageError)
 
-def refused(kind: type[TxnEngineError], reason: StrEnum) -> pytest.RaisesExc[TxnEngineError]:
+
+def refused(kind: type[Refusal], reason: StrEnum) -> pytest.RaisesExc[Refusal]:
     """The block raises an error of this class for this reason."""
     return pytest.raises(kind, check=lambda error: error.reason is reason)
 

@@ -193,6 +193,7 @@ class AzureStore(BucketStore):
             place=self.place,
             expected=f"{expected} as the account's page shows it",
             action=f"mend {variable}, or what was given for it",
+            reason=StoreReason.MALFORMED_CREDENTIALS,
         )
 
     def uri(self, key: str) -> str:

@@ -69,3 +69,5 @@ class StoreReason(StrEnum):
     """No kind of store has a setting of this name."""
     SETTING_OF_OTHER_STORES = "setting_of_other_stores"
     """Stores of other kinds have the setting, but not this one."""
+    MALFORMED_CREDENTIALS = "malformed_credentials"
+    """No store can have given out credentials of this form."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import re
 from decimal import Decimal
 
 import pyarrow as pa
@@ -160,9 +159,10 @@ MILLIS, PLAIN = pa.timestamp("ms", tz="UTC"), pa.timestamp("us")
 def test_a_default_that_would_become_another_value_is_refused_with_that_value(
     kind: pa.DataType, given: object, becomes: str
 ) -> None:
-    with pytest.raises(InvalidRequestError, match=rf"it would become .*{re.escape(becomes)}") as refused:
+    with pytest.raises(InvalidRequestError, check=because(Reason.BAD_DEFAULT)) as refused:
         after(AddColumn(pa.field("c", kind), default=given))
-    assert f"a value of {kind}" in str(refused.value)
+    expected, _, shown = str(refused.value.expected).partition(": it would become ")
+    assert (expected, becomes in shown) == (f"a value of {kind}", True)
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,7 @@ def test_a_restored_store_does_not_write_all_of_it_again(
         with pytest.raises(InvalidRequestError, check=because(Reason.STORE_RESTORED)) as told:
             consume_into(connection, consumer_of(again), write)
         assert engine.config.store_id in told.value.seen
-        assert again.config.store_id in str(told.value)
+        assert again.config.store_id in str(told.value.action)
         assert accounts(connection) == list(range(20))
         for at, end in manifest.offsets.items():
             connection.execute(

@@ -211,4 +211,4 @@ def test_a_service_account_that_cannot_be_read(broken_account: str) -> None:
         assert type(error) is AccessDeniedError
         assert "\n" not in str(error)
         assert "c2VjcmV0" not in str(error)
-        assert "set GOOGLE_APPLICATION_CREDENTIALS" in str(error)
+        assert "set GOOGLE_APPLICATION_CREDENTIALS" in error.action

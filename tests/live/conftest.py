@@ -13,7 +13,7 @@ from tests.support.servers import MinioServer
 
 @pytest.fixture(scope="session")
 def stack(minio_server: MinioServer) -> Iterator[Stack]:
-    """Airflow on SQLite, with topics and nothing in them."""
+    """Airflow on SQLite, with empty topics."""
     run = Run("scheduler", [])
     with running_stack(minio_server) as stack:
         stack.traffic.make_topics()

@@ -1,6 +1,8 @@
-"""Workers that die (SIGKILL) in the middle of their task: beside the pipeline of tests/live/shop.py, which imports it.
+"""Workers that die (SIGKILL) in the middle of their task, for the pipeline of tests/live/shop.py, which
+imports this module.
 
-Each place is a file in the folder `deaths`; who comes there and removes it dies, so each place has one death.
+Each place is a file in the folder `deaths`. The process that comes there and removes the file dies, so each
+place has one death.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ FOLDER = Path(__file__).parent / "deaths"
 
 
 def mortal(owner: type, method: str) -> None:
-    """Let the process that calls the method die before the call, and after it."""
+    """Let the process that calls the method die before the call, or after it."""
     work = getattr(owner, method)
 
     @functools.wraps(work)
@@ -36,7 +38,7 @@ def mortal(owner: type, method: str) -> None:
 
 
 def die(moment: str) -> None:
-    """Unless this is no place to die, or somebody has before."""
+    """Die, unless this is not a place to die or another process has died here before."""
     place = FOLDER / f"{get_current_context()['ti'].task_id} {moment}"
     try:
         place.unlink()

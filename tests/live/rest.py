@@ -10,7 +10,7 @@ import httpx
 
 
 class Rest:
-    """Logged in once, with the password that was generated."""
+    """A client that has logged in once, with the generated password."""
 
     def __init__(self, url: str, user: str, password: str) -> None:
         self._client = httpx.Client(base_url=url, timeout=180, trust_env=False)
@@ -42,7 +42,7 @@ class Rest:
         return list(answer.json()["dag_runs"])
 
     def tasks(self) -> Iterator[dict[str, Any]]:
-        """Every task instance there is."""
+        """Every task instance."""
         seen = 0
         while True:
             page = self.get("/dags/~/dagRuns/~/taskInstances", limit=100, offset=seen)

@@ -1,4 +1,4 @@
-"""What the project's DAGs do with payments, done without a scheduler: the store afterwards is what the pages show."""
+"""Do to the payments what the project's DAGs do, without a scheduler. The pages show the store afterwards."""
 
 from __future__ import annotations
 

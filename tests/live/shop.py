@@ -72,7 +72,8 @@ def make_tables(dsn: str) -> None:
 
 
 def pay(dsn: str, payments: int) -> None:
-    """Payments, and in the same transaction their rows in the outbox: one in a hundred has more than cents."""
+    """Insert payments, and their rows into the outbox in the same transaction. One in a hundred has fractions
+    of cents."""
     with psycopg.connect(dsn) as database:
         database.execute(_PAY, (payments,))
 
@@ -84,7 +85,7 @@ def in_outbox(dsn: str) -> int:
 
 
 def paid(dsn: str, *, without: Collection[int] = ()) -> dict[int, Decimal]:
-    """The sum by account, of the source itself."""
+    """The sum by account, from the source itself."""
     with psycopg.connect(dsn) as database:
         return dict(
             database.execute(
@@ -95,13 +96,13 @@ def paid(dsn: str, *, without: Collection[int] = ()) -> dict[int, Decimal]:
 
 
 def balances(dsn: str) -> dict[int, Decimal]:
-    """What the pipeline came to."""
+    """The balances that the pipeline has computed."""
     with psycopg.connect(dsn) as database:
         return dict(database.execute("SELECT account_id, balance FROM example_balances").fetchall())
 
 
 def dead(engine: Engine) -> list[dict[str, Any]]:
-    """The letters that wait."""
+    """The waiting letters."""
     waiting = letters(engine, DEAD, waiting_from(engine, DEAD))
     return [letter for batch in waiting for letter in batch.to_pylist()]
 

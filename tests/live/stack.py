@@ -73,13 +73,13 @@ class Stack:
         return self.airflow.services[name]
 
     def children(self, service: Service) -> list[psutil.Process]:
-        """What a service has started, and what those have."""
+        """The processes that a service has started, and their children."""
         return psutil.Process(service.pid).children(recursive=True)
 
     def wait_for(
         self, what: str, look: Callable[[], _Found], *, patience_s: float, pause_s: float = 1.0
     ) -> _Found:
-        """The first true answer. On the way every service must stay alive."""
+        """Wait for the first true answer. Every service must stay alive meanwhile."""
         deadline = time.monotonic() + patience_s
         while not (found := look()):
             for service in self.airflow.services.values():
@@ -126,9 +126,10 @@ def memory_mb(pid: int) -> int:
 def running_stack(
     server: S3Server, *, database_url: str | None = None, whole: bool = True
 ) -> Iterator[Stack]:
-    """A healthy Airflow; every process of it is gone afterwards, and its logs are kept in .cache/live.
+    """A healthy Airflow. Every process of it is gone afterwards, and its logs are kept in .cache/live.
 
-    whole: with scheduler, triggerer and dag-processor. Without them the api-server shows the pages and runs no DAG.
+    whole: with scheduler, triggerer and dag-processor. Without them the api-server shows the pages and runs
+    no DAG.
     """
     bucket = fresh_bucket(server)
     folder = Path(tempfile.mkdtemp(prefix="live-airflow-"))
@@ -191,7 +192,7 @@ def _connection(bucket: S3Bucket) -> dict[str, object]:
 
 
 def _copy_database(target: Path) -> None:
-    """The one that set-up migrated: 8 seconds less."""
+    """Copy the database that set-up has migrated, which saves 8 seconds."""
     with (
         contextlib.closing(sqlite3.connect(f"file:{SEED_DATABASE}?mode=ro", uri=True)) as seed,
         contextlib.closing(sqlite3.connect(target)) as ours,
@@ -200,7 +201,7 @@ def _copy_database(target: Path) -> None:
 
 
 def _keep_logs(folder: Path, kept: Path) -> None:
-    """The logs of the last stack, to read after a failure."""
+    """Keep the logs of the last stack for reading after a failure."""
     shutil.rmtree(kept, ignore_errors=True)
     for name in ("services", "logs"):
         if (folder / name).exists():

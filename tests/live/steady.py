@@ -30,7 +30,7 @@ TOPIC = "payments"
 
 
 def main() -> None:
-    """Run it, and print what came of it."""
+    """Run it, and print the result."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def flow(stack: Stack, seconds: float) -> None:
-    """Payments, every so often."""
+    """Produce payments at regular times."""
     began = time.monotonic()
     rounds = 0
     while time.monotonic() - began < seconds:
@@ -72,7 +72,7 @@ def after(seconds: float) -> Callable[[], bool]:
 
 
 def proofs(stack: Stack) -> list[Proof]:
-    """Those on the store, the oldest first."""
+    """The proofs on the store, the oldest first."""
     topic = stack.engine.logs.topics.get(TOPIC)
     shelf = ProofShelf(Objects(stack.engine.store), TOPIC, topic.incarnation)
     return [shelf.read(number)[0] for number in shelf.numbers()]
@@ -101,12 +101,12 @@ def judge(stack: Stack) -> list[str]:
 
 
 def moment(text: str) -> float:
-    """Seconds since 1970 of a time as the REST API has it."""
+    """The seconds since 1970 of a time in the REST API's form."""
     return datetime.fromisoformat(text).timestamp()
 
 
 def show(stack: Stack, made: list[Proof], runs: dict[str, int]) -> None:
-    """What happened, in a table."""
+    """Print what happened as a table."""
     table = Table("what", "count", title="A live Airflow with a proof after each consume")
     rows = {
         "payments committed": stack.traffic.committed,

@@ -1,4 +1,4 @@
-"""The payments of `make airflow`: each day once, whenever the process was killed."""
+"""The payments of `make airflow`: each day is loaded once, whenever the process was killed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
 
 
 def payments(engine: Engine, sample: Path) -> Payments:
-    """A process that starts."""
+    """A process that loads payments, right after its start."""
     table = read_payments(sample, days_min=1)
     found = Payments(engine, table, split_into_days(table))
     found.resume()
@@ -64,7 +64,8 @@ def test_a_lost_day_is_open_and_loaded_again_later(engine: Engine, sample: Path)
 def test_killed_and_started_again_each_day_is_there_once(
     engine: Engine, sample: Path, killed_after: int
 ) -> None:
-    """Nobody says good-bye: the successor learns from the log what was committed, and what was lost."""
+    """If the process is killed, its successor learns from the log what was committed and what was lost, and
+    loads each day once."""
     first = payments(engine, sample)
     for _ in range(killed_after):
         first.step()

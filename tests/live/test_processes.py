@@ -88,7 +88,7 @@ def test_orphans_of_a_killed_service_are_ended_with_the_rest(tmp_path: Path) -> 
 
 
 def test_death_of_the_starter_ends_everything(tmp_path: Path) -> None:
-    """SIGKILL to the process that holds the guard: nothing of it can run a line of code any more."""
+    """After SIGKILL to the process that holds the guard, nothing that it started runs any longer."""
     starter = f"""
 import os, pathlib, sys, time
 from txn_engine_airflow.standalone.processes import Guard, Service

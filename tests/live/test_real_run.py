@@ -1,4 +1,4 @@
-"""Airflow's own scheduler, triggerer and workers bring everything to its end, with nobody touching anything."""
+"""Airflow's own scheduler, triggerer and workers bring everything to its end without any help."""
 
 from __future__ import annotations
 
@@ -125,7 +125,8 @@ def test_killed_scheduler(minio_server: MinioServer) -> None:
 
 
 def test_postgres_as_metadata_database(minio_server: MinioServer) -> None:
-    """The same on Postgres: rows are locked there, and writers do not wait for one another as on SQLite."""
+    """The same holds with Postgres as metadata database, where rows are locked and writers do not wait for
+    one another as on SQLite."""
     binaries = postgres_binaries()
     if binaries is None:
         missing_server("no Postgres: install Debian's `postgresql`, or run .ci/setup-debian")
@@ -163,7 +164,7 @@ def running(stack: Stack, task_id: str) -> bool:
 
 
 def ask_as_the_deployment_does(stack: Stack) -> None:
-    """The health checks of docker-compose.yml, each of which must find its service well."""
+    """Run the health checks of docker-compose.yml, each of which must find its service well."""
     services = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text())["services"]
     checks = [services[name]["healthcheck"]["test"] for name in stack.airflow.services]
     for kind, *command in checks:

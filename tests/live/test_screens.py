@@ -1,7 +1,8 @@
-"""The pages in a real Chromium, over a real Airflow: what a person does there, and what is refused without a log-in.
+"""The pages in a real Chromium on a real Airflow: what a person does there, and what is refused without a
+log-in.
 
-`make test` runs them over the api-server alone and a store in which everything was done by hand. The shard runs them
-over a whole Airflow whose DAGs did it.
+`make test` runs them on the api-server alone, with a store in which everything was done by hand. The shard
+runs them on a whole Airflow whose DAGs did it.
 """
 
 from __future__ import annotations

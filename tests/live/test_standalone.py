@@ -1,4 +1,4 @@
-"""`make airflow`: one command starts everything, and nothing of it is left, however it ends."""
+"""`make airflow` starts everything with one command, and leaves nothing behind, however it ends."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ START_S, SEE_S, END_S = 600.0, 400.0, 60.0
 
 
 class Running:
-    """The command, and what it has started."""
+    """The command, and the processes that it has started."""
 
     def __init__(self, home: Path) -> None:
         self._log = home.with_suffix(".log")
@@ -44,7 +44,7 @@ class Running:
         return self._log.read_text()
 
     def value(self, what: str) -> str:
-        """What the welcome says, as `URL` in `Airflow        URL`."""
+        """A value of the welcome text, for example `URL` in `Airflow        URL`."""
         found = re.search(rf"^  {what} +(\S+)$", self.said, re.MULTILINE)
         assert found, self.said
         return found[1]
@@ -57,7 +57,7 @@ class Running:
             time.sleep(0.5)
 
     def family(self) -> list[psutil.Process]:
-        """All that it has started, and what those have."""
+        """All processes that it has started, and their children."""
         return psutil.Process(self.process.pid).children(recursive=True)
 
 
@@ -73,7 +73,7 @@ def running(tmp_path: Path) -> Iterator[Running]:
 
 
 def gone(family: list[psutil.Process], patience_s: float = END_S) -> list[psutil.Process]:
-    """Those that still run when the patience is over."""
+    """The processes that still run after the time limit."""
     return psutil.wait_procs(family, timeout=patience_s)[1]
 
 

@@ -67,7 +67,8 @@ def test_a_home_of_another_user_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["ledger", "secrets.json", "services"])
 def test_a_link_that_leads_out_of_the_home_is_refused(tmp_path: Path, name: str) -> None:
-    """Whoever planted the link while the folder was open could read and change the file that it leads to."""
+    """A link that leads out of the home is refused, because another user may have planted it while the folder
+    was open, and could then read and change the file that it leads to."""
     home = Home(tmp_path / "home")
     home.path.mkdir()
     home.path.chmod(0o777)
@@ -106,7 +107,8 @@ def test_a_link_of_another_user_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_private_file_is_nobody_elses_at_any_moment(tmp_path: Path) -> None:
-    """Even if a file with wide rights, or a link, is in its place."""
+    """A private file is closed to other users at every moment, even if a file with wide rights, or a link, is
+    in its place."""
     path, elsewhere = tmp_path / "cli.env", tmp_path / "elsewhere"
     elsewhere.write_text("kept")
     path.symlink_to(elsewhere)
@@ -116,7 +118,8 @@ def test_a_private_file_is_nobody_elses_at_any_moment(tmp_path: Path) -> None:
 
 
 def test_a_shell_takes_the_stores_keys_from_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each value arrives whole, whatever characters it has, and another session's token is removed."""
+    """Each value in the file arrives whole, whatever characters it has, and another session's token is
+    removed."""
     store = {
         "login": "key 'x'",
         "password": "$(touch pwned); s",
@@ -197,7 +200,7 @@ class _SaysYes(BaseHTTPRequestHandler):
     do_HEAD = do_PUT = do_GET
 
     def log_message(self, *_: object) -> None:
-        """Nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture
@@ -253,7 +256,7 @@ def test_a_port_that_was_asked_for_and_is_taken_is_refused(impostor: ThreadingHT
 
 
 def test_what_a_service_takes_counts_all_that_it_started() -> None:
-    """As `make shard NAME=airflow` records it: the process and its children."""
+    """What a service takes is recorded, as by `make shard NAME=airflow`, for the process and its children."""
     held = "held = bytearray(64 << 20)\nprint('there', flush=True)\ninput()"
     child = subprocess.Popen(
         [sys.executable, "-c", f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {held!r}])"],

@@ -36,7 +36,7 @@ class Traffic:
             self.engine.admin.create_topic(topic, partitions=4, schema=schema, key=KEY)
 
     def pay(self, transactional_id: str, count: int = 50) -> None:
-        """A committed transaction."""
+        """Commit a transaction."""
         with self.engine.producer(transactional_id=transactional_id) as producer:
             producer.init_transactions()
             with producer.transaction():
@@ -44,7 +44,7 @@ class Traffic:
         self.committed += count
 
     def pay_deferred(self, transactional_id: str, count: int = 50) -> None:
-        """A decided transaction whose markers somebody else has to write."""
+        """Decide a transaction whose markers another process has to write."""
         with self.engine.producer(transactional_id=transactional_id, markers="deferred") as producer:
             producer.init_transactions()
             with producer.transaction():
@@ -81,7 +81,7 @@ class Traffic:
             )
 
     def states(self) -> dict[str, str]:
-        """State by transactional id."""
+        """The state of each transactional id."""
         return {listing.transactional_id: listing.state for listing in self.engine.admin.list_transactions()}
 
     def unfinished(self) -> dict[str, str]:

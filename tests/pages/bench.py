@@ -42,7 +42,7 @@ URL = "memory://pages-bench"
 
 
 def build(engine: Engine, transactions: int, partitions: int) -> None:
-    """Every transaction open, with a batch in every partition: one entry a partition holds them all."""
+    """Every transaction is open with a batch in every partition. One entry of each partition has them all."""
     engine.admin.create_topic("payments", partitions=partitions, schema=SCHEMA)
     members = [TopicPartition("payments", number) for number in range(partitions)]
     for number in range(transactions):
@@ -103,7 +103,8 @@ def server() -> Iterator[tuple[int, str]]:
 
 
 def ask(connection: http.client.HTTPConnection, token: str, path: str, *, tries: int = 1) -> int:
-    """The bytes of the answer. More than one try: until the first look at the store is over."""
+    """The bytes of the answer. With more than one try, the request is repeated until the first look at the
+    store is over."""
     for _ in range(tries):
         connection.request("GET", path, headers={"Cookie": f"_token={token}"})
         answer = connection.getresponse()
@@ -115,7 +116,7 @@ def ask(connection: http.client.HTTPConnection, token: str, path: str, *, tries:
 
 
 def measure(port: int, token: str, path: str, requests: int) -> list[float]:
-    """Milliseconds of each request, one after the other on one connection."""
+    """The milliseconds of each request, made one after the other on one connection."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
     ask(connection, token, path, tries=100)
     took = []

@@ -1,4 +1,4 @@
-"""A store with something of everything that the pages show, written by real producers and consumers."""
+"""A store with an example of everything that the pages show, written by real producers and consumers."""
 
 from __future__ import annotations
 
@@ -97,12 +97,12 @@ def letter(**values: Any) -> dict[str, Any]:
 
 
 def letters(*rows: dict[str, Any]) -> pa.Table:
-    """Rows as a topic of dead letters takes them."""
+    """A table of letters, as a topic of dead letters has them."""
     return pa.Table.from_pylist(list(rows), schema=DEAD_LETTERS)
 
 
 def put_letters(engine: Engine, *rows: dict[str, Any]) -> None:
-    """Letters of one file."""
+    """Put letters into one file."""
     engine.partition(DEAD, 0).append(letters(*rows))
 
 

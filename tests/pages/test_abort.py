@@ -89,7 +89,8 @@ def wait_until_listed(browser: Any, transactional_id: str) -> dict[str, Any]:
 def test_another_transaction_than_the_one_seen_is_left_alone(
     client: Callable[..., Any], store_url: str
 ) -> None:
-    """The id went on to its next transaction since the page was drawn: refused, with the engine's own line."""
+    """If the id went on to its next transaction after the page was drawn, the abort is refused with the
+    engine's own line."""
     with connect(store_url) as engine:
         producer = engine.producer(transactional_id="moves-on")
         producer.init_transactions()
@@ -182,7 +183,7 @@ def test_a_body_that_is_not_exactly_right_is_refused(client: Callable[..., Any],
 def test_nothing_is_aborted_that_cannot_be_audited(
     client: Callable[..., Any], store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Airflow's database refuses the audit row: the abort is not begun."""
+    """If Airflow's database refuses the audit row, the abort is not begun."""
     from txn_engine_airflow.pages import routes_abort
 
     def refuse(*_: Any) -> None:

@@ -104,9 +104,8 @@ def test_a_store_that_refuses_its_cuts_shows_all_else(engine: Engine) -> None:
 
 
 def test_a_topic_that_is_gone_or_has_grown_since(engine: Engine) -> None:
-    """Later partitions are outside the cut. A deleted topic counts no more, and a topic of the same name is another
-    one.
-    """
+    """Later partitions are outside the cut. A deleted topic no longer counts, and a new topic of the same
+    name is another one."""
     load(engine, 4)
     load(engine, 4, topic="balances")
     engine.cut()

@@ -22,7 +22,7 @@ LOST = "lost"
 
 @pytest.fixture(scope="module")
 def store_url(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Damaged before anybody looks, with every stray key too."""
+    """The URL of a store that is damaged before anybody looks, and has every stray key too."""
     root = tmp_path_factory.mktemp("store") / "ledger"
     url = damage.build(root)
     with connect(url) as engine:

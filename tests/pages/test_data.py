@@ -1,4 +1,4 @@
-"""What each page is given: the data of a store that real producers and consumers have written."""
+"""The data of each page, from a store that real producers and consumers have written."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def get(client: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def history(get: Callable[..., Any], path: str, **query: Any) -> Any:
-    """The answer once the background thread has read the log's last rows: some hundred milliseconds."""
+    """The answer after the background thread has read the log's last rows, which takes some hundred
+    milliseconds."""
     deadline = time.monotonic() + 60
     while not (found := get(path, **query))["is_history_read"]:
         assert time.monotonic() < deadline
@@ -165,7 +166,7 @@ def test_records_are_read_by_offset_and_keep_their_values(get: Callable[..., Any
 
 
 def test_only_so_many_samples_are_read_at_once(get: Callable[..., Any], client: Callable[..., Any]) -> None:
-    """A sample may take much memory, so a third one at the same time is refused with 503."""
+    """A third sample at the same time is refused with 503, because each may take much memory."""
     from txn_engine_airflow.pages import routes_read
 
     for _ in range(routes_read.SAMPLES_AT_ONCE):
@@ -288,7 +289,7 @@ def test_a_letter_says_which_run_of_airflow_wrote_it(client: Callable[..., Any],
 def test_dead_letters_are_counted_for_everybody_and_shown_to_who_may_see_records(
     client: Callable[..., Any],
 ) -> None:
-    """Counted once somebody asks."""
+    """Letters are counted for everybody once somebody asks, and shown to users who may see records."""
     vera, otto = client("vera"), client("otto")
     deadline = time.monotonic() + 60
     while not (found := vera.get(f"{PREFIX}/api/dead-letter-topic?topic={DEAD}").json())["is_read"]:

@@ -31,7 +31,8 @@ def test_a_path_that_is_none_gives_a_page(client: Callable[..., Any]) -> None:
 
 
 def test_who_is_not_logged_in_is_shown_the_way(client: Callable[..., Any]) -> None:
-    """The page needs nothing else of the app, which would be refused too."""
+    """A user who is not logged in gets a page that leads to the log-in. It needs no other file of the app,
+    which would be refused too."""
     answer = client().get(f"{PREFIX}/")
     assert answer.status_code == 401
     assert "/auth/login?next=%2Ftxn-engine%2F" in answer.text
@@ -117,7 +118,8 @@ def test_a_viewer_learns_that_the_store_is_away_and_not_where_it_is(
     ],
 )
 def test_no_error_tells_viewers_where_the_store_is(error: TxnEngineError) -> None:
-    """Neither its server nor its bucket, in an answer or in a row of damage, which names the object below it."""
+    """No answer tells viewers the server or the bucket of the store. A row of damage names the object below
+    it."""
     from txn_engine_airflow.pages.troubles import for_viewers
     from txn_engine_airflow.pages.views_overview import damage_lines
 

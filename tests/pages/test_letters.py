@@ -111,7 +111,7 @@ def test_by_topic_and_reason_the_newest_first(engine: Engine, clock: ManualClock
 
 
 def test_the_overview_says_how_many_wait(engine: Engine) -> None:
-    """Without reading one."""
+    """The overview says how many letters wait, without reading one."""
     put_letters(engine, *[letter()] * 3)
     replay_to(engine, 1)
     found = overview(seen(engine), ())
@@ -135,7 +135,7 @@ def test_where_a_group_s_log_cannot_be_read_it_is_not_known_what_waits(engine: E
 def test_many_letters_are_read_a_few_files_in_a_look_and_only_the_newest(
     engine: Engine, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only while somebody asks."""
+    """Letters are read only while somebody asks, a few files in each look and the newest only."""
     monkeypatch.setattr(letters_seen, "NEWEST", 2 * (FILES_A_LOOK + 3))
     for number in range(FILES_A_LOOK + 8):
         clock.advance(1)
@@ -190,7 +190,7 @@ def test_a_damaged_file_is_named_and_the_rest_is_shown(engine: Engine, clock: Ma
 
 
 def test_letters_from_the_newest_back(engine: Engine) -> None:
-    """Page by page, through markers and aborted ones, each once."""
+    """Letters are listed page by page from the newest back, each once, past markers and aborted ones."""
     with engine.producer(transactional_id="load") as producer:
         producer.init_transactions()
         for number in range(12):

@@ -126,7 +126,7 @@ def test_topics_above_the_limit_are_counted(
 
 
 def test_a_viewer_has_the_calendar(store_url: str, tmp_path: Path, client: Callable[..., Any]) -> None:
-    """With no more than outcomes and counts, from the store that the pages show."""
+    """A viewer gets the calendar with outcomes and counts only, from the store that the pages show."""
     with connect(store_url) as engine:
         asked = Declaration(topic="payments", record_id=("account_id",))
         check_exactly_once(engine, asked, report_folder=tmp_path, record=True)

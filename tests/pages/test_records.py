@@ -1,4 +1,5 @@
-"""A sample of records: the same that a read gives, of what an api-server can load, and of no more than is needed."""
+"""A sample of records equals a read. It reads only the files that an api-server can load, and no more than it
+needs."""
 
 from __future__ import annotations
 
@@ -54,7 +55,8 @@ def test_a_sample_is_what_a_read_gives(engine: Engine) -> None:
 def test_a_file_that_would_take_too_much_memory_is_refused_with_another_way(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A few bytes on the store, many once uncompressed."""
+    """A file that is small on the store and would take much memory is refused, and the error names another
+    way."""
     table = busy_store.records(0, 20_000)
     long = table.set_column(2, "note", [["the very same words, again and again " * 20] * 20_000])
     engine.partition("payments", 1).append(long)

@@ -24,7 +24,8 @@ ACCOUNT = 770_077_007_700  # as no time and no path has it
 
 @pytest.fixture(scope="module")
 def report(airflow_app: Any) -> Iterator[Path]:
-    """What the task leaves of a topic with a record twice, in the store of the connection `other_store`."""
+    """The report of a task about a topic with a record twice, in the store of the connection
+    `other_store`."""
     from txn_engine_airflow.alerts import AlertError
     from txn_engine_airflow.verification import report_folder, verify_exactly_once
 
@@ -160,7 +161,8 @@ def test_reports_are_for_those_who_may_see_runs(
     ],
 )
 def test_nothing_outside_of_a_report_is_served(report: Path, client: Callable[..., Any], path: str) -> None:
-    """Not by dots, not by a link that a report holds, not of a kind that no report has."""
+    """Nothing outside of a report is served: not with dots, not through a link in a report, and no kind of
+    file that a report does not have."""
     (report / "secret.cfg").write_text("sql_alchemy_conn")
     if not (report / "link.html").is_symlink():
         (report / "link.html").symlink_to("/etc/hostname")
@@ -237,7 +239,8 @@ def test_a_report_that_cannot_be_read_is_warned_of_once(
 
 
 def test_one_report_that_is_none_keeps_no_other_from_being_shown(report: Path, tmp_path: Path) -> None:
-    """A FIFO that nobody writes to, a link out, a file that grows without end, numbers that no browser takes."""
+    """A FIFO, a link out of the folder, a file that grows without end or numbers that no browser accepts do
+    not keep the other reports from being shown."""
     from txn_engine_airflow.pages.quality_reports import ReportShelf
     from txn_engine_airflow.verification import connection_of_report
 

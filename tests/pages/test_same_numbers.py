@@ -131,7 +131,7 @@ def test_a_transaction_is_as_old_everywhere(busy: Engine, moment: Moment) -> Non
 
 
 def test_readable_files_are_the_files_of_the_readable_records(busy: Engine, moment: Moment) -> None:
-    """Bytes, records and the count of files are of the same files, and what a scan reads."""
+    """The bytes, the records and the number of files are those of the files that a scan reads."""
     for topic in busy.admin.list_topics():
         page = describe_topic(moment, topic)
         assert page is not None
@@ -142,7 +142,8 @@ def test_readable_files_are_the_files_of_the_readable_records(busy: Engine, mome
 
 
 def test_what_was_deleted_unread_is_part_of_the_lag_and_said(busy: Engine) -> None:
-    """After retention: the lag counts offsets that are gone, and each surface that shows it says how many."""
+    """After retention the lag still counts offsets that are gone, and each place that shows it says how
+    many."""
     clock = system_clock() - 10 * busy_store.HOUR_MS
     with connect("memory://gone", clock=lambda: clock) as past:
         past.admin.create_topic(

@@ -1,4 +1,4 @@
-"""The front end as files: it works as it lies there, needs no network, and its colours can be read."""
+"""The front end works as plain files, needs no network, and its colours have enough contrast."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ def test_no_text_can_become_markup() -> None:
 
 @pytest.mark.shard("airflow")
 def test_importing_the_package_makes_no_app() -> None:
-    """Every process of Airflow loads plugins: the app is made where it is asked for."""
+    """Importing the package does not make the app, because every process of Airflow loads plugins. The app is
+    made when it is asked for."""
     import subprocess
     import sys
 
@@ -114,7 +115,7 @@ GRAPHICS = [
 
 @pytest.mark.parametrize("mode", ["light", "dark"])
 def test_contrast_is_enough(mode: str) -> None:
-    """WCAG 2.2 AA: 4.5 for text, 3 for what carries meaning without being text."""
+    """The contrast is at least 4.5 for text and 3 for other things that carry meaning (WCAG 2.2 AA)."""
     colours = tokens(mode)
     poor = [
         (front, back, round(contrast(colours[front], colours[back]), 2))

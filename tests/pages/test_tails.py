@@ -1,4 +1,4 @@
-"""The last rows of a log: limited in number, followed as the log grows, forgotten when nobody asks."""
+"""The last rows of a log are limited in number, followed as the log grows, and forgotten when nobody asks."""
 
 from __future__ import annotations
 

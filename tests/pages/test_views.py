@@ -1,4 +1,4 @@
-"""What the pages compute from a partition's state, where no small store would show it."""
+"""What the pages compute from a partition's state, in cases that no small store shows."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_a_filter_by_age_counts_open_transactions(engine: Engine, clock: ManualC
 
 
 def drawn(engine: Engine, topic: str = "payments") -> list[tuple[int, int, str]]:
-    """The strip's ranges by offset, neighbours of one kind together."""
+    """The strip's ranges by offset, with neighbours of one kind together."""
     found = describe_partition(seen(engine), topic, 0)
     assert found is not None
     ranges: list[tuple[int, int, str]] = []

@@ -1,4 +1,5 @@
-"""What a run did, in words. "Nothing to do" is never shown for a run that did something, failed or returned nothing."""
+"""The pages say in words what a run did. "Nothing to do" is never shown for a run that did something, failed
+or returned nothing."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ def test_a_run_says_what_it_did(dag_id: str, returned: dict[str, list[Any]], tol
 
 
 def counted(returned: dict[str, list[Any]]) -> dict[str, int]:
-    """One finished instance for each value that was returned."""
+    """One finished instance for each returned value."""
     return {task_id: len(values) for task_id, values in returned.items()}
 
 

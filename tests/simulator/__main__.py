@@ -1,4 +1,5 @@
-"""`python -m tests.simulator run | replay | shrink`: many seeds, one seed, one seed made short."""
+"""`python -m tests.simulator run | replay | shrink`: run many seeds, replay one seed, or make one seed's run
+short."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ _CONSOLE = Console(stderr=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line; 0 where nothing was found."""
+    """Run the command line. Returns 0 if nothing was found."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     options = _parser().parse_args(arguments)
     if options.command == "run":

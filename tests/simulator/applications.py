@@ -41,9 +41,9 @@ def records(
 class Application:
     """One process's program around a transactional producer.
 
-    It tries again where the error says so, aborts where it may, makes a new producer where the old one is finished,
-    and notes for each transaction what it knows: committed, surely not, or unknown. `deaf_for`: how long at most it
-    waits for a reply that never comes, before it asks for the commit again.
+    It tries again if the error says so, aborts if it may, makes a new producer if the old one is finished,
+    and notes what it knows of each transaction: committed, surely not, or unknown. `deaf_for` is the longest
+    time that it waits for a reply that never comes before it asks for the commit again.
     """
 
     def __init__(
@@ -74,7 +74,8 @@ class Application:
         sleep(self.world.chance.spread(low, high, "rest", self.process.name, self._id, self._rests))
 
     def ready(self) -> Producer | None:
-        """A producer that may begin, made and initialised where there is none; None where that does not work now."""
+        """A producer that may begin. It is made and initialised if necessary. None if that does not work
+        now."""
         if self.producer is not None and self.producer.state is ProducerState.READY:
             return self.producer
         producer = self.engine.producer(
@@ -96,7 +97,7 @@ class Application:
     def transact(
         self, name: str, body: Callable[[Producer, Writing], None], *, run_id: str | None = None
     ) -> Writing | None:
-        """One transaction with whatever `body` does in it; None where no producer could be had."""
+        """Run `body` in one transaction. None if no producer could be made."""
         producer = self.ready()
         if producer is None:
             return None
@@ -112,7 +113,7 @@ class Application:
         return writing
 
     def commit(self, producer: Producer, writing: Writing) -> None:
-        """Ask for the commit until there is an answer, or patience is over."""
+        """Ask for the commit until there is an answer, or for a limited number of times."""
         history = self.world.history
         history.ask(writing)
         if self.world.chance.at("deaf", writing.name) < 0.1:
@@ -141,7 +142,7 @@ class Application:
             self.give_up(producer, writing, error)
 
     def _commit_without_hearing(self, producer: Producer) -> None:
-        """A first try whose reply is lost, and time for others to take over before the second."""
+        """Make a first try whose reply is lost, and leave others time to take over before the second."""
         with suppress(TxnEngineError):  # the commit itself will tell
             producer.flush()
         if producer.state is not ProducerState.IN_TRANSACTION or self._has_run_id:
@@ -153,7 +154,7 @@ class Application:
         self.rest(high=self._deaf_for)
 
     def give_up(self, producer: Producer, writing: Writing, error: TxnEngineError | None) -> None:
-        """It cannot be committed any more: abort, as far as that goes."""
+        """Abort a transaction that can no longer be committed, as far as that works."""
         self.last_error = error
         self.world.history.end(writing, "failed", error)
         for _ in range(_TRIES):
@@ -182,7 +183,7 @@ class Application:
         accounts: list[int] | None = None,
         amounts: list[int] | None = None,
     ) -> Future[list[RecordMetadata]]:
-        """Send so many records to a partition, and note them."""
+        """Send this many records to a partition, and note them."""
         mine = writing.records.setdefault((topic, partition), [])
         number = sum(len(ids) for ids in writing.records.values())
         ids = [(writing.name, number + index) for index in range(count)]
@@ -194,7 +195,8 @@ class Application:
 
 
 def plain_append(process: Process, engine: Engine, name: str, topic: str, partition: int) -> None:
-    """A batch of nobody's, which nothing can recognise when it comes again: so it is never sent again."""
+    """Append a batch without a producer id. Nothing can recognise it if it comes again, so it is never sent
+    again."""
     history = process.world.history
     writing = history.begin(name, process.name, atomic=False)
     ids: list[RecordId] = [(name, 0), (name, 1)]
@@ -212,7 +214,7 @@ def plain_append(process: Process, engine: Engine, name: str, topic: str, partit
 
 
 def fall_asleep(process: Process, soon: int, duration: int) -> None:
-    """Stop this process after that time, in the middle of what it is about to do, and for that long."""
+    """Stop this process for this long, after `soon`, in the middle of what it does then."""
     process.world.kernel.at(process.world.kernel.now + soon, lambda: process.pause(duration))
 
 
@@ -227,7 +229,7 @@ def note_places(writing: Writing, ids: list[RecordId], done: Future[list[RecordM
 
 
 def create_topics(engine: Engine, partitions: int, *names: str) -> None:
-    """The topics of a workload, all with the one schema."""
+    """Create the topics of a workload, all with the same schema."""
     for name in names:
         engine.admin.create_topic(name, partitions=partitions, schema=SCHEMA, key="account")
 

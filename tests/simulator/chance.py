@@ -1,7 +1,7 @@
-"""Chance from the seed, in two kinds: drawn in turn, and drawn by name.
+"""Chance from the seed, of two kinds: drawn in turn, and drawn by name.
 
-What is drawn by name (a fault at the 7th store operation of one process) does not depend on what else was drawn, so
-that taking one fault or one client away leaves all others as they were: that is what makes a failing run shrink.
+What is drawn by name (a fault at the 7th store operation of one process) does not depend on other draws, so
+removing one fault or one client does not change the others. That is why a failing run can be shrunk.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import xxhash
 
 
 class Chance:
-    """All the chance there is in one run."""
+    """All random numbers of one run."""
 
     def __init__(self, seed: int) -> None:
         self._hash_seed = seed & (2**64 - 1)
@@ -28,7 +28,7 @@ class Chance:
         return low + int(self.at(*name) * (high - low + 1))
 
     def spread(self, low: int, high: int, *name: object) -> int:
-        """As `between`, with every order of magnitude as likely as the other."""
+        """Like `between`, with each order of magnitude equally likely."""
         return round(low * (high / low) ** self.at(*name))
 
     def hex_id(self, *name: object) -> str:

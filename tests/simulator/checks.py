@@ -1,4 +1,5 @@
-"""Is what the store holds, after all, what the clients were told? Each check returns its findings as lines of text."""
+"""Compare what the store holds at the end with what the clients were told. Each check returns its findings as
+lines of text."""
 
 from __future__ import annotations
 
@@ -15,9 +16,9 @@ Final = dict[Place, list[tuple[int, RecordId]]]
 
 
 def check_history(history: History, final: Final, starts: Mapping[Place, int]) -> list[str]:
-    """Everything that the history of one run can be held against the final contents.
+    """Compare the history of one run with the final contents in every way.
 
-    `starts`: the first offset that retention has left of each partition; what is below it is judged by nobody.
+    `starts`: the first offset of each partition that retention has left. Nothing below it is judged.
     """
     found = list(history.complaints)
     found += check_order(final)
@@ -38,7 +39,8 @@ def check_order(final: Final) -> list[str]:
 
 
 def check_writings(writings: Sequence[Writing], final: Final, starts: Mapping[Place, int]) -> list[str]:
-    """Invariants 2 and 3: nothing lost, nothing twice, nothing aborted, nothing torn, in the order written."""
+    """Invariants 2 and 3: nothing is lost, doubled, aborted or torn, and everything is in the order in which
+    it was written."""
     seen: dict[RecordId, list[tuple[Place, int]]] = defaultdict(list)
     for place, rows in final.items():
         for offset, record_id in rows:
@@ -110,7 +112,7 @@ def _check_one(
 def _check_sequence_of_each_client(
     writings: Sequence[Writing], seen: dict[RecordId, list[tuple[Place, int]]]
 ) -> list[str]:
-    """What one client wrote later stands behind what it wrote before, in every partition."""
+    """A client's later records come after its earlier ones in every partition."""
     found = []
     last: dict[tuple[str, Place], tuple[int, str]] = {}
     for writing in writings:
@@ -127,7 +129,8 @@ def _check_sequence_of_each_client(
 
 
 def _check_real_time(writings: Sequence[Writing], seen: dict[RecordId, list[tuple[Place, int]]]) -> list[str]:
-    """What was begun after something was acknowledged stands behind it, whoever wrote the two."""
+    """Records that a client began to write after an acknowledgement come after the acknowledged ones, whoever
+    wrote the two."""
     rows: dict[Place, list[tuple[int, Writing]]] = defaultdict(list)
     for writing in writings:
         for _, record_id in writing.ids():
@@ -148,7 +151,7 @@ def _check_real_time(writings: Sequence[Writing], seen: dict[RecordId, list[tupl
 
 
 def check_reads(reads: Iterable[Read], final: Final, starts: Mapping[Place, int]) -> list[str]:
-    """Invariants 2 and 5: every read saw what is there for good, and the LSO never fell."""
+    """Invariants 2 and 5: every read returned what is there for good, and the LSO never fell."""
     found = []
     by_place: dict[Place, list[Read]] = defaultdict(list)
     for read in reads:
@@ -184,7 +187,7 @@ def check_positions(positions: Iterable[Position]) -> list[str]:
 
 
 def _in_real_time(several: list[T]) -> Iterable[tuple[T, T]]:
-    """The highest that was seen before each of them began, with it."""
+    """Each look with the highest value that was seen before it began."""
     by_end = sorted(several, key=lambda each: each.ended)
     index, highest = 0, None
     for later in sorted(several, key=lambda each: each.began):

@@ -1,7 +1,8 @@
-"""A local store inside a simulated run: the backend that ships, on a disk that forgets what was not synced.
+"""A local store inside a simulated run: the real backend, on a disk that forgets what was not synced.
 
-All processes share one machine. Every call that changes the disk takes time, and others run meanwhile; a process may
-die between any two of them; the power may go, which ends all processes and leaves one of the disks that POSIX allows.
+All processes share one machine. Every call that changes the disk takes time in which others run, and a
+process may die between any two of them. A power cut ends all processes and leaves one of the disks that POSIX
+allows.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ class _Wall(ModuleType):
 
 
 class _Calls(Recorder):
-    """The system calls of the local store: each takes a moment, in which its process may end and others run."""
+    """The system calls of the local store. Each takes a moment, in which its process may end and others
+    run."""
 
     def __init__(self, base: Path, world: World) -> None:
         super().__init__(base)
@@ -111,7 +113,7 @@ class _Calls(Recorder):
         return self._dated(os.stat(path), self._short(path))
 
     def _dated(self, found: os.stat_result, short: str) -> Any:
-        """What stat says, with the virtual time; the kernel's own would make no two runs alike."""
+        """The result of stat with the virtual time. The kernel's own time would make every run different."""
         at_ns = self.changed_ms.get(short, START_MS) * 1_000_000
         return SimpleNamespace(
             st_mode=found.st_mode,
@@ -135,9 +137,9 @@ class _Calls(Recorder):
 
 
 class Machine:
-    """The one machine of a run: its folder, its disk, and what becomes of them when the power goes.
+    """The one machine of a run: its folder, its disk, and what is left of them after a power cut.
 
-    `shelf`: the store as the judges see it, as `Shelf` is for a bucket.
+    `shelf`: the store as the judges see it, like `Shelf` for a bucket.
     """
 
     def __init__(self, world: World, base: Path) -> None:
@@ -154,11 +156,11 @@ class Machine:
         return self._base / STORE
 
     def stop_inside(self, process: Process, calls: int, stop: Callable[[], None]) -> None:
-        """Let something end the process so many calls that change the disk from now."""
+        """Let `stop` end the process after this many calls that change the disk."""
         self.calls.stops[process] = calls, stop
 
     def cut_power(self) -> None:
-        """All processes end here and now; the disk keeps what was synced, and of the rest what chance leaves."""
+        """End all processes now. The disk keeps what was synced, and chance decides about the rest."""
         world = self._world
         self.cuts += 1
         for step in self.calls.tape:
@@ -181,7 +183,8 @@ class Machine:
 def _survivors(
     landed: builtins.list[tuple[int, str, bytes, str]], left: dict[str, bytes]
 ) -> builtins.list[tuple[int, str, bytes, str]]:
-    """What landed and was not undone: of each key all up to the change that made it what it is now."""
+    """The changes that landed and are still in effect: for each key, all up to the one that made it what it
+    is now."""
     last: dict[str, int] = {}
     for number, (_, key, data, operation) in enumerate(landed):
         if left.get(key) == (None if operation == "delete" else data):
@@ -190,7 +193,7 @@ def _survivors(
 
 
 class DiskShelf(Shelf):
-    """The folder as the judges see it: read through the backend, at once."""
+    """The folder as the judges see it, read through the backend at once."""
 
     def __init__(self, kernel: Kernel, machine: Machine) -> None:
         super().__init__(kernel)
@@ -288,7 +291,7 @@ class LocalClient(ClientStore):
         return found
 
     def _stop(self, operation: str, key: str, fault: Any) -> None:
-        """The process, or the machine with all its processes, ends between two system calls."""
+        """End the process, or the machine with all its processes, between two system calls."""
         self._note(operation, key, "", fault)
         if fault.kind == "power-cut":
             self._machine.cut_power()
@@ -297,7 +300,7 @@ class LocalClient(ClientStore):
 
 @contextmanager
 def machine_of(world: World) -> Iterator[Machine]:
-    """A machine for one run; the local backend of this (real) process works on its disk for the time being."""
+    """A machine for one run. Meanwhile the local backend of this (real) process works on its disk."""
     with ExitStack() as stack:
         base = stack.enter_context(disks_in_memory()) / "disk"
         base.mkdir()

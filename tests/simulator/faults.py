@@ -1,4 +1,4 @@
-"""What may go wrong, how often, and where exactly: a plan that follows from the seed and can be cut down."""
+"""What may go wrong, how often, and where exactly: a plan that follows from the seed and can be reduced."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ class Fault:
 class FaultPlan:
     """Which fault comes at which site (a store operation of one process; `Process.next_site`).
 
-    Every kind has its own rate, drawn once a run (swarm testing: many kinds are off in a given run, so that the others
-    get room); `every_kind` turns all of them on. `only`: when not None, nothing fails but at these sites, which is how
-    a failing run is shrunk. `local`: the store is a folder.
+    Every kind has its own rate, drawn once for each run (swarm testing: many kinds are off in a given run, so
+    that the others get room). `every_kind` turns all of them on. `only`: if it is not None, nothing fails
+    except at these sites, which is how a failing run is shrunk. `local`: the store is a folder.
     """
 
     chance: Chance

@@ -1,4 +1,4 @@
-"""What the clients did and saw, as they know it: the checkers' only source beside the raw store."""
+"""What the clients did and saw, as they know it. The checkers use only this and the raw store."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RecordId = tuple[str, int]
 
 @dataclass(slots=True)
 class Writing:
-    """One transaction (or one batch of a plain producer) as its client knows it."""
+    """One transaction (or one batch of a producer without transactions), as its client knows it."""
 
     name: str
     client: str
@@ -39,7 +39,7 @@ class Writing:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What a read_committed reader was given of one partition: all records of [start, end)."""
+    """The records of [start, end) in one partition that a read_committed reader got."""
 
     client: str
     began: int
@@ -52,7 +52,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A group's committed offset as somebody saw it."""
+    """A group's committed offset, as a client saw it."""
 
     began: int
     ended: int
@@ -61,7 +61,7 @@ class Position:
 
 
 class History:
-    """All of it, in the order in which it was noted."""
+    """Everything that was noted, in its order."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
@@ -76,7 +76,7 @@ class History:
         return self._kernel.now
 
     def begin(self, name: str, client: str, *, atomic: bool = True) -> Writing:
-        """Somebody begins to write. Names are never used twice."""
+        """Note that a client begins to write. Names are never used twice."""
         if name in self.writings:
             raise ValueError(f"writing {name} a second time")
         writing = self.writings[name] = Writing(name, client, self.now, atomic)
@@ -84,17 +84,17 @@ class History:
         return writing
 
     def end(self, writing: Writing, outcome: Outcome, why: object = "") -> None:
-        """It ended, or its client gave up on it."""
+        """Note that it ended, or that its client gave up."""
         writing.outcome, writing.ended = outcome, self.now
         writing.why = f"{type(why).__name__}: {why}" if isinstance(why, BaseException) else str(why)
         self._kernel.note(writing.client, "", "end", writing.name, outcome, writing.why)
 
     def complain(self, text: str) -> None:
-        """Something that no fault excuses."""
+        """Note something that no fault excuses."""
         self._kernel.note("checker", "", "complaint", text, "", "")
         self.complaints.append(text)
 
     def ask(self, writing: Writing) -> None:
-        """The commit is being asked for: until an answer is noted it is unknown."""
+        """Note that the commit is asked for. Until an answer is noted, its outcome is unknown."""
         writing.outcome = "committing"
         self._kernel.note(writing.client, "", "commit", writing.name, "", "")

@@ -1,7 +1,8 @@
 """The hub: virtual time, and cooperating tasks (greenlets) that only it wakes.
 
-Everything that happens is an event on one heap, ordered by virtual time and then by chance. A task runs until it waits
-for the store, a pause, a lock or a future; nothing else can interleave with it. The same seed gives the same events.
+Everything that happens is an event on one heap, ordered by virtual time and then by chance. A task runs until
+it waits for the store, a pause, a lock or a future, and nothing else can interleave with it. The same seed
+gives the same events.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ MS, SECOND, MINUTE, HOUR, DAY = 1_000, 1_000_000, 60_000_000, 3_600_000_000, 86_
 
 
 class StuckError(Exception):
-    """Nothing can go on, or too much goes on: a deadlock or a livelock of the code under test."""
+    """Nothing can go on, or too much goes on: the code under test has a deadlock or a livelock."""
 
 
 class DeadlockError(StuckError):
@@ -32,7 +33,8 @@ class DeadlockError(StuckError):
 
 
 class EndlessError(BaseException):
-    """Raised from outside into a run that goes round in circles; no Exception, so that no client takes it for one."""
+    """Raised from outside into a run that never ends. It is not an Exception, so that no client takes it for
+    one."""
 
 
 class Task(greenlet):
@@ -60,14 +62,14 @@ class Task(greenlet):
             self.process.tasks.pop(self, None)
 
     def wait(self, what: str) -> None:
-        """Hand over to the hub until `wake`, for ever once the process has died."""
+        """Hand over to the hub until `wake`, or for ever if the process has died."""
         self.waits_for = what
         self.kernel.hub.switch()
         if self.process.dead:
             raise GreenletExit
 
     def wake_at(self, at: int) -> None:
-        """Let it run again at this time; an earlier call to wake it is void."""
+        """Let the task run again at this time. An earlier call is void."""
         self._wake_number += 1
         number = self._wake_number
 
@@ -88,7 +90,7 @@ class Task(greenlet):
 
 
 class Kernel:
-    """Virtual time, the events to come, and the trace of what has happened."""
+    """Virtual time, the coming events, and the trace of what has happened."""
 
     def __init__(self, chance: Chance, *, max_events: int = 600_000) -> None:
         self.chance = chance
@@ -106,7 +108,7 @@ class Kernel:
         return START_MS + self.now // 1_000
 
     def at(self, at: int, event: Callable[[], None]) -> None:
-        """Let something happen at this virtual time; among equals chance decides."""
+        """Let something happen at this virtual time. Chance decides between events of the same time."""
         self._number += 1
         heapq.heappush(self._heap, (at, self.chance.tie(), self._number, event))
 
@@ -120,7 +122,7 @@ class Kernel:
         self.failures.append((f"{task.process.name}/{task.name}", error))
 
     def run(self, until: Callable[[], bool], what: str) -> None:
-        """Let events happen until `until` holds. Raises `StuckError` where it cannot come to hold."""
+        """Let events happen until `until` holds. Raises `StuckError` if it can never hold."""
         while not until():
             if not self._heap:
                 raise DeadlockError(
@@ -129,7 +131,7 @@ class Kernel:
             self._step()
 
     def drain(self, what: str) -> None:
-        """Let everything happen that is still to come."""
+        """Let all events happen that are still to come."""
         self.run(lambda: not self._heap, what)
 
     def _step(self) -> None:
@@ -142,7 +144,7 @@ class Kernel:
 
 
 def current_task() -> Task | None:
-    """The task that runs now; None in the hub."""
+    """The running task, or None in the hub."""
     here = getcurrent()
     return here if isinstance(here, Task) else None
 
@@ -162,7 +164,8 @@ def sleep(duration: int) -> None:
 
 
 class RLock:
-    """`threading.RLock`, and with `reentrant=False` `threading.Lock`; fair, and unaware of the dead."""
+    """`threading.RLock`, and with `reentrant=False` `threading.Lock`. It is fair, and does not notice dead
+    owners."""
 
     reentrant = True
 
@@ -215,7 +218,7 @@ class RLock:
         self.release()
 
     def give_up(self) -> int:
-        """Let go whatever the depth, which is returned: for conditions."""
+        """Release the lock at any depth, for conditions. Returns the depth."""
         depth, self._depth = self._depth, 1
         self.release()
         return depth

@@ -1,4 +1,4 @@
-"""What one run may be told beside its seed."""
+"""The settings of one run besides its seed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.simulator.kernel import DAY, HOUR
 
 @dataclass(frozen=True, slots=True)
 class Knobs:
-    """The shape of a run. `of(seed)` draws one; shrinking changes it field by field."""
+    """The shape of a run. `of(seed)` draws one, and shrinking changes it field by field."""
 
     intensity: float = 1.0
     skewed_clocks: bool = True

@@ -1,4 +1,5 @@
-"""The order in which objects landed and went: nothing is overwritten but by a seal, entries follow one another."""
+"""The order in which objects landed and were deleted: only a seal overwrites anything, and entries follow one
+another."""
 
 from __future__ import annotations
 
@@ -21,9 +22,9 @@ _COORDINATOR = "topics/__transaction_state/"
 def check_landed(landed: Sequence[tuple[int, str, bytes, str]]) -> list[str]:
     """Invariants 1 and 6, judged at the moment when each object landed.
 
-    An entry lands exactly at the end of its log as it is then; once there it stays as it is, unless a seal takes its
-    place. A snapshot is deleted only where two newer ones are. A producer id that an id begins to use nobody has used.
-    What lands or goes behind the tombstone of its topic is nobody's concern.
+    An entry lands exactly at the end of its log at that time, and stays as it is unless a seal replaces it. A
+    snapshot is deleted only if two newer ones are there. A producer id that a transactional id begins to use
+    has not been used before. Objects of a topic after its tombstone are not judged.
     """
     landed = list(_of_the_living(landed))
     found = _check_snapshots(landed)
@@ -70,14 +71,14 @@ def _of_the_living(landed: Sequence[Landed]) -> Iterator[Landed]:
 
 
 class _Owners:
-    """Whose each producer id is, by the coordinator's rows in the order in which they landed."""
+    """The owner of each producer id, by the coordinator's rows in the order in which they landed."""
 
     def __init__(self) -> None:
         self._owners: dict[int, str] = {}
         self._present: dict[str, int] = {}
 
     def add(self, file: pq.ParquetFile) -> list[str]:
-        """Take in an entry; what is wrong with it."""
+        """Add an entry. Returns what is wrong with it."""
         found = []
         for row in file.read(columns=["transaction"], use_threads=False).column(0).to_pylist():
             if row is None:

@@ -1,4 +1,4 @@
-"""Many runs at once, in processes of their own, and the figures of all of them."""
+"""Run many seeds at once, in processes of their own, and add up their figures."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def run_many(
     jobs: int = 1,
     console: Console,
 ) -> Summary:
-    """Seeds from `first` on (fresh ones if None), each under the next of these workloads in turn.
+    """Run seeds from `first` on (fresh ones if None), each with the next of these workloads in turn.
 
-    So many seeds, or for so many minutes.
+    Ends after this many seeds, or this many minutes.
     """
     first = int(time.time()) * 1_000 if first is None else first
     until = None if minutes is None else time.monotonic() + minutes * 60
@@ -74,7 +74,7 @@ def _progress(console: Console) -> Progress:
 def _results(
     names: Sequence[str], first: int, total: int | None, jobs: int, until: float | None
 ) -> Iterator[RunResult]:
-    """Runs as they come in, a few ahead of what was asked for."""
+    """The results of runs as they end. A few more runs than necessary are started ahead."""
     numbers = count() if total is None else iter(range(total))
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         waiting: set[Future[RunResult]] = set()
@@ -105,7 +105,7 @@ class Summary:
         self.seconds = 0.0
 
     def add(self, result: RunResult) -> None:
-        """One run more."""
+        """Add one run."""
         self.runs[result.workload] += 1
         self.faults += result.faults
         self.transactions += result.transactions
@@ -119,7 +119,7 @@ class Summary:
             self.failed.append(result)
 
     def figures(self) -> dict[str, object]:
-        """For the record of the run."""
+        """The figures for the record of the run."""
         return {
             "runs": self.runs.total(),
             "runs by workload": dict(sorted(self.runs.items())),
@@ -138,7 +138,7 @@ class Summary:
         }
 
     def print(self, console: Console) -> None:
-        """The table at the end."""
+        """Print the table at the end."""
         runs, seconds = self.runs.total(), max(self.seconds, 0.001)
         decided = self.transactions
         table = Table("", "", show_header=False)

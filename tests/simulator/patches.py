@@ -1,9 +1,10 @@
-"""The one seam that arguments cannot reach: locks, futures' waits and the process id become those of the simulation.
+"""The only seam that arguments cannot reach: locks, futures' waits and the process id become the
+simulation's.
 
 While `simulated()` holds, `threading` means the primitives of `kernel` in the modules below (and in
-`concurrent.futures._base`, where `Future` takes its locks from), and `os.getpid()` answers with the simulated process.
-What the code does with them is untouched. Decoding the same bytes again is remembered: it is a pure function, and
-twenty engines that replay one log would spend most of a run in it.
+`concurrent.futures._base`, from which `Future` takes its locks), and `os.getpid()` returns the simulated
+process. What the code does with them is unchanged. The decoding of the same bytes is remembered, because it
+is a pure function, and twenty engines that replay one log would spend most of a run in it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _PACKAGES = ("backup", "coordinator", "consumer", "log", "maintain", "producer",
 
 
 class _Threading(ModuleType):
-    """`threading` with the simulated primitives; everything else is the real one's."""
+    """`threading` with the simulated primitives. Everything else is the real one's."""
 
     Lock, RLock, Condition, Event = Lock, RLock, Condition, Event
 
@@ -39,7 +40,7 @@ class _Threading(ModuleType):
 
 
 class _Os(ModuleType):
-    """`os` whose `getpid` answers with the simulated process."""
+    """`os` whose `getpid` returns the simulated process."""
 
     @staticmethod
     def getpid() -> int:
@@ -51,7 +52,7 @@ class _Os(ModuleType):
 
 
 def engine_modules() -> list[ModuleType]:
-    """The engine's modules that a simulation runs, imported now if they were not."""
+    """The engine's modules that a simulation runs. They are imported now if they were not."""
     for name in _PACKAGES:
         try:
             package = importlib.import_module(f"txn_engine.{name}")
@@ -92,7 +93,7 @@ def _remembering(decode: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def simulated() -> Iterator[None]:
-    """Make this (real) process a simulation for the time being. It logs nothing."""
+    """Make this (real) process a simulation while the block runs. It logs nothing."""
     fake_threading, fake_os = _Threading("threading"), _Os("os")
     changes: list[tuple[Any, str, Any]] = [(_base, "threading", fake_threading)]
     for module in engine_modules():

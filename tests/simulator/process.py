@@ -1,4 +1,5 @@
-"""A simulated process: its own engine over its own handle of the store, its own clock, threads that are tasks."""
+"""A simulated process: its own engine on its own handle of the store, its own clock, and threads that are
+tasks."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ _CONNECT_TRIES = 1_000
 
 
 class Process:
-    """One life of one simulated process. A crash ends it between two store operations, and it never runs again."""
+    """One life of a simulated process. A crash ends it between two store operations, and it never runs
+    again."""
 
     def __init__(self, world: World, name: str, life: int, pid: int) -> None:
         self.world = world
@@ -40,7 +42,7 @@ class Process:
     # --- what the engine is given ---------------------------------------------------------------------------
 
     def engine(self) -> Engine:
-        """A fresh engine; its constructor asks the store already, so it is called in a task."""
+        """A fresh engine. Its constructor already uses the store, so this has to be called in a task."""
         return Engine(
             self.store,
             clock=self.clock,
@@ -52,7 +54,7 @@ class Process:
         )
 
     def connect(self) -> Engine:
-        """An engine, tried for until the store lets it be made."""
+        """An engine. Its construction is retried until the store allows it."""
         for _ in range(_CONNECT_TRIES):
             try:
                 return self.engine()
@@ -67,14 +69,15 @@ class Process:
         return now_ms - now_ms % self.world.knobs.clock_tick_ms
 
     def new_id(self) -> str:
-        """A write id nobody else has."""
+        """A write id that nobody else has."""
         self._ids += 1
         return self.world.chance.hex_id("id", self.name, self.pid, self._ids)
 
     def next_site(self, operation: str, key: str) -> str:
-        """The name of a store operation: what it does to which object, and for the how manieth time.
+        """The name of a store operation: what it does to which object, and a running number of such operations.
 
-        It says nothing of other operations, so that a run with one fault less keeps the names of the rest.
+        It does not depend on other operations, so that a run with one fault less has the same names for the
+        rest.
         """
         folder, found, _ = key.partition("/data/")
         what = f"{self.name}:{operation}:{folder + '/data' if found else key}"
@@ -100,11 +103,11 @@ class Process:
         return task
 
     def pause(self, duration: int) -> None:
-        """Stop all threads for a while, as SIGSTOP or a suspended machine does; what they sent goes on."""
+        """Stop all threads for a while, like SIGSTOP or a suspended machine. What they have sent goes on."""
         self.paused_until = self.world.kernel.now + duration
 
     def crash(self) -> None:
-        """Die now. Called by one of its own tasks, it does not return."""
+        """Die now. If one of its own tasks calls this, the call does not return."""
         if self.dead:
             raise GreenletExit
         self.dead = True
@@ -114,7 +117,7 @@ class Process:
             here.wait("death")
 
     def bury(self) -> None:
-        """Unwind what is left of its threads; none of it can reach the store any more."""
+        """Unwind the rest of its threads. None of them can reach the store any more."""
         self.dead = True
         for task in list(self.tasks):
             if task:  # started and not finished
@@ -123,7 +126,8 @@ class Process:
 
 
 class TaskPool(Executor):
-    """A thread pool of a simulated process: at most so many tasks at once, the rest in turn."""
+    """A thread pool of a simulated process: a limited number of tasks run at once, and the others wait for
+    their turn."""
 
     def __init__(self, process: Process, threads: int, name: str) -> None:
         self._process = process

@@ -1,4 +1,4 @@
-"""One run: set up, let go, heal, and judge."""
+"""One run: set up, run the clients, heal, and judge."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TOLERATED = (
 
 @dataclass(slots=True)
 class RunResult:
-    """What one run did, and what was wrong with it."""
+    """What one run did, and what was wrong."""
 
     workload: str
     seed: int
@@ -61,7 +61,7 @@ class RunResult:
 
 
 def knobs_of(workload: str, seed: int) -> Knobs:
-    """The shape of the run of this workload that belongs to the seed."""
+    """The shape of this workload's run for the seed."""
     shape = getattr(WORKLOADS[workload], "shape", None)
     return Knobs.of(seed) if shape is None else shape(Knobs.of(seed))
 
@@ -148,7 +148,7 @@ def _log_starts(engine: Engine, topics: tuple[str, ...]) -> dict[tuple[str, int]
 
 
 def _audit(world: World, result: RunResult) -> list[str]:
-    """The auditor, over the raw objects; after the sweeps even its warnings are findings."""
+    """Run the auditor over the raw objects. After the sweeps even its warnings are findings."""
     report = verify_store(world.shelf, now_ms=world.kernel.now_ms, workers=0)
     result.transactions.update(report.stats.transactions)
     return [f"audit: {finding}" for finding in report.findings if finding.code not in TOLERATED]

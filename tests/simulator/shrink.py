@@ -1,4 +1,5 @@
-"""From a failing run to a short one: take faults and clients away as long as the same kind of finding stays."""
+"""Turn a failing run into a short one: remove faults and clients as long as the same kind of finding
+stays."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ Say = Callable[[str], None]
 
 
 def kind_of(finding: str) -> str:
-    """What kind of finding it is: its first words, and the auditor's code."""
+    """The kind of a finding: its first words, and the auditor's code."""
     head, _, rest = finding.partition(":")
     return f"{head}: {rest.split(':')[0].strip()}" if head == "audit" else head
 
@@ -40,7 +41,7 @@ def shrink(
 
 
 class _Search:
-    """What was found so far, and what may still be spent."""
+    """The best run so far, and the remaining budget."""
 
     def __init__(self, failing: RunResult, seconds_max: float, runs_max: int, say: Say) -> None:
         self.best = failing
@@ -50,7 +51,7 @@ class _Search:
         self._say = say
 
     def accepts(self, **changes: object) -> bool:
-        """Whether the run with these knobs changed still fails in the same way; then it is the best."""
+        """Whether the run with these knobs changed still fails in the same way. If so, it is the best."""
         knobs = replace(self.best.knobs, **changes)  # type: ignore[arg-type]
         if knobs == self.best.knobs or self.is_over:
             return False
@@ -64,22 +65,22 @@ class _Search:
 
     @property
     def is_over(self) -> bool:
-        """Whether the time is up, or the runs are used up."""
+        """Whether the time or the runs are used up."""
         return self._runs_left <= 0 or time.monotonic() > self._until
 
     def fewer_transactions(self) -> None:
-        """Half as many, then half of that; then one less."""
+        """Try half as many transactions again and again, then one less."""
         while (count := self.best.knobs.transactions) > 1:
             if not (self.accepts(transactions=count // 2) or self.accepts(transactions=count - 1)):
                 return
 
     def fewer_clients(self) -> None:
-        """Without one after the other."""
+        """Remove one client after the other."""
         for name in self.best.clients:
             self.accepts(without_clients=self.best.knobs.without_clients | {name})
 
     def fewer_sites(self) -> None:
-        """Delta debugging over the places where a fault was injected."""
+        """Reduce the sites of injected faults by delta debugging."""
         sites = sorted(self.best.fault_sites)
         if not sites or self.accepts(only_sites=frozenset()):
             return

@@ -1,4 +1,4 @@
-"""The simulated object store: one shelf of objects, and a handle of it for each simulated process."""
+"""The simulated object store: one shelf of objects, and a handle to it for each simulated process."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _CONNECTION_LIVES = MINUTE
 
 
 class Shelf:
-    """The objects themselves, and all that ever landed: what a store behind S3's API holds.
+    """The objects, and everything that ever landed, like a store with S3's API.
 
-    It answers truthfully and at once; `landed` (time, key, bytes, operation) is what the checkers look at afterwards.
+    It answers truthfully and at once. The checkers look at `landed` (time, key, bytes, operation) afterwards.
     It is an ObjectStore of its own, for the auditor.
     """
 
@@ -88,7 +88,7 @@ class Shelf:
             self.landed.append((self._kernel.now, key, b"", "delete"))
 
     def damage(self, key: str) -> bytes:
-        """Turn one byte in the middle of an object, as a bad disk does; the bytes as they were."""
+        """Change one byte in the middle of an object, like a bad disk. Returns the bytes as they were."""
         held, at = self.objects[key]
         middle = len(held) // 2
         self.objects[key] = (held[:middle] + bytes([held[middle] ^ 0xFF]) + held[middle + 1 :], at)
@@ -98,12 +98,12 @@ class Shelf:
         return f"{self.url}/{key}"
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Close nothing."""
 
     def listing(
         self, prefix: str, start_after: str | None, newer_than: int | None
     ) -> builtins.list[ObjectInfo]:
-        """What is below a prefix; without the objects put after `newer_than`."""
+        """The objects below a prefix, without those put after `newer_than`."""
         folder = validate_prefix(prefix)
         keys = sorted(
             key
@@ -115,7 +115,7 @@ class Shelf:
         return [ObjectInfo(key, len(self.objects[key][0]), self._modified_ms(key)) for key in keys]
 
     def folders(self, prefix: str, newer_than: int | None) -> builtins.list[str]:
-        """The names of the folders right below a prefix; without what was put after `newer_than`."""
+        """The names of the folders right below a prefix, without what was put after `newer_than`."""
         folder = validate_prefix(prefix)
         below = [
             key[len(folder) :]
@@ -129,9 +129,10 @@ class Shelf:
 
 
 class ClientStore:
-    """The store as one process reaches it: every operation takes time, and may fail in every way a store can.
+    """The store as one process reaches it: every operation takes time, and may fail in every way in which a
+    store can.
 
-    A write is an event of its own: it takes effect, or not, whatever becomes of the process that asked for it.
+    A write is an event of its own: it takes effect or not, whatever happens to the process that asked for it.
     """
 
     def __init__(self, shelf: Shelf, process: Process) -> None:
@@ -176,12 +177,12 @@ class ClientStore:
         return self._shelf.uri(key)
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Close nothing."""
 
     # --- how they go ----------------------------------------------------------------------------------------
 
     def _begin(self, operation: str, key: str) -> tuple[str, Fault | None]:
-        """The site of this operation, and its fault; a process fault in front of it happens here."""
+        """The site of this operation and its fault. A process fault before the operation happens here."""
         process = self._process
         if process.dead:
             raise GreenletExit
@@ -212,7 +213,8 @@ class ClientStore:
             sleep(0)
 
     def _overslept(self, site: str, due: int) -> bool:
-        """Whether the machine stood still while it waited for this answer, and its connection is gone when it wakes."""
+        """Whether the machine slept for so long while it waited for this answer that its connection is
+        gone."""
         world = self._process.world
         return world.kernel.now - due > _CONNECTION_LIVES and world.chance.at("gone", site) < 0.7
 

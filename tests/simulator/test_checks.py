@@ -1,4 +1,4 @@
-"""The checkers see what they are there for: each kind of wrong history, made by hand."""
+"""The checkers find each kind of wrong history, made by hand."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _only(found: list[str]) -> str:
 
 
 def test_a_sound_history_is_sound(history: History) -> None:
-    """No finding where there is nothing to find."""
+    """A sound history has no findings."""
     history.reads.append(Read("r", 0, 1, HERE, 0, 2, tuple(_good()[HERE])))
     assert check_history(history, _good(), {}) == []
 
@@ -71,7 +71,7 @@ def test_a_torn_transaction(history: History) -> None:
 
 
 def test_what_retention_took_is_not_lost(history: History) -> None:
-    """A record below the log's start is nobody's; one above it has to be there."""
+    """A record below the log's start may be missing. A record above it has to be there."""
     final: Final = {HERE: [(1, ("one", 1))], THERE: _good()[THERE]}
     assert check_history(history, final, {HERE: 1}) == []
     assert _only(check_history(history, final, {THERE: 5})).startswith("lost")
@@ -84,7 +84,8 @@ def test_what_was_acknowledged_without_an_offset_is_missed_as_well(history: Hist
 
 
 def test_records_out_of_order(history: History) -> None:
-    """Inside a transaction, and from one of a client's to its next."""
+    """Records in the wrong order are found, inside a transaction and between two transactions of one
+    client."""
     history.writings["one"].placed.clear()
     swapped: Final = {HERE: [(0, ("one", 1)), (1, ("one", 0))], THERE: _good()[THERE]}
     assert any(line.startswith("reordered") for line in check_history(history, swapped, {}))
@@ -122,7 +123,7 @@ def test_reads_that_do_not_repeat(history: History) -> None:
 
 
 def test_an_end_or_a_position_that_falls(history: History) -> None:
-    """Only where one look was over before the other began."""
+    """A log end or a position that falls is a finding only if one look was over before the other began."""
     rows = tuple(_good()[HERE])
     history.reads += [Read("a", 0, 10, HERE, 0, 2, rows), Read("b", 5, 20, HERE, 0, 0, ())]
     assert check_history(history, _good(), {}) == []
@@ -139,7 +140,7 @@ def _entry(base: int, last: int, kind: str = "entry", **more: Any) -> bytes:
 
 
 def test_what_landed_in_a_log() -> None:
-    """Entries come in their order, once, and give way to seals only."""
+    """Entries land in their order, once, and only seals replace them."""
     log = "topics/t/0/0/log"
 
     def at(base: int) -> str:
@@ -196,7 +197,8 @@ def test_a_producer_id_is_taken_once() -> None:
 
 
 def test_a_snapshot_goes_where_two_newer_ones_are() -> None:
-    """Not the last but one, not the last: what is sealed stands in snapshots alone."""
+    """A snapshot may be deleted only if two newer ones are there, because sealed entries are only in
+    snapshots."""
 
     def at(end: int) -> str:
         return f"topics/t/0/0/snapshots/{end:020d}.parquet"

@@ -1,4 +1,4 @@
-"""The searches of small configurations: the smallest is seen whole, and deliberate bugs are found."""
+"""The smallest configuration is searched completely, and the searches find deliberate bugs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _check(result: Result) -> None:
 
 
 def test_two_sweepers_and_a_crash_anywhere_are_seen_whole() -> None:
-    """All there is to see is right, and a second search sees exactly the same."""
+    """A complete search finds nothing wrong, and a second search sees exactly the same."""
     first, again = _search(CONFIGURATIONS["d"]), _search(CONFIGURATIONS["d"])
     _check(first)
     assert first.complete
@@ -59,7 +59,8 @@ def test_two_sweepers_and_a_crash_anywhere_are_seen_whole() -> None:
 
 @pytest.mark.parametrize("states_max", in_shard("simulator", [500, None], keep=1))
 def test_two_sweepers_whose_threads_interleave(states_max: int | None) -> None:
-    """The first states in `make test`, and all of them in the shard."""
+    """The search of interleaving threads finds nothing wrong: in its first states in `make test`, and in all
+    of them in the shard."""
     in_turn = replace(CONFIGURATIONS["d"], faults=0)
     any_order = _search(replace(in_turn, any_order=True), states_max=states_max)
     _check(any_order)
@@ -69,9 +70,8 @@ def test_two_sweepers_whose_threads_interleave(states_max: int | None) -> None:
 
 @pytest.mark.parametrize("states_max", in_shard("simulator", [500, None], keep=1))
 def test_every_fault_of_two_sweepers_puts(states_max: int | None) -> None:
-    """A late put, a 409 with nothing written, a 412 to the winner: each anywhere, once. The first states in
-    `make test`, and all of them in the shard.
-    """
+    """A late put, a 409 with nothing written, or a 412 to the winner, once and anywhere, leads to no finding:
+    in the first states in `make test`, and in all of them in the shard."""
     kinds = frozenset({"late", "conflict", "taken-after"})
     result = _search(replace(CONFIGURATIONS["d"], kinds=kinds), states_max=states_max)
     _check(result)
@@ -80,7 +80,7 @@ def test_every_fault_of_two_sweepers_puts(states_max: int | None) -> None:
 
 @pytest.mark.parametrize("name", ["a", "b", "c", "e", "f"])
 def test_the_beginning_of_the_larger_ones(name: str) -> None:
-    """`make explore` searches them whole. Here only the first states are searched."""
+    """The beginning of the larger configurations has no findings. `make explore` searches them completely."""
     result = _search(CONFIGURATIONS[name], states_max=500)
     _check(result)
     assert result.states >= 500
@@ -101,9 +101,9 @@ def test_the_bugs_to_find_are_of_the_catalogue() -> None:
 
 
 def test_the_page_is_of_these_configurations_and_bugs() -> None:
-    """docs/SIMULATOR.md has a row for each search and each hunt and for no other, in the generator's form and order,
-    counted at a named commit: no search with a finding, none cut below the page's limit, every bug found.
-    """
+    """docs/SIMULATOR.md has a row for each search and each hunt and for no other, in the generator's form and
+    order, counted at a named commit. No search has a finding or was cut below the page's limit, and every bug
+    was found."""
     searches, hunts, machine = read_rows(SEARCHES), read_rows(HUNTS), read_rows(MACHINE)
     assert [row[:2] for row in searches.values()] == [search_words(each) for each in CONFIGURATIONS.values()]
     assert [row[:2] for row in machine.values()] == [machine_words(each) for each in SOUGHT]
@@ -123,7 +123,8 @@ def test_the_page_is_of_these_configurations_and_bugs() -> None:
 
 
 def test_the_smallest_search_counts_what_the_page_says(tmp_path: Path) -> None:
-    """Its row is still that of the code: a search that is written again changes nothing but the commit."""
+    """The page's row of the smallest search belongs to this code: a search that is written again changes
+    nothing but the commit."""
     page = tmp_path / "SIMULATOR.md"
     page.write_text(PAGE.read_text(encoding="utf-8"))
     name, _ = search_words(CONFIGURATIONS["d"])

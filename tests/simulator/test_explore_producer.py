@@ -1,4 +1,5 @@
-"""The search of the producer's machine: small bounds seen whole, the shell's steps in the model, bugs found."""
+"""The search of the producer's machine: small bounds are searched completely, the model takes the shell's
+steps, and bugs are found."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ def _check(result: Result) -> None:
 
 
 def test_one_transaction_and_one_fault_are_seen_whole() -> None:
-    """All there is to see is right, and a second search sees exactly the same."""
+    """A complete search with one transaction and one fault finds nothing wrong, and a second search sees
+    exactly the same."""
     first, again = Search(INLINE, SMALL).run(), Search(INLINE, SMALL).run()
     _check(first)
     assert first.complete
@@ -50,7 +52,7 @@ def test_an_identity_resumed_and_a_rival() -> None:
 
 
 def test_what_nobody_saw_is_said() -> None:
-    """Within small bounds some moves of the machine are never made; the search names them."""
+    """With small bounds some moves of the machine are never made, and the search names them."""
     missing = Search(INLINE, SMALL).run().seen.missing()
     assert "move READY to FATAL_ERROR" in missing
     assert "move IN_TRANSACTION to ABORTABLE_ERROR" not in missing
@@ -122,7 +124,7 @@ def _of_the_shell(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, str]]
 
 
 def _of_the_model() -> list[tuple[str, str, str]]:
-    """The same of the model: the pool's threads go on where the caller waits, and between two calls."""
+    """The same for the model: the pool's threads go on while the caller waits, and between two calls."""
     at = Surroundings(INLINE)
     made: list[tuple[str, str, str]] = []
     named: dict[tuple[object, object], str] = {}
@@ -157,7 +159,7 @@ def _of_the_model() -> list[tuple[str, str, str]]:
 
 
 def _pool_goes_on(at: Surroundings, world: World) -> World:
-    """One step of one of its threads."""
+    """Let one of the pool's threads take one step."""
     thread = min(world.pool, key=lambda each: each.name)
     without = world._replace(pool=world.pool - {thread})
     went = next(w for w in PROGRAMS.go_on(at, without, thread, in_pool=True) if not w.fault)
@@ -166,7 +168,6 @@ def _pool_goes_on(at: Surroundings, world: World) -> World:
 
 
 def test_the_model_takes_the_shells_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where nothing goes wrong, a real producer's caller moves its machine by the same events as the model's, call by
-    call, and is left in the same states.
-    """
+    """If nothing goes wrong, a real producer's caller moves its machine by the same events as the model's
+    caller, call by call, and ends in the same states."""
     assert _of_the_model() == _of_the_shell(monkeypatch)

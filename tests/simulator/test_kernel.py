@@ -1,4 +1,4 @@
-"""The hub: virtual time, locks and waits of cooperating tasks, death and pauses of processes."""
+"""The hub: virtual time, locks and waits of cooperating tasks, and deaths and pauses of processes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_time_passes_only_when_everybody_waits(world: World) -> None:
 
 
 def test_a_lock_lets_one_in(world: World) -> None:
-    """Nobody enters while another is inside, however long that one sleeps there."""
+    """Nobody enters a lock while another task is inside, however long that one sleeps there."""
     lock, inside, most = Lock(), 0, 0
     process = world.new_process("p")
 
@@ -71,7 +71,7 @@ def test_a_lock_lets_one_in(world: World) -> None:
 
 
 def test_a_deadlock_is_an_error(world: World) -> None:
-    """Two locks taken in both orders stop everything, and that is an error."""
+    """Two locks that are taken in both orders stop everything, which is an error."""
     first, second = RLock(), RLock()
     process = world.new_process("p")
     done: list[int] = []
@@ -116,9 +116,8 @@ def test_conditions_and_events_wake_who_waits(world: World) -> None:
 
 
 def test_a_pool_runs_so_many_at_once_and_hands_back_errors(world: World) -> None:
-    """It works like a thread pool: futures have the results and errors, and no more calls run at once than there are
-    threads.
-    """
+    """The pool works like a thread pool: futures have the results and errors, and no more calls run at once
+    than there are threads."""
     process = world.new_process("p")
     pool = TaskPool(process, 2, "pool")
     running = most = 0
@@ -143,7 +142,7 @@ def test_a_pool_runs_so_many_at_once_and_hands_back_errors(world: World) -> None
 
 
 def test_the_dead_do_nothing_more(world: World) -> None:
-    """A crash ends a process where it stands; its put that is under way may land, nothing else of it."""
+    """A crash ends a process where it is. Its put that is under way may land, and nothing else happens."""
     process = world.new_process("p")
     after: list[str] = []
 
@@ -181,7 +180,8 @@ def test_a_paused_process_sleeps_through(world: World) -> None:
 
 @pytest.mark.parametrize(("asleep", "answers"), [(10 * SECOND, {"stored"}), (HOUR, {"stored", "gone"})])
 def test_who_sleeps_long_may_not_hear_the_answer(world: World, asleep: int, answers: set[str]) -> None:
-    """What was sent takes effect all the same; the connection that its answer would come by is gone, as a rule."""
+    """If a process sleeps for long, its request takes effect all the same, but the connection for the answer
+    is usually gone."""
     heard: list[str] = []
 
     def put(number: int) -> None:
@@ -205,7 +205,7 @@ def test_who_sleeps_long_may_not_hear_the_answer(world: World, asleep: int, answ
 
 
 def test_a_run_is_ended_from_outside(world: World) -> None:
-    """Neither the client nor the pool that was running mistakes the end for an error of its own."""
+    """Neither the client nor the running pool takes the end of the run for an error of its own."""
     process = world.new_process("p")
     pool = TaskPool(process, 1, "pool")
 
@@ -222,7 +222,7 @@ def test_a_run_is_ended_from_outside(world: World) -> None:
 
 
 def test_a_damaged_object_is_another(world: World) -> None:
-    """One byte differs, and what was there before is given back."""
+    """A damaged object differs in one byte, and `damage` returns the original bytes."""
     world.shelf.put("key", b"abc")
     assert world.shelf.damage("key") == b"abc"
     assert [left == right for left, right in zip(world.shelf.get("key"), b"abc", strict=True)].count(
@@ -231,7 +231,7 @@ def test_a_damaged_object_is_another(world: World) -> None:
 
 
 def test_processes_have_clocks_and_ids_of_their_own(world: World) -> None:
-    """Write ids never repeat, over lives and forks too; a skewed clock is off for good."""
+    """Write ids never repeat, over lives and forks too. The skew of a clock does not change."""
     skewed = World(7, Knobs(skewed_clocks=True))
     processes = [Process(skewed, f"p{number}", life, number) for number in range(20) for life in range(2)]
     ids = [process.new_id() for process in processes for _ in range(3)]

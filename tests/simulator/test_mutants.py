@@ -49,9 +49,8 @@ HUNTED = "undecided-files-are-live"
 
 
 def test_every_bug_fits_the_code() -> None:
-    """Each text stands exactly once in its file, what comes of it is Python, and each seam exists with the parameters
-    of its replacement. `make check` asks the same.
-    """
+    """Each text is exactly once in its file, its result is Python, and each seam exists with the parameters
+    of its replacement. `make check` checks the same."""
     command = [sys.executable, "-m", "tests.simulator.mutants.check"]
     checked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout
@@ -106,9 +105,8 @@ def test_a_bug_that_does_not_fit_is_named(edits: Any) -> None:
 
 
 def test_a_bug_at_a_seam_is_everywhere_and_can_be_taken_out() -> None:
-    """A function, a method, a property and a constant are replaced wherever the code has them under a name; afterwards
-    all is as before.
-    """
+    """A function, a method, a property and a constant are replaced under every name that the code has for
+    them. Afterwards everything is as before."""
     find_duplicate = producers.ProducerEntry.find_duplicate
     check_marker, end_of = appends.check_marker, reading.end_of
     state = partition.PartitionState(log_end_offset=7, log_start_offset=2)
@@ -136,7 +134,7 @@ def test_a_bug_at_a_seam_is_everywhere_and_can_be_taken_out() -> None:
 
 
 def test_a_bug_in_text_cannot_be_taken_out() -> None:
-    """It is refused for a while, and also for good once its module is imported."""
+    """A bug in text cannot be put in for a while, and not at all after its module was imported."""
     mutant = Mutant("window", "nothing", (_TEXT,), ())
     with pytest.raises(CannotBePlantedError), planted(mutant):
         pass
@@ -199,7 +197,8 @@ def test_a_bug_is_found_and_the_code_without_it_passes(name: str) -> None:
 
 @pytest.mark.shard("simulator")
 def test_a_hunt_finds_a_bug_with_faults_and_without() -> None:
-    """Seed after seed, under the bug's workloads in turn."""
+    """A hunt runs seed after seed, with the bug's workloads in turn, and finds the bug with faults and
+    without."""
     mutant = BY_NAME[HUNTED]
     (found,) = hunt_all([mutant], first=0, budget=60, jobs=1)
     assert found.found

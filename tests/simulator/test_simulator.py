@@ -1,4 +1,5 @@
-"""The simulator's fixed part: seeds that always run, and that a seed is one run. The shard has fresh seeds too."""
+"""The fixed part of the simulator: seeds that always run, and a proof that a seed is one run. The shard has
+fresh seeds too."""
 
 from __future__ import annotations
 
@@ -91,9 +92,9 @@ def _check(result: RunResult) -> None:
     ("workload", "local"), in_shard("simulator", RUNS, keep=_is_in_make_test), ids=_run_id
 )
 def test_every_kind_of_fault_in_every_workload(workload: str, local: bool) -> None:
-    """Nothing is lost, doubled, torn or left undecided under these seeds' faults: every kind that the store can have
-    is injected in the workload. A seed that has them all, or seeds from 1 on, until each kind has been injected.
-    """
+    """Nothing is lost, doubled, torn or left undecided, although every kind of fault that the store can have
+    is injected into the workload. The test runs a seed that has them all, or seeds from 1 on until each kind
+    has been injected."""
     _inject_every_kind(workload, FIRST_SEEDS[local].get(workload, 1), local=local)
 
 
@@ -104,7 +105,7 @@ def test_every_kind_of_fault_in_every_workload(workload: str, local: bool) -> No
     ids=_run_id,
 )
 def test_every_kind_of_fault_from_the_first_seed_on(workload: str, local: bool) -> None:
-    """The same for the workloads of which `make test` runs a later seed."""
+    """The same holds from seed 1 on for the workloads of which `make test` runs a later seed."""
     _inject_every_kind(workload, 1, local=local)
 
 
@@ -161,7 +162,8 @@ def test_the_page_lists_what_runs_and_what_goes_wrong() -> None:
 
 
 def test_clocks_are_hours_off_both_ways_and_processes_sleep_for_weeks() -> None:
-    """Skews and jumps of hours, ahead and back, and pauses of weeks are drawn, as the guarantees on time say."""
+    """Skews and jumps of hours, ahead and back, and pauses of weeks are drawn, as the guarantees about time
+    say."""
     worlds = [
         World(seed, replace(knobs_of("bank", seed), skewed_clocks=True, local_store=False))
         for seed in range(60)
@@ -181,7 +183,8 @@ def test_clocks_are_hours_off_both_ways_and_processes_sleep_for_weeks() -> None:
 
 
 def test_a_power_cut_takes_what_was_not_synced_and_leaves_what_was_acknowledged() -> None:
-    """In one of these runs an object that already had its name is lost in a power cut; it had not been acknowledged."""
+    """In one of these runs a power cut loses an object that already had its name and had not been
+    acknowledged."""
     cuts = lost = 0
     for seed in range(6, 12):
         result = run("idempotent", seed, _with_every_kind("idempotent", seed, local=True))
@@ -209,7 +212,8 @@ def test_fresh_seeds(workload: str, capsys: pytest.CaptureFixture[str]) -> None:
     in_shard("simulator", [("idempotent", 1, 2), ("two_owners", 7, 13)], keep=1),
 )
 def test_a_seed_is_one_run_byte_for_byte(workload: str, seed: int, other: int) -> None:
-    """The trace and every object that landed are the same, also in another process under another hash seed."""
+    """The trace and every object that landed are the same in a second run, and in another process with
+    another hash seed."""
     here = run(workload, seed)
     assert run(workload, seed).trace_hash == here.trace_hash
     assert run(workload, other).trace_hash != here.trace_hash
@@ -228,7 +232,8 @@ def test_a_seed_is_one_run_byte_for_byte(workload: str, seed: int, other: int) -
 @pytest.mark.shard("simulator")
 @pytest.mark.parametrize("runs_max", [2, 6, 25])
 def test_a_broken_rule_is_found_and_made_short(monkeypatch: pytest.MonkeyPatch, runs_max: int) -> None:
-    """Without the sequence and epoch checks some seed fails; a shorter run has the same finding."""
+    """Without the sequence and epoch checks some seed fails, and shrinking gives a shorter run with the same
+    finding."""
     monkeypatch.setattr(appends, "check_data", lambda *_, **__: None)
     failing = next(result for seed in range(40) if not (result := run("two_owners", seed)).ok)
     short = shrink(failing, runs_max=runs_max)
@@ -238,7 +243,7 @@ def test_a_broken_rule_is_found_and_made_short(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_a_run_without_faults_commits_what_it_was_given() -> None:
-    """The workloads do work: on a store without faults all transactions of the bank are committed."""
+    """On a store without faults all transactions of the bank are committed, so the workloads do work."""
     calm = replace(knobs_of("bank", 1), intensity=0.0, skewed_clocks=False, transactions=12)
     result = run("bank", 1, calm)
     _check(result)

@@ -1,4 +1,4 @@
-"""A run's events as lines a person can follow."""
+"""A run's events as lines that people can follow."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ _READS = ("get", "get_range", "head", "list", "list_folders")
 
 
 def readable(trace: Iterable[tuple[Any, ...]], *, every_event: bool) -> Iterator[str]:
-    """Virtual seconds, process, thread, operation, key, outcome, fault.
+    """Virtual seconds, process, thread, operation, key, outcome and fault.
 
-    Unless every event is wanted, reads that went well are left out, and all that came after the faults were over.
+    Unless every event is asked for, successful reads are left out, and so is everything after the faults were
+    over.
     """
     for at, who, thread, operation, *rest in trace:
         if not every_event and operation == HEALED:

@@ -31,9 +31,9 @@ Body = Callable[[Process, Engine], None]
 
 
 class World:
-    """Everything of one run. Workloads put clients into it; the runner lets it go, heals it, and has it judged.
+    """Everything of one run. Workloads put clients into it; the runner runs it, heals it, and has it judged.
 
-    `machines`: what takes the machine of a local store down in the end.
+    `machines`: what ends the machine of a local store at the end.
     """
 
     def __init__(self, seed: int, knobs: Knobs, machines: ExitStack | None = None) -> None:
@@ -89,7 +89,8 @@ class World:
         self.shelf.put_if_absent(STORE_KEY, encode_json(asdict(config), "store"))
 
     def first_skew_ms(self, name: str) -> int:
-        """How far this machine's clock is off, for all lives of the process. Once all is healed it is right."""
+        """How far this machine's clock is off, in all lives of the process. After everything is healed it is
+        right."""
         if self.is_healed or not self.knobs.skewed_clocks or self.chance.at("skewed", name) < 0.5:
             return 0
         size = self.chance.spread(1_000, LONGEST_JUMP // MS, "skew", name)
@@ -104,10 +105,10 @@ class World:
     # --- processes ------------------------------------------------------------------------------------------
 
     def client(self, name: str, body: Body, *, worker: bool = True, delay: int = 0) -> None:
-        """A process that runs `body` to its end, and anew after a crash.
+        """A process that runs `body` to its end, and again after a crash.
 
-        The main phase is over when all workers have ended; the others are to look at `stopping`. A client that the
-        knobs leave out does nothing: how a failing run is shrunk.
+        The main phase is over when all workers have ended, and the others have to look at `stopping`. A
+        client that the knobs leave out does nothing, which is how a failing run is shrunk.
         """
         self.clients.append(name)
         if name in self.knobs.without_clients:
@@ -134,14 +135,14 @@ class World:
         process.start("main", main, delay=delay)
 
     def new_process(self, name: str, life: int = 0) -> Process:
-        """A process with nothing running in it yet."""
+        """A process in which nothing runs yet."""
         self._pids += 1
         process = Process(self, name, life, self._pids)
         self.processes.append(process)
         return process
 
     def on_death(self, process: Process) -> None:
-        """A process has crashed: it may come back."""
+        """Note that a process has crashed. It may come back."""
         self.crashes += 1
         self.kernel.note(process.name, "", "crash", "", "", "")
         again = self._restarts.pop(process, None)
@@ -149,7 +150,7 @@ class World:
             self.kernel.at(self.kernel.now, again)
 
     def run_alone(self, name: str, body: Callable[[Process, Engine], Any]) -> Any:
-        """Run something in a fresh process to its end, whatever else there is, and return what it returns."""
+        """Run something in a fresh process to its end, next to everything else, and return its result."""
         process = self.new_process(name)
         box: list[Any] = []
         process.start("main", lambda: box.append(body(process, process.engine())))
@@ -162,12 +163,12 @@ class World:
     # --- the phases of a run --------------------------------------------------------------------------------
 
     def run_clients(self) -> None:
-        """Let the workers do their work; then the others hear that it is over, and end."""
+        """Let the workers do their work. Then the others see that it is over, and end."""
         self.kernel.run(lambda: not self._working or bool(self.kernel.failures), "the clients' work")
         self.stopping = True
 
     def heal(self) -> None:
-        """No more faults; every put that is under way lands; who is left comes to an end."""
+        """End the faults. Every put that is under way lands, and the remaining processes come to an end."""
         self.plan.enabled = False
         self.is_healed = True
         self.kernel.note("world", "", HEALED, "", "", "")
@@ -182,17 +183,17 @@ class World:
         self.kernel.drain("waiting")
 
     def let_clocks_catch_up(self) -> None:
-        """Wait until the true time is where the furthest clock was, and all time-outs after it are over."""
+        """Wait until the true time is past the furthest clock, and all time-outs after it are over."""
         ahead = max(self.latest_ms - self.kernel.now_ms, 0)
         self.let_time_pass(2 * HOUR + ahead * MS)
 
     def bury(self) -> None:
-        """The end of all processes."""
+        """End all processes."""
         for process in self.processes:
             process.bury()
 
     def blocked(self) -> list[str]:
-        """Who is still waiting, and for what: after everything drained, these are stuck."""
+        """Which tasks still wait, and for what. After everything was drained, these are stuck."""
         return [
             f"{process.name}/{task.name} waits for {task.waits_for}"
             for process in self.processes

@@ -249,8 +249,7 @@ def test_threads_share_an_engine(engine: Engine) -> None:
 
 
 def test_ctrl_c_ends_a_query(tmp_path: Path) -> None:
-    """A signal ends a query that would run for hours with what its handler raises, and the engine takes the
-    next query."""
+    """Ctrl-C ends a query that would run for hours, and the engine takes the next query."""
     code = """
 import os, signal, sys, threading, txn_engine
 engine = txn_engine.connect(sys.argv[1])

@@ -1,1 +1,2 @@
-"""Small configurations of the shipping code, searched over every interleaving of their store operations."""
+"""A search of small configurations of the shipping code, over every interleaving of their store
+operations."""

@@ -1,6 +1,6 @@
 """`python -m tests.simulator.explore`: search the small configurations, or hunt deliberate bugs with them.
 
-The engine is imported late: a hunt's process is to put its bug in first.
+The engine is imported late, because a hunt's process puts its bug in first.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _KINDS = ("late", "lost", "conflict", "taken-after", "unread", "crash")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line; 0 where nothing was found (with --mutants: where each was)."""
+    """Run the command line. Returns 0 if nothing was found or, with --mutants, if each bug was found."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     options = _parser().parse_args(arguments)
     if options.mutants or options.name:

@@ -1,4 +1,4 @@
-"""The store as a process in a search has it: it says what it wants, and waits until it is told."""
+"""The store of a process in a search: it says what it wants, and waits until it gets an answer."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _MOVING = ("/log/", "/data/", "producer_ids/")
 
 
 def is_settled_from_the_start(operation: Operation, base: Mapping[str, bytes]) -> bool:
-    """Whether the answer is the same at every moment of every run. Nobody in these configurations makes or deletes a
-    topic, writes a snapshot or seals an entry: what is there stays as it is, and only logs, data and id blocks grow.
-    """
+    """Whether the answer is the same at every moment of every run. In these configurations nobody creates or
+    deletes a topic, writes a snapshot or seals an entry: existing objects stay as they are, and only logs,
+    data and id blocks grow."""
     if operation.kind != "list" and operation.key in base:
         return True
     return not any(part in f"{operation.key}/" for part in _MOVING)
 
 
 class AskingStore:
-    """A process's handle: requests that are not settled from the start wait in `asked`."""
+    """A process's handle. Requests that are not settled from the start wait in `asked`."""
 
     def __init__(self, process: Process, base: Mapping[str, bytes]) -> None:
         self.url = URL
@@ -93,11 +93,11 @@ class AskingStore:
         raise AssertionError(f"list_folders {prefix}: nobody here asks for it")
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Close nothing."""
 
 
 def answer_from(operation: Operation, objects: Mapping[str, bytes]) -> Answer:
-    """What a truthful store with these objects says; a put is only judged, not done."""
+    """What a truthful store with these objects answers. A put is only judged, not done."""
     if operation.kind == "get":
         return objects.get(operation.key)
     if operation.kind == "put":

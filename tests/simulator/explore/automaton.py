@@ -1,9 +1,10 @@
-"""One process of the shipping code, taken as an automaton.
+"""One process of the shipping code, seen as an automaton.
 
-A process knows the world by the store's answers alone: its clock, write ids and pauses are its own. So what it asks
-next is a function of the answers that it was given, and that function is learned by running it: a node is a list of
-answers, with what the process asks then. A run that waits at a node goes on for the first answer that is tried there;
-for any other the process is run again from its start. Once an edge is known the code need not run for it again.
+A process knows the world only by the store's answers: its clock, write ids and pauses are its own. So its
+next request is a function of its answers, which is learned by running it: a node is a list of answers, with
+what the process asks then. A run that waits at a node goes on with the first answer that is tried there. For
+any other answer the process is run again from its start. Once an edge is known, the code need not run for it
+again.
 """
 
 from __future__ import annotations
@@ -59,9 +60,10 @@ class Node:
 
 
 class Automaton:
-    """What a process does, as far as that has been asked for.
+    """What a process does, as far as that is known.
 
-    `any_order`: all of its threads' requests may be served next; else those of the thread that was started first.
+    `any_order`: the requests of all of its threads may be served next. Otherwise only those of the thread
+    that was started first may.
     """
 
     def __init__(
@@ -195,7 +197,7 @@ def told_by(world: World) -> tuple[Told, ...]:
 
 
 class _InOrder(Kernel):
-    """Events of one time happen in the order in which they were asked for: chance has no part."""
+    """Events of the same time happen in the order in which they were asked for, without chance."""
 
     def __init__(self) -> None:
         chance = Chance(0)
@@ -204,7 +206,8 @@ class _InOrder(Kernel):
 
 
 class _Process(Process):
-    """A process whose patience is short: a pause counts a thousandfold, so that a limit on trying again comes soon."""
+    """A process with little patience: a pause counts a thousandfold, so that limits on retries are reached
+    soon."""
 
     def __init__(self, world: World, name: str) -> None:
         super().__init__(world, name, 0, 1_000 + sum(name.encode()))

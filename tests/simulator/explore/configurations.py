@@ -1,4 +1,5 @@
-"""What is searched: one id, two partitions, one or two owners, one or two sweepers, one record in each partition."""
+"""The searched configurations: one id, two partitions, one or two owners, one or two sweepers, and one record
+in each partition."""
 
 from __future__ import annotations
 
@@ -37,11 +38,12 @@ class Actor:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """Who acts on which store, and what may go wrong: at most `faults` times in all, of these `kinds`.
+    """The actors and their store, and what may go wrong: at most `faults` times in all, of these `kinds`.
 
-    Kinds: "late" (an error; the put lands at any later moment, or never: a lost reply where it lands at once), "lost"
-    (only that), "conflict" (409, nothing written), "taken-after" (stored, and 412 to the writer), "unread" (a read
-    fails), "crash". `any_order`: the threads of one process interleave as well, not only the processes.
+    Kinds: "late" (an error; the put lands at any later moment or never, and is a lost reply if it lands at
+    once), "lost" (only that), "conflict" (409, nothing written), "taken-after" (stored, and 412 to the
+    writer), "unread" (a read fails), "crash". `any_order`: the threads of one process interleave too, not
+    only the processes.
     """
 
     name: str
@@ -53,7 +55,7 @@ class Configuration:
     any_order: bool = False
 
     def base(self) -> tuple[dict[str, bytes], tuple[Told, ...]]:
-        """The store before anybody acts, and what those who prepared it know."""
+        """The store before anybody acts, and what the clients that prepared it know."""
         world = World(1, replace(Knobs(intensity=0.0, skewed_clocks=False), coordinator_partitions=1))
         world.plan.enabled = False
         world.set_up_store()
@@ -66,13 +68,14 @@ class Configuration:
 
 
 def _known_id(process: Process, engine: Engine) -> None:
-    """The topic, and an id that somebody initialised once: its producer id is given out, its epoch is 0."""
+    """Create the topic, and an id that was initialised once: its producer id is given out, and its epoch is
+    0."""
     create_topics(engine, 2, TOPIC)
     engine.producer(transactional_id=_ID).init_transactions()
 
 
 def _decided(process: Process, engine: Engine) -> None:
-    """A transaction that was decided to commit, with no marker anywhere."""
+    """Write a transaction that was decided to commit, without any marker."""
     create_topics(engine, 2, TOPIC)
     _transact(process, engine, "deferred")
 
@@ -86,7 +89,7 @@ def _transact(process: Process, engine: Engine, markers: MarkerMode) -> None:
 
 
 def _write(app: Application, producer: Producer, writing: Writing) -> None:
-    """One record into each of the two partitions, in one call."""
+    """Write one record into each of the two partitions, in one call."""
     ids: list[RecordId] = [(writing.name, 0), (writing.name, 1)]
     writing.records = {(TOPIC, number): [ids[number]] for number in range(2)}
     future = producer.produce(TOPIC, _table(tuple(ids)))
@@ -124,7 +127,7 @@ def _marker_sweeper(name: str) -> Actor:
 
 
 def _time_out_sweeper(name: str) -> Actor:
-    """Its clock makes every open transaction look timed out, at any moment."""
+    """A sweeper whose clock makes every open transaction look timed out, at any moment."""
 
     def body(process: Process, engine: Engine) -> None:
         try:

@@ -1,4 +1,4 @@
-"""What the store holds, each possible content once; and what every step must keep of each log."""
+"""What the store holds, each possible content once, and the rules that every step must keep for each log."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Seen = tuple[tuple[int, int, str], ...]
 
 @dataclass(eq=False, slots=True)
 class LogView:
-    """One log's contents, and what is to be seen of it."""
+    """One log's contents, and what readers can see of it."""
 
     number: int
     state: PartitionState = field(default_factory=PartitionState)
@@ -41,7 +41,7 @@ class Contents:
 
 
 class Library:
-    """All objects and contents that a search has come by."""
+    """All objects and contents that a search has found."""
 
     def __init__(self) -> None:
         self.objects: list[tuple[str, bytes]] = []
@@ -54,7 +54,7 @@ class Library:
         self.empty = self._new(frozenset(), {}, {})
 
     def number_of(self, key: str, data: bytes) -> int:
-        """The object's number, for good."""
+        """The object's number, which never changes."""
         number = self._object_numbers.get((key, data))
         if number is None:
             number = self._object_numbers[key, data] = len(self.objects)
@@ -70,7 +70,7 @@ class Library:
         return contents
 
     def put(self, before: Contents, number: int) -> tuple[Contents, str]:
-        """The contents with one object more, and what is wrong with that."""
+        """The contents with one more object, and what is wrong with it."""
         known = self._puts.get((before.number, number))
         if known is None:
             known = self._puts[before.number, number] = self._put(before, number)
@@ -105,9 +105,8 @@ class Library:
         return known
 
     def _replayed(self, before: LogView, number: int, keys: LogKeys) -> tuple[LogView, str]:
-        """The log one entry later. It landed at the log's end, the LSO has not fallen, and what could be read reads
-        the same (invariants 1, 2 and 5).
-        """
+        """The log with one more entry. It landed at the log's end, the LSO has not fallen, and what could be
+        read reads the same (invariants 1, 2 and 5)."""
         key, data = self.objects[number]
         base = keys.parse_entry(key)
         if base != before.state.log_end_offset:
@@ -142,5 +141,5 @@ def kind_of(prefix: str) -> LogKind:
 
 
 def is_private(operation: Operation) -> bool:
-    """Whether nobody else has to do with the object: a data file, under a name that carries a write id."""
+    """Whether only one process uses the object: a data file whose name has a write id."""
     return "/data/" in operation.key

@@ -1,6 +1,7 @@
-"""Deliberate bugs of the catalogue, looked for in these configurations: each in a process of its own, in dives.
+"""Deliberate bugs of the catalogue are hunted in these configurations, each in a process of its own, in
+dives.
 
-Nothing here imports the engine at the top: a hunt's process puts the bug in first.
+Nothing here imports the engine at the top, because a hunt's process puts the bug in first.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ WHERE = {
 
 @dataclass(frozen=True, slots=True)
 class Hunt:
-    """How the search for one mutant ended; `finding` is empty where it got away."""
+    """How the search for one mutant ended. `finding` is empty if the mutant was not found."""
 
     mutant: str
     configuration: str
@@ -83,7 +84,7 @@ def hunt(mutant: Mutant, configuration: str, states_max: int) -> Hunt:
 
 
 def _hunt_in_the_machine(name: str) -> Hunt:
-    """Breadth first: the schedule is the shortest one."""
+    """Search breadth first, so that the schedule is the shortest one."""
     from tests.simulator.explore.producer.report import search_in_turn
 
     states, seconds = 0, 0.0

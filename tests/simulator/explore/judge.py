@@ -1,4 +1,5 @@
-"""Finished states, judged: the sweeps run to their end, then clients, readers and the auditor have their say."""
+"""Judge finished states: the sweeps run to their end, and then clients, readers and the auditor check the
+store."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ from txn_engine.verify import verify_store
 
 
 class Judge:
-    """Says what is wrong with a finished state; states that differ by write ids alone are judged once."""
+    """Says what is wrong with a finished state. States that differ only in write ids are judged once."""
 
     def __init__(self, library: Library, base: Mapping[str, bytes], told: tuple[Told, ...]) -> None:
         self.judged = 0
@@ -38,7 +39,7 @@ class Judge:
         self._records: dict[bytes, tuple[Any, ...]] = {}
 
     def judge(self, contents: Contents, told: tuple[Told, ...]) -> list[str]:
-        """What is wrong, if everybody stops here for ever and the sweeps finish what is left."""
+        """What is wrong if every process stops here for ever and the sweeps finish the rest."""
         shape = self._shapes.get(contents.number)
         if shape is None:
             shape = self._shapes[contents.number] = self._shape(contents)
@@ -51,7 +52,8 @@ class Judge:
     # --- what makes two contents equal ----------------------------------------------------------------------
 
     def _shape(self, contents: Contents) -> Any:
-        """Every log's rows, with a data file's records in the place of its write id, and the files nobody named."""
+        """Every log's rows, with a data file's records in place of its write id, and the files that nobody
+        has named."""
         named: set[str] = set()
         logs = []
         for prefix, view in sorted(contents.logs.items()):

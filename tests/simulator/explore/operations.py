@@ -1,4 +1,4 @@
-"""What a process asks of the store, and what it is told: all that it and the world ever exchange."""
+"""The requests of a process to the store and the answers. A process and the world exchange nothing else."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 
 
 class Failure(StrEnum):
-    """An answer that says nothing of the object."""
+    """An answer that says nothing about the object."""
 
     UNREACHABLE = "no answer"
 
@@ -22,7 +22,7 @@ Answer = bytes | None | bool | Listing | Failure
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One request to the store. `data` is what a put carries; `after` where a listing starts."""
+    """One request to the store. `data` is a put's bytes, and `after` is where a listing starts."""
 
     kind: Literal["get", "put", "list"]
     key: str

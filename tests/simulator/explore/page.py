@@ -1,6 +1,6 @@
 """The three tables of docs/SIMULATOR.md that the explorer counts: what was searched, and which bugs it found.
 
-Nothing is typed: a search or a hunt that is run with `--write` replaces its own row, which names the commit.
+Nothing is typed by hand: a search or a hunt with `--write` replaces its own row, which names the commit.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def write_machine(sought: Sought, result: MachineResult, code: str, page: Path =
 
 
 def machine_words(sought: Sought) -> tuple[str, str]:
-    """How its row begins."""
+    """The beginning of its row."""
     return (f"`{sought.name}`: {sought.setting.words}", sought.bounds.words)
 
 
@@ -64,14 +64,14 @@ def write_hunt(hunt: Hunt, code: str, page: Path = PAGE) -> None:
 
 
 def search_words(configuration: Configuration) -> tuple[str, str]:
-    """How its row begins: what it is, and within which bounds."""
+    """The beginning of its row: what was searched, and within which bounds."""
     kinds = ", ".join(sorted(configuration.kinds))
     bounds = f"{configuration.faults} of: {kinds}" if configuration.faults else "no fault"
     return (f"`{configuration.name}`: {configuration.words}", bounds)
 
 
 def hunt_words(name: str) -> tuple[str, str]:
-    """How a bug's row begins."""
+    """The beginning of a bug's row."""
     return (f"`{name}`", f"`{WHERE[name]}`")
 
 

@@ -1,4 +1,5 @@
-"""Encoding the same rows under the same write id is remembered: a process is run from its start thousands of times."""
+"""The encoding of equal rows under the same write id is remembered, because a process is run from its start
+thousands of times."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from txn_engine.schemas.layout import Layout
 
 @contextmanager
 def searching() -> Iterator[None]:
-    """Make this process a simulation, and its encoders (pure functions of their arguments) remember."""
+    """Make this process a simulation whose encoders (pure functions of their arguments) remember their
+    results."""
     encode_entry, encode_data_file = entry_log.encode_entry, uploads.encode_data_file
     entries: dict[Any, bytes] = {}
     files: dict[Any, tuple[bytes, EncodedFile]] = {}

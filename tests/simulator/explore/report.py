@@ -1,4 +1,4 @@
-"""Searches and hunts, run one after the other and printed as tables."""
+"""Run searches and hunts one after the other and print them as tables."""
 
 from __future__ import annotations
 
@@ -31,10 +31,9 @@ def search_all(
     out: Console,
     err: Console,
 ) -> list[Result]:
-    """Search each, with a progress line; print what was found with its schedule, and the table. Each is recorded as
-    soon as it is through, with the command's `arguments`: the next may take days. `minutes`: for all of
-    them; what is not all seen by then is said. `write`: into docs/SIMULATOR.md too.
-    """
+    """Run each search with a progress line. Print each finding with its schedule, and the table. Each search
+    is recorded with the command's `arguments` as soon as it ends, because the next may take days. `minutes`:
+    for all of them; the report says what was not searched by then. `write`: into docs/SIMULATOR.md too."""
     until = math.inf if minutes is None else time.monotonic() + minutes * 60
     results = []
     for configuration in configurations:
@@ -65,7 +64,8 @@ def _figures(result: Result) -> dict[str, object]:
 
 
 class _Said:
-    """The progress of one search: a line that changes, or where nobody looks a line now and then."""
+    """The progress of one search: a line that changes or, if stdout is not a terminal, a line now and
+    then."""
 
     def __init__(self, err: Console, status: Status) -> None:
         self._err, self._status = err, status

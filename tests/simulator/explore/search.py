@@ -47,7 +47,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Result:
-    """One search: `complete` says that nothing within the configuration's bounds was left out."""
+    """One search. `complete` says that nothing within the configuration's bounds was left out."""
 
     configuration: str
     states: int = 0
@@ -99,9 +99,11 @@ class Search:
         dives: bool = False,
         until: float = math.inf,
     ) -> Result:
-        """Search until all is seen, or so many states or findings, or the monotonic clock says `until`.
+        """Search until everything is seen, there are this many states or findings, or the monotonic clock
+        says `until`.
 
-        Breadth first, which finds the shortest schedule; or in dives, from some state to an end, time after time.
+        The search is breadth first, which finds the shortest schedule, or in dives from some state to an end,
+        again and again.
         """
         result, began = self.result, time.monotonic()
         say_at = began + _SAY_EVERY_SECONDS
@@ -138,9 +140,8 @@ class Search:
         return _LANDS if came is None else came[1][0]
 
     def _dive_on(self, frontier: deque[tuple[State, int]], fresh: int, mover: int) -> None:
-        """Bring to the end of the queue where to go on: mostly with the process that moved last, whose run waits there;
-        where nothing new was seen, anywhere.
-        """
+        """Put the state to go on from at the end of the queue: mostly the process that moved last, whose run
+        waits there. If nothing new was seen, any state."""
         among = range(-(fresh or len(frontier)), 0)
         same = [at for at in among if self._mover(frontier[at][0]) == mover] if fresh else []
         chosen = self._chance.choice(same if same and self._chance.random() < _STAYS else among)
@@ -192,7 +193,7 @@ class Search:
     def _served(
         self, state: State, contents: Contents, index: int, task: int, operation: Operation
     ) -> Iterator[tuple[Move, State, str]]:
-        """The request is served, in every way that it may be."""
+        """The ways in which the request may be served."""
         _, places, late, faults = state
         node = self._automata[index].nodes[places[index]]
         for fault, answer, effect in self._ways(operation, contents, faults):
@@ -212,7 +213,8 @@ class Search:
     def _ways(
         self, operation: Operation, contents: Contents, faults: int
     ) -> Iterator[tuple[str, Answer, str]]:
-        """(fault, what the process is told, what becomes of a put: "", "now" or "late")."""
+        """The ways to answer, as (fault, what the process gets, what happens to a put: "", "now" or
+        "late")."""
         answer = answer_from(operation, contents.objects)
         lands = "now" if operation.kind == "put" and answer else ""
         yield "", answer, lands
@@ -232,7 +234,7 @@ class Search:
             yield "taken-after", False, "now"
 
     def _still_late(self, late: tuple[int, ...], contents: Contents) -> tuple[int, ...]:
-        """A put whose key has been taken can do nothing any more."""
+        """Remove late puts whose key has been taken, because they can do nothing any more."""
         return tuple(number for number in late if self._library.objects[number][0] not in contents.objects)
 
     # --- names of things ------------------------------------------------------------------------------------
@@ -250,7 +252,7 @@ class Search:
     # --- what is wrong --------------------------------------------------------------------------------------
 
     def _look_at(self, state: State) -> None:
-        """Where everybody has ended: what is left is finished and judged."""
+        """If every process has ended, finish the rest and judge the state."""
         number, places, _, _ = state
         if any(place >= 0 for place in places):
             return

@@ -1,4 +1,4 @@
-"""A schedule as lines that a person can follow."""
+"""A schedule as lines that people can follow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from txn_engine.protocol.transaction_rows import TransactionRow
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One move of a schedule; `answer`: a truthful store's."""
+    """One move of a schedule. `answer` is a truthful store's."""
 
     who: str
     operation: Operation | None
@@ -25,7 +25,7 @@ class Step:
 
 
 def readable(steps: Iterable[Step]) -> Iterator[str]:
-    """Number, process, operation, object, what came of it, fault."""
+    """Number, process, operation, object, result and fault."""
     for number, step in enumerate(steps, 1):
         yield f"{number:4}  {step.who:10}  {_words(step)}"
 

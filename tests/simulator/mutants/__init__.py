@@ -1,1 +1,2 @@
-"""Deliberate bugs, each a line or two, that the simulator has to find: what its silence is worth."""
+"""Deliberate bugs of a line or two that the simulator has to find. They show what it means that it finds
+nothing."""

@@ -22,7 +22,7 @@ _CONSOLE = Console(stderr=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line; 0 where every mutant was found."""
+    """Run the command line. Returns 0 if every mutant was found."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     options = _parser().parse_args(arguments)
     wanted = [mutant for mutant in MUTANTS if not options.name or mutant.name in options.name]

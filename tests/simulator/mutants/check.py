@@ -22,7 +22,7 @@ def misfits(mutants: Iterable[Mutant]) -> dict[str, DoesNotFitError]:
 
 
 def main() -> int:
-    """The command line; 0 if every bug fits."""
+    """Run the command line. Returns 0 if every bug fits."""
     mutants = (*MUTANTS, *OF_THE_PRODUCER)
     wrong = misfits(mutants)
     for name, why in wrong.items():

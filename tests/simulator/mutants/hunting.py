@@ -1,6 +1,6 @@
-"""Looking for one bug: runs under seed after seed, until one has a finding.
+"""Hunt one bug: run seed after seed until one has a finding.
 
-Nothing here imports the engine at the top: a hunt's process puts the bug in first.
+Nothing here imports the engine at the top, because a hunt's process puts the bug in first.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ CALM_RUNS = 10
 
 @dataclass(frozen=True, slots=True)
 class Hunt:
-    """How the search for one mutant ended; `finding` is empty if the mutant was not found.
+    """How the search for one mutant ended. `finding` is empty if the mutant was not found.
 
-    `faults`: kinds of fault that the run with the finding injected, and how often. `calm`: the first run with a finding
-    where nothing fails, no clock is off and no process dies; empty where `CALM_RUNS` of them found nothing.
+    `faults`: kinds of fault that the run with the finding injected, and how often. `calm`: the first run with
+    a finding in which nothing fails, no clock is off and no process dies. It is empty if `CALM_RUNS` of them
+    found nothing.
     """
 
     mutant: str
@@ -69,10 +70,11 @@ def hunt(mutant: Mutant, *, first: int, budget: int) -> Hunt:
 
 
 def hunt_again(mutant: Mutant, workload: str, seed: int, *, budget: int) -> Hunt:
-    """Hunt a bug beginning with the run that found it once, which may be another run by now: the code has changed.
+    """Hunt a bug beginning with the run that found it once, which may be another run by now because the code
+    has changed.
 
-    In this process if the bug can be taken out again, else in a process of its own. Runs without faults are no part
-    of it.
+    The hunt runs in this process if the bug can be taken out again, and otherwise in a process of its own. It
+    has no runs without faults.
     """
     if mutant.replacements:
         from tests.simulator.patches import engine_modules
@@ -133,9 +135,8 @@ def _calm_finding(mutant: Mutant, first: int) -> str:
 
 
 def _findings(workload: str, seed: int, knobs: Knobs) -> tuple[list[str], dict[str, int] | None]:
-    """What one run found, and the faults that it injected; a run that goes round in circles is a finding too, and
-    nobody knows its faults.
-    """
+    """The findings of one run, and the faults that it injected. A run that never ends is a finding too, and
+    its faults are unknown."""
     from tests.simulator.runner import run
 
     signal.setitimer(signal.ITIMER_PROF, RUN_LIMIT_SECONDS, 1)  # again and again, whoever may swallow it

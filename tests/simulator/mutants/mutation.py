@@ -32,7 +32,7 @@ ORIGINAL = "original"
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """`old` stands exactly once in the file, and becomes `new`."""
+    """`old` is exactly once in the file, and is replaced by `new`."""
 
     file: str
     old: str
@@ -41,10 +41,10 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """`by` takes the place of what the dotted name `seam` names.
+    """`by` replaces what the dotted name `seam` names.
 
-    In place of a function, method or property stands a function of a module, with the same parameters; before them it
-    may have one called `original`. In place of a constant stands another value of its type.
+    A function, method or property is replaced by a function of a module with the same parameters, before
+    which it may have one called `original`. A constant is replaced by another value of its type.
     """
 
     seam: str
@@ -53,11 +53,11 @@ class Replace:
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One bug. `breaks` says what the code does then; `marked` which of the marked rules (▲, `marks.MARKED`) it takes
-    away, if any.
+    """One bug. `breaks` says what the code does then, and `marked` which of the marked rules (▲,
+    `marks.MARKED`) it removes, if any.
 
-    `edits`: how the bug is put in: all of one kind, edits of text or replacements at seams. `workloads`: where to look
-    for the bug, in turn; `local`: with a local store.
+    `edits`: how the bug is put in. All are edits of text, or all are replacements at seams. `workloads`:
+    where to look for the bug, in turn; `local`: with a local store.
     """
 
     name: str
@@ -69,17 +69,17 @@ class Mutant:
 
     @property
     def text_edits(self) -> tuple[Edit, ...]:
-        """The edits of a mutant that changes text; empty for one that uses seams."""
+        """The edits of a mutant that changes text. Empty for one that uses seams."""
         return tuple(edit for edit in self.edits if isinstance(edit, Edit))
 
     @property
     def replacements(self) -> tuple[Replace, ...]:
-        """The replacements of a mutant that uses seams; empty for one that changes text."""
+        """The replacements of a mutant that uses seams. Empty for one that changes text."""
         return tuple(edit for edit in self.edits if isinstance(edit, Replace))
 
 
 class DoesNotFitError(Exception):
-    """A bug does not fit the code any more: the catalogue has to follow the code."""
+    """A bug no longer fits the code, so the catalogue has to follow the code."""
 
 
 class CannotBePlantedError(Exception):
@@ -98,7 +98,7 @@ def check_fit(mutant: Mutant) -> None:
 
 
 def apply_mutant(mutant: Mutant) -> None:
-    """Put the bug in for the rest of this process. Of the modules whose text changes none may be imported yet."""
+    """Put the bug in for the rest of this process. Modules whose text it changes may not be imported yet."""
     for replacement in mutant.replacements:
         _put_in(replacement)
     by_file: dict[str, list[Edit]] = {}
@@ -117,7 +117,7 @@ def apply_mutant(mutant: Mutant) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Binding:
-    """A name of a module or class, and what it is bound to, as it is there (a property as a property)."""
+    """A name of a module or class, and its value as it is (a property as a property)."""
 
     owner: Any
     name: str
@@ -140,7 +140,7 @@ def planted(mutant: Mutant) -> Iterator[None]:
 
 
 def _put_in(replacement: Replace) -> list[_Binding]:
-    """Replace the seam wherever the code has it under a name; what was bound to these names."""
+    """Replace the seam under every name that the code has for it. Returns what these names were bound to."""
     seam = _find(replacement.seam)
     new = _replaced(seam, replacement)
     bindings = [seam] if inspect.isclass(seam.owner) else _bindings_of(seam)
@@ -161,7 +161,7 @@ def _bindings_of(seam: _Binding) -> list[_Binding]:
 
 
 def _find(seam: str) -> _Binding:
-    """What a dotted name names; its module is imported for that."""
+    """The value of a dotted name, whose module is imported for that."""
     parts = seam.split(".")
     for count in range(len(parts) - 1, 0, -1):
         try:
@@ -178,7 +178,7 @@ def _find(seam: str) -> _Binding:
 
 
 def _replaced(seam: _Binding, replacement: Replace) -> Any:
-    """What stands at the seam instead."""
+    """The value that replaces the seam."""
     bound, by = seam.bound, replacement.by
     if isinstance(bound, property):
         return property(_checked(replacement, bound.fget, by))
@@ -194,7 +194,7 @@ def _replaced(seam: _Binding, replacement: Replace) -> Any:
 
 
 def _checked(replacement: Replace, original: Any, by: Callable[..., Any]) -> Callable[..., Any]:
-    """The replacement, once its parameters are those of the seam."""
+    """The replacement, after a check that its parameters are the seam's."""
     wants_original = next(iter(inspect.signature(by).parameters), None) == ORIGINAL
     own, expected = _parameters(by)[wants_original:], _parameters(original)
     if own != expected:
@@ -210,7 +210,7 @@ def _checked(replacement: Replace, original: Any, by: Callable[..., Any]) -> Cal
 
 
 def _parameters(function: Callable[..., Any]) -> list[str]:
-    """Names, kinds and defaults."""
+    """Names, kinds and defaults of the parameters."""
     parameters = inspect.signature(function).parameters.values()
     return [
         str(parameter.replace(annotation=parameter.empty)) + f" ({parameter.kind.description})"
@@ -227,7 +227,8 @@ def module_name(file: str) -> str:
 
 
 def mutated_source(file: str, edits: Sequence[Edit]) -> str:
-    """The file's text with the edits made. Raises `DoesNotFitError` where that is not Python, or an edit does not fit."""
+    """The file's text with the edits made. Raises `DoesNotFitError` if the result is not Python, or if an
+    edit does not fit."""
     try:
         text = (ROOT / file).read_text(encoding="utf-8")
     except FileNotFoundError as error:

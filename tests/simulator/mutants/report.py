@@ -1,6 +1,7 @@
-"""docs/MUTANTS.md: which bug was found by what, after how many seeds, and whether that took a fault.
+"""docs/MUTANTS.md: what found each bug, after how many seeds, and whether that needed a fault.
 
-The page is made of its rows: a hunt of some bugs replaces theirs and leaves the others, and the head counts them all.
+The page is made of its rows: a hunt of some bugs replaces their rows and leaves the others, and the head
+counts them all.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ Written by `make mutants ARGS=--write` (with `--name NAME`: that row; with `--mi
 def write_page(
     mutants: Sequence[Mutant], hunts: Mapping[str, Hunt], *, code: str, page: Path = PAGE
 ) -> list[str]:
-    """Write the rows of these hunts, in the catalogue's order and words; the names that have no row yet."""
+    """Write the rows of these hunts, in the catalogue's order and words. Returns the names that have no row
+    yet."""
     counted = {name: row[len(_WORDS) :] for name, row in read_rows(page).items()}
     counted |= {name: _counted(hunt, code) for name, hunt in hunts.items()}
     rows = [(*words(mutant), *counted[mutant.name]) for mutant in mutants if mutant.name in counted]
@@ -92,21 +94,21 @@ def render(rows: Sequence[Sequence[str]]) -> str:
 
 
 def read_rows(page: Path = PAGE) -> dict[str, tuple[str, ...]]:
-    """The rows that stand on the page, by the bug's name."""
+    """The rows on the page, by the bug's name."""
     lines = [line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
     cells = [tuple(line.removeprefix("| ").removesuffix(" |").split(" | ")) for line in lines]
     return {row[0]: row for row in cells if len(row) == len(_COLUMNS) and row != _COLUMNS and row[0] != "---"}
 
 
 def words(mutant: Mutant) -> tuple[str, ...]:
-    """How its row begins: what the catalogue says of it."""
+    """The beginning of its row, from the catalogue."""
     marked = f"§{marked_sections()[mutant.marked]} {mutant.marked}" if mutant.marked else "-"
     tier = "`make test`" if mutant.name in IN_MAKE_TEST else "shard"
     return (mutant.name, marked, mutant.breaks, tier)
 
 
 def recorded_run(row: Sequence[str]) -> tuple[str, int]:
-    """The workload and the seed that found a mutant, by its row."""
+    """The workload and the seed that found a mutant, from its row."""
     workload, _, seed = row[len(_WORDS)].partition(" ")
     return workload, int(seed)
 
@@ -126,7 +128,7 @@ def _counted(hunt: Hunt, code: str) -> tuple[str, ...]:
 
 
 def shortened(finding: str) -> str:
-    """The beginning of a finding, fit for a cell of a table."""
+    """The beginning of a finding, short enough for a cell of a table."""
     lines = finding.strip().splitlines()
     if len(lines) > 1:  # who failed, and the end of the traceback
         finding = f"{lines[0].partition('failed:')[0]}failed: {lines[-1]}"
@@ -135,5 +137,5 @@ def shortened(finding: str) -> str:
 
 
 def dump(hunts: Sequence[Hunt]) -> str:
-    """For machines."""
+    """The hunts as JSON."""
     return json.dumps([asdict(hunt) for hunt in hunts], indent=1)

@@ -1,6 +1,6 @@
 """The workloads by name.
 
-Each is a module with `TOPICS` and `set_up(world)`; where it needs them also `shape(knobs)`, `heal(world)` (what an
+Each is a module with `TOPICS` and `set_up(world)`. Some also have `shape(knobs)`, `heal(world)` (what an
 operator does before the run is judged) and `check(world, final)` (rules of its own).
 """
 

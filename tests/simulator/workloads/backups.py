@@ -1,6 +1,5 @@
-"""Backups under load, cut off and gone on with, and restores of them: each is a whole store of one moment, in which
-exactly the runs have committed whose records are there.
-"""
+"""Backups under load are cut off and continued, and restored: each is a whole store of one moment, in which
+exactly the runs have committed whose records are there."""
 
 from __future__ import annotations
 
@@ -41,20 +40,20 @@ _BACKUPS_MAX = 6
 
 @dataclass(slots=True)
 class Notes:
-    """Where backups are, and what restorers fill."""
+    """The places of backups, and the stores that restorers fill."""
 
     place: Shelf
     targets: list[Shelf] = field(default_factory=list)
 
 
 def notes_of(world: World) -> Notes:
-    """This run's."""
+    """The notes of this run."""
     notes: Notes = world.notes.setdefault("backups", Notes(Shelf(world.kernel, "sim://backups")))
     return notes
 
 
 def shape(knobs: Knobs) -> Knobs:
-    """Transactions over several partitions; ids that expire while something hangs."""
+    """Transactions over several partitions, and ids that expire while something hangs."""
     return replace(
         knobs,
         partitions=max(knobs.partitions, 2),
@@ -64,9 +63,8 @@ def shape(knobs: Knobs) -> Knobs:
 
 
 def set_up(world: World) -> None:
-    """Tellers whose transfers have run ids, a job that pays out, somebody who marks and stops; who backs up, restores,
-    and compacts.
-    """
+    """Tellers whose transfers have run ids, a job that pays out, a client that writes markers and stops, and
+    clients that back up, restore and compact."""
 
     def create(_: Process, engine: Engine) -> None:
         for topic in TOPICS:
@@ -102,7 +100,8 @@ def _teller(number: int, transfers: int) -> Body:
 
 
 def _transfer(app: Application, producer: Producer, writing: Writing) -> None:
-    """Money from here to there, in partitions that are drawn; in the middle of it or of its commit some fall asleep."""
+    """Transfer money between drawn partitions. Some clients fall asleep in the middle of it or of its
+    commit."""
     draw = app.world.chance.random("transfer", writing.name)
     count = app.engine.admin.describe_topic(ACCOUNTS).partitions
     amount = draw.randint(1, 100)
@@ -115,7 +114,7 @@ def _transfer(app: Application, producer: Producer, writing: Writing) -> None:
 
 
 def _marker(process: Process, engine: Engine) -> None:
-    """As that of the cuts, who stops in the middle."""
+    """Write the due markers, as in the workload of cuts, and often stop in the middle."""
     world, rounds = process.world, 0
     while not world.stopping:
         if rounds % 4 == 0:
@@ -132,7 +131,7 @@ def _marker(process: Process, engine: Engine) -> None:
 
 
 def _merger(process: Process, engine: Engine) -> None:
-    """Makes one file of several, also of transactions that are marked here and not yet there."""
+    """Merge files, also of transactions that have their marker here and not yet there."""
     world, rounds = process.world, 0
     policy = MaintenancePolicy(min_files=2)
     while not world.stopping:
@@ -166,7 +165,7 @@ def _backer(process: Process, engine: Engine) -> None:
 
 
 def _restorer(process: Process, engine: Engine) -> None:
-    """Restores what there is, into a place of its own or where one was cut off."""
+    """Restore the last backup, into a new place or into one where a restore was cut off."""
     world, rounds = process.world, 0
     notes = notes_of(world)
     while not world.stopping:
@@ -194,7 +193,7 @@ def _restorer(process: Process, engine: Engine) -> None:
 
 
 def check(world: World, final: Final) -> list[str]:
-    """Every backup is restored, and every store that was: once what was cut off has been gone on with."""
+    """Every backup is restored, and so is every store whose restore was cut off."""
     notes = notes_of(world)
     if not notes.place.objects:
         return []

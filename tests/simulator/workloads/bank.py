@@ -19,7 +19,7 @@ _CLIENTS = 3
 
 
 def set_up(world: World) -> None:
-    """Three tellers, one of them with deferred markers, beside readers and sweepers."""
+    """Three tellers, one of them with deferred markers, together with readers and sweepers."""
     world.run_alone("setup", lambda _, engine: create_topics(engine, world.knobs.partitions, *TOPICS))
     each = max(world.knobs.transactions // _CLIENTS, 1)
     for number in range(_CLIENTS):
@@ -69,7 +69,7 @@ def _transfer(app: Application, producer: Producer, writing: Writing) -> None:
 
 
 def check(world: World, final: Final) -> list[str]:
-    """The sum of all that is committed is nought, and so is each transfer's own."""
+    """The sum of each committed transfer is zero."""
     table = world.run_alone("sum", lambda _, engine: engine.scan(TOPICS[0]).to_table(["txn", "amount"]))
     sums: Counter[str] = Counter()
     for name, amount in zip(*(column.to_pylist() for column in table.columns), strict=True):

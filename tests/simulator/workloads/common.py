@@ -1,4 +1,4 @@
-"""Clients that several workloads share: readers who look, and sweepers who finish what others left."""
+"""Clients that several workloads share: readers, and sweepers that finish what others have left."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def read_topic(engine: Engine, topic: str) -> dict[tuple[str, int], tuple[int, l
 
 
 def rest(process: Process, rounds: int) -> None:
-    """Wait for the next round: longer and longer, so that hours in which nothing happens cost nothing."""
+    """Wait for the next round, longer and longer, so that hours in which nothing happens cost nothing."""
     world = process.world
     sleep(
         round(
@@ -38,7 +38,7 @@ def rest(process: Process, rounds: int) -> None:
 
 
 def reader(topics: Sequence[str]) -> Body:
-    """Somebody who reads everything now and then, with a fresh look each time."""
+    """A client that reads everything now and then, each time with a fresh engine."""
 
     def body(process: Process, engine: Engine) -> None:
         world, rounds = process.world, 0
@@ -60,7 +60,7 @@ def reader(topics: Sequence[str]) -> Body:
 
 
 def sweeper() -> Body:
-    """The coordinator's DAGs: time-outs, markers, expiry, snapshots, each when its time has come."""
+    """The coordinator's DAGs: time-outs, markers, expiry and snapshots, each at its time."""
 
     def body(process: Process, engine: Engine) -> None:
         world, rounds = process.world, 0
@@ -84,7 +84,7 @@ def sweeper() -> Body:
 
 
 def keep(engine: Engine, job: str, topic: str | None, policy: MaintenancePolicy) -> None:
-    """One job of maintenance, of a topic or of all and the internal ones."""
+    """Run one job of maintenance, for a topic or for all and the internal ones."""
     if job == "snapshot":
         engine.admin.snapshot(topic)
     elif job in ("seal", "expire_producers"):
@@ -94,7 +94,8 @@ def keep(engine: Engine, job: str, topic: str | None, policy: MaintenancePolicy)
 
 
 def over_and_over(site: str, work: Callable[[Engine, int], object], *, high: int) -> Body:
-    """Somebody with one duty, round after round from 0, `high` apart at most; an error is for the next round."""
+    """A client that does one duty round after round from 0, at most `high` apart. An error is left to the
+    next round."""
 
     def body(process: Process, engine: Engine) -> None:
         world, rounds = process.world, 0
@@ -110,7 +111,8 @@ def over_and_over(site: str, work: Callable[[Engine, int], object], *, high: int
 
 
 def keeper(jobs: Sequence[str], topic: str | None = None, *, age_ms: int = 0, high: int = MINUTE) -> Body:
-    """One job after the other, over and over; what is older than `age_ms` is old enough."""
+    """A client that runs one job after the other, again and again. Everything older than `age_ms` is old
+    enough."""
     policy = MaintenancePolicy(orphan_age_ms=age_ms, entries_age_ms=age_ms, trim_step=1)
 
     def work(engine: Engine, rounds: int) -> None:
@@ -120,7 +122,7 @@ def keeper(jobs: Sequence[str], topic: str | None = None, *, age_ms: int = 0, hi
 
 
 def group_watcher(group_id: str, topic: str) -> Body:
-    """Somebody who looks at where a group is."""
+    """A client that looks at a group's position."""
 
     def body(process: Process, engine: Engine) -> None:
         world, rounds = process.world, 0
@@ -143,7 +145,7 @@ def group_watcher(group_id: str, topic: str) -> Body:
 
 
 def add_background(world: World, topics: Sequence[str], *, sweepers: int = 2, readers: int = 1) -> None:
-    """Sweepers and readers beside the workers."""
+    """Add sweepers and readers to the workers."""
     for number in range(sweepers):
         world.client(f"sweeper{number}", sweeper(), worker=False)
     for number in range(readers):

@@ -1,8 +1,9 @@
-"""A topic compacted by key: writers, tombstones, keepers at once, and readers who build a table from it.
+"""A topic compacted by key: writers, tombstones, several keepers, and readers who build a table from it.
 
-What is left is not what was written, so that the rules here are of their own: a reader sees of each key at least the
-latest record that was acknowledged before it looked, nothing that was not committed, no record again whose tombstone
-it might have missed, each key once where the log says clean, and no tombstone where it says that none is left.
+What is left is not what was written, so this workload has rules of its own. A reader sees for each key at
+least the latest record that was acknowledged before it looked, nothing that was not committed, and no record
+again whose tombstone it might have missed. It sees each key once below where the log says clean, and no
+tombstone below where the log says that none is left.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ Row = tuple[int, str, str, bool]
 
 @dataclass(slots=True)
 class Put:
-    """A record as its writer knows it; `offset` -1: not acknowledged."""
+    """A record as its writer knows it. `offset` -1: not acknowledged."""
 
     writing: Writing
     partition: int
@@ -66,14 +67,14 @@ class Put:
 
     @property
     def may_be_there(self) -> bool:
-        """Whether its transaction was asked to commit, or nobody was told that the plain append was refused."""
+        """Whether its transaction was asked to commit, or its plain append was not refused."""
         outcome = self.writing.outcome
         return outcome in ("ok", "committing") or (outcome != "refused" and not self.writing.atomic)
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A read of one partition from its start to `end`; what its log said of compaction right before."""
+    """A read of one partition from its start to `end`, and what its log said of compaction right before."""
 
     who: str
     began: int
@@ -85,14 +86,14 @@ class Look:
 
 @dataclass(slots=True)
 class Followed:
-    """A table built by one who reads on: its last round began at `began`, and went up to `positions`."""
+    """A table that is built by reading on. Its last round began at `began`, and went up to `positions`."""
 
     began: int = -1
     positions: dict[TopicPartition, int] = field(default_factory=dict)
     table: dict[tuple[int, str], Row] = field(default_factory=dict)
 
     def take(self, rows: Mapping[int, tuple[int, tuple[Row, ...]]]) -> None:
-        """Go on with what was read of each partition, and to where."""
+        """Add the records that were read of each partition, up to its end."""
         for partition, (end, read) in rows.items():
             self.positions[TopicPartition(TABLE, partition)] = end
             for row in read:
@@ -106,7 +107,7 @@ class Followed:
 
 @dataclass(slots=True)
 class Notes:
-    """What the clients keep together."""
+    """What the clients note together."""
 
     puts: list[Put] = field(default_factory=list)
     looks: list[Look] = field(default_factory=list)
@@ -114,18 +115,19 @@ class Notes:
 
 
 def notes_of(world: World) -> Notes:
-    """This run's."""
+    """The notes of this run."""
     notes: Notes = world.notes.setdefault("compacted", Notes())
     return notes
 
 
 def shape(knobs: Knobs) -> Knobs:
-    """Hours, not days: a follower must not fall behind by more than tombstones stay."""
+    """Hours, not days, because a follower must not fall behind for longer than tombstones stay."""
     return replace(knobs, partitions=min(knobs.partitions, 2), longest_pause=2 * HOUR)
 
 
 def set_up(world: World) -> None:
-    """Writers of few keys, a plain one among them, two keepers, a reader from the start and one who reads on."""
+    """Writers of few keys, one of them without transactions, two keepers, a reader from the start, and one
+    that reads on."""
 
     def create(_: Process, engine: Engine) -> None:
         engine.admin.create_topic(
@@ -203,7 +205,7 @@ def _plain_writer(batches: int) -> Body:
 
 
 def _drawn(draw: Random) -> tuple[str, bool]:
-    """A key, and whether its record is a tombstone."""
+    """A drawn key, and whether its record is a tombstone."""
     is_rare = draw.random() < 0.3
     return draw.choice(_RARE if is_rare else _KEYS), draw.random() < (0.7 if is_rare else 0.25)
 
@@ -213,7 +215,7 @@ def _put(writing: Writing, partition: int, number: int, key: str, is_tombstone: 
 
 
 def _records(puts: list[Put]) -> pa.Table:
-    """Kafka's columns: a tombstone has no value, and its headers all the same."""
+    """Records in Kafka's columns. A tombstone has no value, but it has headers."""
     headers = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     return pa.table(
         {
@@ -237,7 +239,7 @@ def _place(puts: list[Put], done: Future[list[RecordMetadata]]) -> None:
 
 
 def _read(engine: Engine, start: Mapping[TopicPartition, int]) -> dict[int, tuple[int, tuple[Row, ...]]]:
-    """Of each partition where the read ended, and its records."""
+    """The end of the read in each partition, and its records."""
     scan = engine.scan(TABLE, start=start)
     found: dict[int, list[Row]] = {tp.partition: [] for tp in scan.offsets}
     columns = scan.to_table(["_partition", "_offset", "key", "value", "headers"]).columns
@@ -267,7 +269,8 @@ def _looker(process: Process, engine: Engine) -> None:
 
 
 def _follower(process: Process, engine: Engine) -> None:
-    """Reads on from where it was; from the start where it fell behind for too long, or after a crash."""
+    """A client that reads on from its last position. It starts again if it fell behind for too long, or after
+    an error."""
     world, rounds = process.world, 0
     mine = Followed()
     while not world.stopping:
@@ -286,7 +289,7 @@ def _follower(process: Process, engine: Engine) -> None:
 
 
 def _keeper(process: Process, engine: Engine) -> None:
-    """One of two schedulers that start the same jobs at the same times, or nearly so."""
+    """One of two schedulers that start the same jobs at almost the same times."""
     world, rounds = process.world, 0
     age_ms = world.chance.spread(_HOUR_MS, 24 * _HOUR_MS, "age")
     while not world.stopping:
@@ -327,9 +330,8 @@ def _keep(engine: Engine, job: str, policy: MaintenancePolicy, draw: Random) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Cluster:
-    """Workers that put so many new files on the store before the first of them is named, as the tasks of a cluster do;
-    after so many runs it is taken away.
-    """
+    """Workers that put several new files on the store before the first of them is named, like the tasks of a
+    cluster. After a number of runs the cluster is taken away."""
 
     inner: InProcess
     at_once: int
@@ -378,7 +380,8 @@ class _Ahead:
 
 
 def check(world: World, final: Any) -> list[str]:
-    """Every look on the way and two at the end, before and after a last pass; and the follower's table."""
+    """Judge every look on the way, two looks at the end, before and after a last pass, and the follower's
+    table."""
     notes = notes_of(world)
     read = world.run_alone("last", lambda process, engine: _look(world, "last", engine))
     found = list(_judge_follower(world, notes.followed, read))
@@ -401,7 +404,7 @@ def _last_pass(engine: Engine) -> None:
 def _judge_follower(
     world: World, followed: Followed, read: Mapping[int, tuple[int, tuple[Row, ...]]]
 ) -> Iterator[str]:
-    """One who read on has what one who reads from the start has."""
+    """A reader that has read on has the same table as one that reads from the start."""
     if followed.began < 0 or world.kernel.now - followed.began > _BEHIND_MAX:
         return
     positions = dict(followed.positions)
@@ -413,7 +416,8 @@ def _judge_follower(
 
 
 def _judge_rows(look: Look, by_id: Mapping[str, Put]) -> Iterator[str]:
-    """What is there was written, where its writer was told, and not in a transaction that did not commit."""
+    """Every record was written, is at the offset that its writer was told, and is not in a transaction that
+    did not commit."""
     offsets = [row[0] for row in look.rows]
     if offsets != sorted(set(offsets)):
         yield f"order: {look.who} read {TABLE}-{look.partition} with offsets {offsets}"
@@ -428,7 +432,8 @@ def _judge_rows(look: Look, by_id: Mapping[str, Put]) -> Iterator[str]:
 
 
 def _judge_latest(look: Look, puts: list[Put]) -> Iterator[str]:
-    """Of each key at least the latest that was acknowledged before, unless a tombstone took its place and went."""
+    """For each key at least the latest record that was acknowledged before is there, unless a tombstone
+    replaced it and was removed."""
     latest = {key: offset for offset, key, _, _ in look.rows}
     for put in puts:
         known = put.writing.outcome == "ok" and put.offset >= 0 and put.writing.ended <= look.began
@@ -450,7 +455,7 @@ def _judge_latest(look: Look, puts: list[Put]) -> Iterator[str]:
 
 
 def _judge_clean(look: Look) -> Iterator[str]:
-    """What the log says of compaction holds for whoever reads later."""
+    """What the log says of compaction holds for later readers."""
     place = f"{TABLE}-{look.partition} before offset"
     below = [row[1] for row in look.rows if row[0] < look.cleaning.cleaned_to]
     doubled = sorted({key for key in below if below.count(key) > 1})

@@ -1,7 +1,8 @@
-"""Control rows that no state allows, proposed beside writers: trims, floors, expiries, rewrites, operators' markers.
+"""Illegal control rows are proposed together with batches: trims, floors, expiries, rewrites, operators'
+markers.
 
-Each has to be refused, alone: the batch in the same entry is in order. Maintenance moves the entries' start meanwhile,
-by trims that are legal.
+Each has to be refused alone, because the batch in the same entry is legal. Meanwhile maintenance moves the
+entries' start by legal trims.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ _MAX_OFFSET = 2**62
 
 
 def set_up(world: World) -> None:
-    """Two who propose what they may not, two whose transactions stay open for a while, one who trims as it is due."""
+    """Two clients that propose illegal rows, two whose transactions stay open for a while, and one that trims
+    when it is due."""
     world.run_alone("setup", lambda _, engine: create_topics(engine, world.knobs.partitions, *TOPICS))
     for number in range(2):
         world.client(f"keeper{number}", _keeper(max(world.knobs.transactions // 2, 8)))
@@ -93,7 +95,7 @@ def _keeper(steps: int) -> Body:
 def _propose(
     process: Process, engine: Engine, log: EntryLog, seen: PartitionState, odd: Proposal, name: str
 ) -> None:
-    """The odd row, and in the same entry a batch that is in order: each is judged alone."""
+    """Propose the illegal row, and a legal batch in the same entry. Each is judged alone."""
     writing = process.world.history.begin(name, process.name, atomic=False)
     partition = int(log.keys.prefix.rpartition("/")[2])
     ids: list[RecordId] = [(name, 0), (name, 1)]
@@ -129,7 +131,8 @@ def _propose(
 
 
 def _became_legal(proposal: Proposal, seen: PartitionState, state: PartitionState) -> bool:
-    """Whether the row was legal where it came to stand: the log had moved on, or it was one that may be proposed."""
+    """Whether the row was legal when it was judged, because the log had moved on, or because it is a legal
+    kind of row."""
     if isinstance(proposal, TrimProposal):
         start = proposal.log_start_offset
         falls = start < seen.log_start_offset
@@ -158,13 +161,13 @@ def _trim_back(state: PartitionState, draw: Random) -> Proposal | None:
 
 
 def _trim_entries_back(state: PartitionState, draw: Random) -> Proposal | None:
-    """As one that was planned before another's, which has moved the entries' start since."""
+    """A trim that was planned before another one moved the entries' start."""
     start = state.entries_start
     return TrimProposal(state.log_start_offset, draw.randrange(start)) if start else None
 
 
 def _trim_to_a_boundary(state: PartitionState, draw: Random) -> Proposal | None:
-    """A legal one: what moved can be asked to move back."""
+    """A legal trim, so that a later proposal can ask to move the start back."""
     ends = [f.last_offset + 1 for f in state.live.values() if f.last_offset < state.last_stable_offset]
     return TrimProposal(draw.choice(sorted(ends)), state.entries_start) if ends else None
 
@@ -185,7 +188,7 @@ def _trim_entries_without_a_snapshot(state: PartitionState, draw: Random) -> Pro
 
 
 def _trim_entries_into_the_newest_snapshot(state: PartitionState, draw: Random) -> Proposal | None:
-    """Into one that vouches for the last entry, with none behind it."""
+    """A trim up to the newest snapshot, without a second one after it."""
     later = [file for file in _live(state) if file.base_offset > 0]
     if not later:
         return None
@@ -199,7 +202,7 @@ def _floor_above_itself(state: PartitionState, draw: Random) -> Proposal | None:
 
 
 def _floor(state: PartitionState, draw: Random) -> Proposal | None:
-    """A legal one."""
+    """A legal floor."""
     end = state.log_end_offset
     return FloorProposal(draw.randint(state.floor, end)) if state.floor <= end else None
 
@@ -225,7 +228,7 @@ def _abort_of_another_transaction(state: PartitionState, draw: Random) -> Propos
 
 
 def _marker_of_the_transaction_before(state: PartitionState, draw: Random) -> Proposal | None:
-    """As a sweeper brings it that has slept since: it would end the transaction that is open now."""
+    """A marker of a sweeper that has slept since: it would end the transaction that is open now."""
     opened = [state.producers[producer_id] for producer_id in sorted(state.open_transactions)]
     later = [entry for entry in opened if entry.coordinator_epoch >= 0]
     if not later:

@@ -1,6 +1,5 @@
-"""Cuts under load: every one of them shows whole transactions, with the groups' offsets that belong to them, and shows
-the same whenever it is read, while keepers compact, trim, seal and clean.
-"""
+"""Cuts under load: every cut shows whole transactions, with the group offsets that belong to them, and shows
+the same whenever it is read, while keepers compact, trim, seal and clean."""
 
 from __future__ import annotations
 
@@ -47,7 +46,8 @@ Place = tuple[str, int, int]
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What somebody read as of a cut: each record's name, key and amount by its place, and where the group was."""
+    """What a client read as of a cut: each record's name, key and amount by its place, and the groups'
+    positions."""
 
     rows: dict[Place, tuple[RecordId, int, int]]
     positions: dict[tuple[str, int], int]
@@ -64,7 +64,7 @@ class Made:
 
 @dataclass(slots=True)
 class Notes:
-    """What the clients keep together."""
+    """What the clients note together."""
 
     made: list[Made] = field(default_factory=list)
     views: dict[int, View] = field(default_factory=dict)
@@ -73,13 +73,13 @@ class Notes:
 
 
 def notes_of(world: World) -> Notes:
-    """This run's."""
+    """The notes of this run."""
     notes: Notes = world.notes.setdefault("cuts", Notes())
     return notes
 
 
 def shape(knobs: Knobs) -> Knobs:
-    """Days, since nothing is deleted before its grace is over."""
+    """Days, because nothing is deleted before its grace period is over."""
     return replace(
         knobs,
         longest_pause=2 * DAY,
@@ -89,7 +89,8 @@ def shape(knobs: Knobs) -> Knobs:
 
 
 def set_up(world: World) -> None:
-    """Tellers, one of them with deferred markers, a job that pays out, makers of cuts, and keepers who spare little."""
+    """Tellers, one of them with deferred markers, a job that pays out, makers of cuts, and keepers with short
+    ages."""
 
     def create(_: Process, engine: Engine) -> None:
         for topic in TOPICS:
@@ -143,7 +144,7 @@ def _teller(number: int, transfers: int) -> Body:
 
 
 def _transfer(app: Application, number: int, producer: Producer, writing: Writing) -> None:
-    """Money from here to there, a record that retention takes, and the teller's latest, in a drawn order."""
+    """Write a transfer, a record that retention removes, and the teller's latest record, in a drawn order."""
     draw = app.world.chance.random("transfer", writing.name)
     count = app.engine.admin.describe_topic(ACCOUNTS).partitions
     amount = draw.randint(1, 100)
@@ -189,12 +190,12 @@ def _put_latest(app: Application, number: int, producer: Producer, writing: Writ
 
 
 def await_burst(world: World, *name: object) -> None:
-    """Until the next burst begins, or a moment later."""
+    """Wait until the next burst begins, or a moment longer."""
     sleep(_BURST - world.kernel.now % _BURST + world.chance.between(0, 2 * SECOND, "burst", *name))
 
 
 def _payer(topic: str, bursts: int) -> Body:
-    """Consume accounts, produce payments, with the offsets in the same transaction."""
+    """A client that consumes accounts and produces payments, with the offsets in the same transaction."""
 
     def body(process: Process, engine: Engine) -> None:
         world = process.world
@@ -239,7 +240,7 @@ def _pay(
 
 
 def _grower(process: Process, engine: Engine) -> None:
-    """Accounts get partitions in the middle of bursts, and transfers into them."""
+    """Add partitions to the accounts in the middle of bursts."""
     world = process.world
     for rounds in range(3):
         await_burst(world, process.name, rounds)
@@ -250,7 +251,7 @@ def _grower(process: Process, engine: Engine) -> None:
 
 
 def _marker(process: Process, engine: Engine) -> None:
-    """Somebody who writes the markers that are due, while others cut, and who often stops in the middle of that."""
+    """Write the due markers while others make cuts, and often stop in the middle."""
     world, rounds = process.world, 0
     while not world.stopping:
         if rounds % 4 == 0:
@@ -309,7 +310,7 @@ def _look_again(world: World, engine: Engine, cut: Cut) -> None:
 
 
 def read_cut(engine: Engine, cut: Cut) -> View:
-    """All that is inside."""
+    """Everything inside the cut."""
     rows: dict[Place, tuple[RecordId, int, int]] = {}
     columns = ["_partition", "_offset", "txn", "n", "account", "amount"]
     for topic in (each.topic for each in cut.topics):
@@ -355,9 +356,8 @@ def _keeper(process: Process, engine: Engine) -> None:
 
 
 def check(world: World, final: Final) -> list[str]:
-    """Of every cut that was read, by anybody at any time; and each that is there still is read once more, and so is
-    one that is made now, in which all is inside.
-    """
+    """Judge every cut that was read, by any client at any time. Each that still exists is read once more, and
+    so is a new one, in which everything is inside."""
     notes = notes_of(world)
 
     def read_all(_: Process, engine: Engine) -> None:
@@ -400,7 +400,7 @@ def _wrong_in(world: World, cut: Cut, view: View) -> list[str]:
 
 
 def _wrong_latest(world: World, view: View, inside: object) -> list[str]:
-    """Of each teller the latest record is that of the last transfer that is inside."""
+    """Each teller's latest record is the one of the last transfer inside the cut."""
     last: dict[int, tuple[int, str]] = {}
     for (topic, _, offset), ((name, _), key, _) in view.rows.items():
         if topic == LATEST:
@@ -415,7 +415,7 @@ def _wrong_latest(world: World, view: View, inside: object) -> list[str]:
 
 
 def _check_order(made: Sequence[Made]) -> list[str]:
-    """No cut lies below one that was there when it was begun, and that was of all that it is of."""
+    """No cut lies below an earlier one that was complete when it was begun and has all of its topics."""
     found = []
     for later in made:
         for earlier in made:
@@ -431,7 +431,7 @@ def _check_order(made: Sequence[Made]) -> list[str]:
 
 
 def heal(world: World) -> None:
-    """Whoever deletes a cut may have died half-way; a claim that was left behind is given up."""
+    """Clean up after clients that died while they deleted a cut, and give up claims that were left behind."""
 
     def tidy(_: Process, engine: Engine) -> None:
         with suppress(InvalidRequestError):

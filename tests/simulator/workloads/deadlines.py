@@ -1,4 +1,4 @@
-"""Transactions that end just as they time out, ids that are used just as they expire, sweepers that come just then."""
+"""Transactions end just as they time out, ids are used just as they expire, and sweepers come just then."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ _ROUND = 10 * SECOND
 
 
 def shape(knobs: Knobs) -> Knobs:
-    """Clocks that agree, so that all meet at the same moment; and ids that expire just as they are used again."""
+    """Clocks that agree, so that all meet at the same moment, and ids that expire just as they are used
+    again."""
     return replace(knobs, skewed_clocks=False, clock_tick_ms=1, id_expiration_ms=_TIMEOUT_MS)
 
 
 def set_up(world: World) -> None:
-    """Owners whose rounds begin on the dot, and sweepers that look around the deadlines."""
+    """Owners whose rounds begin exactly on time, and sweepers that look around the deadlines."""
     world.run_alone("setup", lambda _, engine: create_topics(engine, world.knobs.partitions, *TOPICS))
     rounds = max(world.knobs.transactions // 2, 1)
     for number in range(2):

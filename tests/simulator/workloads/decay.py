@@ -1,4 +1,4 @@
-"""Snapshots that go bad on their disk, while entries are sealed that stand in snapshots alone."""
+"""Snapshots are damaged on their disk while entries are sealed that are stored in snapshots alone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def shape(knobs: Knobs) -> Knobs:
 
 
 def set_up(world: World) -> None:
-    """Writers, two keepers who seal what they can, and decay."""
+    """Writers, two keepers that seal as much as they can, and decay."""
     world.run_alone("setup", lambda _, engine: create_topics(engine, world.knobs.partitions, *TOPICS))
     each = max(world.knobs.transactions // 2, 6)
     world.client("plain", _plain_writer(2 * each))
@@ -64,7 +64,7 @@ def _write(app: Application, producer: Producer, writing: Writing) -> None:
 
 
 def _decay(process: Process, engine: Engine) -> None:
-    """One snapshot of each partition goes bad, as a rule the newest; who comes then has to do with the others."""
+    """Damage one snapshot of each partition, usually the newest. Other clients have to use the others."""
     world, rounds = process.world, 0
     damaged: dict[str, bytes] = world.notes.setdefault("damaged", {})
     while not world.stopping:
@@ -89,7 +89,7 @@ def _folder(key: str) -> str:
 
 
 def _look(process: Process) -> None:
-    """A reader without a view: it falls back to an older snapshot."""
+    """A reader without a view has to fall back to an older snapshot."""
     engine = process.connect()
     try:
         read_topic(engine, TOPICS[0])
@@ -101,7 +101,7 @@ def _look(process: Process) -> None:
 
 
 def heal(world: World) -> None:
-    """What is still there of the damaged is restored from a copy."""
+    """Restore the damaged snapshots that still exist from a copy."""
     for key, data in world.notes.get("damaged", {}).items():
         if key in world.shelf.objects:
             world.shelf.put(key, data)

@@ -1,4 +1,5 @@
-"""Ids whose epochs run out, under owners who outlast their transactions' time and go on all the same."""
+"""Ids whose epochs run out, with owners that work longer than their transactions' time-outs and go on all the
+same."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ _TIMEOUT_MS = 8_000
 
 
 def set_up(world: World) -> None:
-    """An owner of each old id, a second one of the first, and somebody who ends what takes too long within seconds."""
+    """An owner of each old id, a second owner of the first, and a client that ends what takes too long within
+    seconds."""
     world.run_alone("setup", lambda _, engine: _create(world, engine))
     each = max(world.knobs.transactions // _IDS, 5)
     for number in range(_IDS):
@@ -53,7 +55,7 @@ def _owner(number: int, transactions: int) -> Body:
 
 
 def _write(app: Application, producer: Producer, writing: Writing) -> None:
-    """Half of it, a wait that may be too long, and the other half; or a change of mind, and the next one."""
+    """Write parts of a transaction with waits that may be too long. Some transactions are given up."""
     draw = app.world.chance.random("epochs", writing.name)
     for _ in range(draw.randint(1, 3)):
         app.write(producer, writing, TOPICS[0], draw.randrange(app.world.knobs.partitions), 1).result()

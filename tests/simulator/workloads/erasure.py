@@ -1,7 +1,6 @@
-"""Erasure under load: one account's records are erased over and over, by several at once who die, while others
-transfer, cut, publish, compact, trim and clean. All other records stay where they are, as of every cut too; and once an
-erasure has come to its end in peace no object of the topic holds one of that account's.
-"""
+"""Erasure under load: several clients that die erase one account's records again and again, while others
+transfer, cut, publish, compact, trim and clean. All other records stay where they are, also as of every cut.
+Once an erasure has ended without faults, no object of the topic holds a record of that account."""
 
 from __future__ import annotations
 
@@ -49,20 +48,20 @@ Rows = dict[tuple[int, int], tuple[RecordId, int]]
 
 @dataclass(frozen=True, slots=True)
 class OfOneAccount:
-    """What an erasure is asked for."""
+    """The records of one account, as an erasure is asked for them."""
 
     account: int = ERASED
     columns: tuple[str, ...] = ("account",)
     is_constant: bool = False
 
     def matches(self, found: pa.Table) -> NDArray[np.bool_]:
-        """Its records."""
+        """Which records are that account's."""
         return found.column("account").to_numpy() == self.account
 
 
 @dataclass(slots=True)
 class Notes:
-    """What the clients keep together."""
+    """What the clients note together."""
 
     written: list[tuple[str, RecordId, int]] = field(default_factory=list)
     cuts: dict[int, tuple[Cut, Rows]] = field(default_factory=dict)
@@ -71,13 +70,13 @@ class Notes:
 
 
 def notes_of(world: World) -> Notes:
-    """This run's."""
+    """The notes of this run."""
     notes: Notes = world.notes.setdefault("erasure", Notes())
     return notes
 
 
 def shape(knobs: Knobs) -> Knobs:
-    """Days, since nothing else is deleted before its grace is over."""
+    """Days, because nothing else is deleted before its grace period is over."""
     return replace(
         knobs,
         longest_pause=2 * DAY,
@@ -87,7 +86,7 @@ def shape(knobs: Knobs) -> Knobs:
 
 
 def set_up(world: World) -> None:
-    """Tellers, erasers, somebody who cuts and publishes, and keepers who spare little."""
+    """Tellers, erasers, a client that cuts and publishes, and keepers with short ages."""
 
     def create(_: Process, engine: Engine) -> None:
         for topic in (ACCOUNTS, PERSONS):
@@ -117,7 +116,7 @@ def _teller(number: int, transfers: int) -> Body:
 
 
 def _transfer(app: Application, producer: Producer, writing: Writing) -> None:
-    """A record that history judges, and some of persons, in one transaction."""
+    """Write a record that the history judges, and some of persons, in one transaction."""
     draw, world = app.world.chance.random("transfer", writing.name), app.world
     notes = notes_of(world)
     app.write(producer, writing, ACCOUNTS, draw.randrange(world.knobs.partitions), 1)
@@ -163,7 +162,7 @@ def _keeper(process: Process, engine: Engine) -> None:
 
 
 def _cutter(process: Process, engine: Engine) -> None:
-    """Cuts, and reads as of one that is there: what nobody erases is read as it was."""
+    """Make cuts, and read as of existing ones: records that nobody erases are the same as before."""
     world, rounds = process.world, 0
     notes = notes_of(world)
     while not world.stopping:
@@ -219,9 +218,9 @@ def _look_again(notes: Notes, engine: Engine, number: int) -> Rows:
 
 
 def check(world: World, _final: Final) -> list[str]:
-    """Erased in peace, nothing holds a record of the account; all others that were committed are there once. Cuts are
-    read still when all that is dead was cleaned up, and when what stood for their files was erased from too.
-    """
+    """After an erasure without faults nothing holds a record of the account, and all other committed records
+    are there once. Cuts can still be read after all dead files were cleaned up, and after their replacements
+    were erased from too."""
     notes = notes_of(world)
 
     def erase(_: Process, engine: Engine) -> None:
@@ -276,7 +275,7 @@ def _judge(world: World, notes: Notes, rows: Rows) -> None:
 
 
 def heal(world: World) -> None:
-    """A claim that was left behind is given up."""
+    """Give up claims that were left behind."""
 
     def tidy(_: Process, engine: Engine) -> None:
         with suppress(TxnEngineError):

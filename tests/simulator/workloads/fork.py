@@ -22,7 +22,7 @@ _PARENTS = 2
 
 
 def set_up(world: World) -> None:
-    """Two parents with transactions under way, each of which forks some children."""
+    """Two parents with open transactions, each of which forks some children."""
     world.run_alone("setup", lambda _, engine: create_topics(engine, world.knobs.partitions, *TOPICS))
     for number in range(_PARENTS):
         world.client(f"parent{number}", _parent(number, max(world.knobs.transactions // _PARENTS, 1)))
@@ -51,7 +51,7 @@ def _parent(number: int, transactions: int) -> Body:
 
 
 def _fork(process: Process, engine: Engine, producer: Producer, name: str) -> None:
-    """A child with a copy of what its parent's memory holds of producer ids, and with its parent's producer."""
+    """Fork a child with a copy of the producer ids in its parent's memory, and with its parent's producer."""
     world = process.world
     child = world.new_process(name)
     inherited = copy(engine.coordinator._producer_ids)
@@ -86,7 +86,7 @@ def _expect_refusal(world: World, what: str, call: Callable[[], object]) -> None
 
 
 def _write_alone(process: Process, engine: Engine, name: str) -> None:
-    """A batch under a fresh producer id."""
+    """Append a batch with a fresh producer id."""
     world = process.world
     writing = world.history.begin(name, process.name, atomic=False)
     ids: list[RecordId] = [(name, 0)]

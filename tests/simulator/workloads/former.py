@@ -1,7 +1,7 @@
-"""One account's records are erased from a topic that is deleted and made anew, over and over, by several at once who
-die: under transactions that write there and to a topic that stays. Erased in peace, nothing that the topic has left of
-before it was deleted holds one of them; what others wrote to the present one is there.
-"""
+"""One account's records are erased from a topic that is deleted and created again and again, by several
+clients that die, while transactions write to it and to a topic that stays. After an erasure without faults
+nothing that the deleted topic has left holds one of them, and what others wrote to the present one is
+there."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Rows = dict[tuple[int, int], tuple[str, int, int]]
 
 
 def set_up(world: World) -> None:
-    """Writers into both topics, somebody who deletes and makes the one, and two who erase."""
+    """Writers to both topics, a client that deletes and creates the one, and two that erase."""
     world.run_alone("setup", lambda _, engine: create_topics(engine, world.knobs.partitions, *TOPICS, GOES))
     each = max(world.knobs.transactions // 3, 1)
     for number in range(3):
@@ -54,7 +54,8 @@ def _writer(number: int, transactions: int) -> Body:
 
 
 def _write(app: Application, producer: Producer, writing: Writing) -> None:
-    """That files are erased, and a topic goes with all that it has, must not hold up the one that stays."""
+    """Write to both topics. Erased files, and a topic that is deleted, must not hold up the one that
+    stays."""
     draw = app.world.chance.random("former", writing.name)
     app.write(producer, writing, TOPICS[0], draw.randrange(app.world.knobs.partitions), 1)
     accounts = [draw.choice((ERASED, _OTHER)) for _ in range(draw.randint(1, 3))]
@@ -83,7 +84,8 @@ def _eraser(process: Process, engine: Engine) -> None:
 
 
 def check(world: World, _final: Final) -> list[str]:
-    """Erased in peace, twice: as the topic was left, and once it was deleted, with all that it has then."""
+    """Erase without faults twice: while the topic is as it was left, and after it was deleted with everything
+    that it has then."""
     complaints: list[str] = []
 
     def erase(_: Process, engine: Engine) -> None:
@@ -106,7 +108,7 @@ def check(world: World, _final: Final) -> list[str]:
 
 
 def _life(engine: Engine) -> int:
-    """The present incarnation, -1: the topic was deleted."""
+    """The present incarnation, or -1 if the topic is deleted."""
     try:
         return engine.logs.topics.look_up(GOES).incarnation
     except UnknownTopicOrPartitionError:
@@ -122,9 +124,8 @@ def _read(engine: Engine) -> Rows:
 
 
 def _holding(world: World, life: int, empty: set[int]) -> list[str]:
-    """The data files that hold what was erased; but for uploads to empty logs of the present topic, which no floor
-    refuses.
-    """
+    """The data files that hold erased records, except for uploads to empty logs of the present topic, which
+    no floor refuses."""
     found = []
     for key in sorted(world.shelf.objects):
         match = _DATA.fullmatch(key)

@@ -1,4 +1,4 @@
-"""Transactions with no coordinator behind them: the tool ends them, and spares the healthy ones beside them."""
+"""Transactions without a coordinator: the operator's tool ends them, and spares the healthy ones."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def set_up(world: World) -> None:
 
 
 def _careless(batches: int) -> Body:
-    """Writes transactional batches that no coordinator has heard of, as a bug of another client would."""
+    """A client that writes transactional batches that no coordinator knows, like a faulty client."""
 
     def body(process: Process, engine: Engine) -> None:
         world = process.world
@@ -86,7 +86,8 @@ def _operator(process: Process, engine: Engine) -> None:
 
 
 def _reckless(process: Process, engine: Engine) -> None:
-    """An operator who asks for the end of whatever is open: what has a coordinator has to be spared."""
+    """An operator that asks for the end of every open transaction. Those with a coordinator have to be
+    spared."""
     world, rounds = process.world, 0
     while not world.stopping:
         rounds += 1
@@ -99,11 +100,11 @@ def _reckless(process: Process, engine: Engine) -> None:
 
 
 def end_hanging(engine: Engine, *, limit_ms: int) -> None:
-    """What an operator does: find, then end each."""
+    """Find the hanging transactions and end each of them, as an operator does."""
     for hanging in engine.admin.find_hanging_transactions(max_transaction_timeout_ms=limit_ms):
         engine.admin.abort_transaction(hanging.topic, hanging.partition, hanging.start_offset)
 
 
 def heal(world: World) -> None:
-    """Before the run is judged an operator ends what is still hanging."""
+    """An operator ends the transactions that still hang before the run is judged."""
     world.run_alone("operator", lambda _, engine: end_hanging(engine, limit_ms=_LIMIT_MS))

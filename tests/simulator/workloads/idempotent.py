@@ -1,4 +1,5 @@
-"""Producers without transactions: batch after batch, some in flight together, none doubled and none out of order."""
+"""Producers without transactions send batch after batch, some at the same time: none is doubled or out of
+order."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ _CLIENTS = 3
 
 
 def set_up(world: World) -> None:
-    """Three producers that write bursts of batches, and go on with a new producer after an error."""
+    """Three producers that write bursts of batches, and that are replaced by a new producer after an
+    error."""
     world.run_alone("setup", lambda _, engine: create_topics(engine, world.knobs.partitions, *TOPICS))
     for number in range(_CLIENTS):
         world.client(f"sender{number}", _sender(max(world.knobs.transactions // _CLIENTS, 1)))

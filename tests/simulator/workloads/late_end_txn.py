@@ -1,6 +1,8 @@
-"""A delayed EndTxn must not decide a later transaction (KAFKA-17754): requests arrive twice, and long after their time.
+"""A delayed EndTxn must not decide a later transaction (KAFKA-17754): requests arrive twice, and long after
+their time.
 
-Drives the coordinator's requests and the partitions themselves, as a client of Kafka's protocol would.
+The workload sends the coordinator's requests and writes to the partitions itself, like a client of Kafka's
+protocol.
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ def _initialise(process: Process, engine: Engine, transactional_id: str) -> Prod
 
 
 def _finish(engine: Engine, transactional_id: str) -> None:
-    """Write the markers that the id waits for, as far as that goes now."""
+    """Write the markers for which the id waits, as far as that works now."""
     with suppress(TxnEngineError):
         engine.coordinator.finish(transactional_id)
 
@@ -66,7 +68,7 @@ def _finish(engine: Engine, transactional_id: str) -> None:
 def _transaction(
     process: Process, engine: Engine, transactional_id: str, identity: ProducerIdAndEpoch, name: str
 ) -> ProducerIdAndEpoch | None:
-    """One transaction; the id and epoch for the next, None where a new start is needed."""
+    """Run one transaction. Returns the id and epoch for the next, or None if a new start is needed."""
     world = process.world
     draw = world.chance.random("late", name)
     writing = world.history.begin(name, process.name)
@@ -100,7 +102,7 @@ def _transaction(
 def _deliver_late(
     world: World, name: str, transactional_id: str, identity: ProducerIdAndEpoch, committed: bool, delay: int
 ) -> None:
-    """The same request once more, through other hands, when it pleases the network."""
+    """Deliver the same request once more from another process, at any later time."""
     process = world.new_process(name)
 
     def deliver() -> None:

@@ -1,4 +1,5 @@
-"""Append-only lists in Jepsen's manner: transactions that append to several partitions, plain appends between them."""
+"""Append-only lists as in Jepsen: transactions that append to several partitions, with plain appends between
+them."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ _CLIENTS = 3
 
 
 def set_up(world: World) -> None:
-    """Writers that commit, abort and walk away; a writer without a producer id; readers."""
+    """Writers that commit, abort and leave, a writer without a producer id, and readers."""
     world.run_alone("setup", lambda _, engine: create_topics(engine, world.knobs.partitions, *TOPICS))
     each = max(world.knobs.transactions // _CLIENTS, 1)
     for number in range(_CLIENTS):
@@ -59,7 +60,7 @@ def _append(app: Application, producer: Producer, writing: Writing) -> None:
 
 
 def _grower(process: Process, engine: Engine) -> None:
-    """Somebody adds a partition while all are at work."""
+    """Add a partition while all are at work."""
     world = process.world
     sleep(world.chance.spread(SECOND, 2 * MINUTE, "grow"))
     with suppress(TxnEngineError):

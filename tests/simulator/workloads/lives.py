@@ -1,6 +1,5 @@
-"""Transactional ids that expire within a minute, over a coordinator's log that is sealed, under owners who fall asleep
-while they initialise.
-"""
+"""Transactional ids that expire within a minute, with a coordinator's log that is sealed, and owners that
+fall asleep while they initialise."""
 
 from __future__ import annotations
 
@@ -25,13 +24,15 @@ _JOBS = ("snapshot", "retain", "seal")
 
 
 def shape(knobs: Knobs) -> Knobs:
-    """In every other run ids are forgotten after twenty seconds; one coordinator partition, whose log moves on."""
+    """In every other run ids expire after twenty seconds. There is one coordinator partition, whose log moves
+    on."""
     expiration_ms = 20_000 if knobs.transactions % 2 else 3_600_000
     return replace(knobs, id_expiration_ms=expiration_ms, coordinator_partitions=1, longest_pause=HOUR)
 
 
 def set_up(world: World) -> None:
-    """Owners who use many ids in turn, each time anew; a keeper of the coordinator's log, and one of its ids."""
+    """Owners that use many ids in turn, each time with a new one, a keeper of the coordinator's log, and one
+    of its ids."""
     world.run_alone("setup", lambda _, engine: create_topics(engine, world.knobs.partitions, *TOPICS))
     for number in range(_OWNERS):
         world.client(f"owner{number}", _owner(world.knobs.transactions))

@@ -1,4 +1,5 @@
-"""Consume, transform, produce: two overlapping owners of one group, output and input offsets in one transaction."""
+"""Consume, transform, produce: two overlapping owners of one group commit output and input offsets in one
+transaction."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ _IDLE_MAX = 12
 
 
 def set_up(world: World) -> None:
-    """A feeder, two owners that know nothing of each other, and somebody who watches the group's offsets."""
+    """A feeder, two owners that know nothing of each other, and a client that watches the group's offsets."""
     world.run_alone("setup", lambda _, engine: create_topics(engine, world.knobs.partitions, *TOPICS))
     world.client("feeder", _feeder(world.knobs.transactions))
     for number in range(_OWNERS):
@@ -90,7 +91,7 @@ def _owner(number: int) -> Body:
 
 
 def _seek_to_group(consumer: Consumer) -> bool:
-    """With the same consumer; False where the store or somebody's pending commit is in the way."""
+    """Seek with the same consumer. False if the store or another member's pending commit prevents it."""
     try:
         consumer.seek_to_committed()
         return len(consumer.positions()) > 0
@@ -121,7 +122,7 @@ def _transform(app: Application, consumer: Consumer, batch: pa.Table):  # type: 
 
 
 def check(world: World, final: Final) -> list[str]:
-    """Invariant 8: what is below the group's offset was processed, once; what is above it was not."""
+    """Invariant 8: records below the group's offset were processed once, and those above it were not."""
 
     def look(_: Process, engine: Engine) -> tuple[pa.Table, dict[int, int]]:
         partitions = [TopicPartition(TOPICS[0], number) for number in range(world.knobs.partitions)]

@@ -1,7 +1,7 @@
-"""Writers who die inside a put, readers who see what they left, and a machine that goes off: what was read stays.
+"""Writers die inside a put, readers see what they left, and the machine loses power: what was read stays.
 
-Each partition has one writer, who is away for long after it died. So nobody puts anything beside what it left, and the
-readers alone see to it that the name of what they saw is on the disk.
+Each partition has one writer, which stays away for long after it died. So nobody puts anything next to what
+it left, and only the readers make sure that the name of what they saw is on the disk.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _READERS = 2
 
 
 def shape(knobs: Knobs) -> Knobs:
-    """A local store, on which every kind of fault comes often, and processes that come back as often."""
+    """A local store on which every kind of fault comes often, and processes that come back as often."""
     return replace(knobs, local_store=True, every_kind=True, intensity=5.0, partitions=3, max_lives=60)
 
 

@@ -29,7 +29,7 @@ def shape(knobs: Knobs) -> Knobs:
 
 
 def set_up(world: World) -> None:
-    """Two loaders that begin with their first load again after each crash, as a task that is run again does."""
+    """Two loaders that begin with their first load again after each crash, like a task that is run again."""
     world.run_alone("setup", lambda _, engine: create_topics(engine, world.knobs.partitions, *TOPICS))
     has_elder = world.chance.at("elder") < 0.2
     if has_elder:
@@ -43,7 +43,7 @@ def set_up(world: World) -> None:
 
 
 def _elder_runs(_: Process, engine: Engine) -> None:
-    """An id with more committed runs than its row remembers."""
+    """Commit more runs with an id than its row remembers."""
     producer = engine.producer(transactional_id="elder")
     producer.init_transactions()
     for number in range(MAX_RUN_IDS + 1):
@@ -52,7 +52,7 @@ def _elder_runs(_: Process, engine: Engine) -> None:
 
 
 def _elder(process: Process, engine: Engine) -> None:
-    """What the log no longer knows is unknown; that is another answer than 'not committed'."""
+    """For a run that the log has forgotten the answer is None, which is different from False."""
     app = Application(process, engine, "elder")
     producer = app.ready()
     if producer is None:

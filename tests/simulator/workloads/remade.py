@@ -1,4 +1,4 @@
-"""Topics that are deleted, and made anew, under transactions that write to them and groups that read them."""
+"""Topics are deleted and created again while transactions write to them and groups read them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ _GROUP = "followers"
 
 
 def set_up(world: World) -> None:
-    """Clients that write into a topic that stays and one that does not, and somebody who deletes and makes it."""
+    """Clients that write to a topic that stays and to one that does not, and a client that deletes and
+    creates the latter."""
     world.run_alone("setup", lambda _, engine: create_topics(engine, world.knobs.partitions, *TOPICS, GOES))
     each = max(world.knobs.transactions // 3, 1)
     for number in range(3):
@@ -50,7 +51,8 @@ def _writer(number: int, transactions: int) -> Body:
 
 
 def _write(app: Application, producer: Producer, writing: Writing) -> None:
-    """What is written to the topic that goes is nobody's concern; that it goes must not hold up the one that stays."""
+    """Write to both topics. What is written to the one that is deleted does not matter, but it must not hold
+    up the other."""
     draw = app.world.chance.random("remade", writing.name)
     app.write(producer, writing, TOPICS[0], draw.randrange(app.world.knobs.partitions), 1)
     if draw.random() < 0.3:
@@ -62,7 +64,7 @@ def _write(app: Application, producer: Producer, writing: Writing) -> None:
 
 
 def write_as_spark_does(app: Application, producer: Producer, found: pa.Table) -> None:
-    """Executors upload, and some time later the driver names their files."""
+    """Upload as executors do, and name the files some time later as the driver does."""
     process, engine = app.process, app.engine
     topic = engine.logs.topics.look_up(GOES)
     log = engine.logs.get(GOES, topic.incarnation, 0)
@@ -82,10 +84,9 @@ def write_as_spark_does(app: Application, producer: Producer, found: pa.Table) -
 
 
 def _follower(read: defaultdict[str, set[RecordId]]) -> Body:
-    """A member of a group that reads the topic that goes, and takes its time before it commits: now and then so long
-    that the topic is another one by then. Every other round it is a group of its own, which has no offset yet: nothing
-    but the topic's incarnation tells such a commit that it is too late.
-    """
+    """A member of a group that reads the topic that is deleted, and sometimes commits so late that the topic
+    is another one by then. In every other round its group is new and has no offset, so only the topic's
+    incarnation shows that the commit is too late."""
 
     def body(process: Process, engine: Engine) -> None:
         world, rounds = process.world, 0
@@ -117,9 +118,8 @@ def _life(engine: Engine) -> str:
 
 
 def _check_nothing_skipped(process: Process, engine: Engine, group: str, read: set[RecordId]) -> None:
-    """What lies before the group's offset somebody of the group has read: in this topic, not in one of its name. The
-    note of a position says which one it was read in.
-    """
+    """Every record before the group's offset was read by a member of the group in this topic, not in an
+    earlier one of its name. The metadata of a position names the topic in which it was read."""
     before = _life(engine)
     at = TopicPartition(GOES, 0)
     with engine.consumer(group_id=group) as consumer:

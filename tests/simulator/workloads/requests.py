@@ -1,7 +1,7 @@
 """Requests that no careful client sends: stale epochs, gaps, repeats, ends out of turn, files of another try.
 
-Each is answered by the rules, or the run has a finding: by the client, which knows what the answer has to be, or by
-the audit of what came to stand in the log.
+Each is answered by the rules, or the run has a finding: from the client, which knows what the answer has to
+be, or from the audit of the log.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _WINDOW = 5
 
 
 def set_up(world: World) -> None:
-    """One client for each kind of request; no sweepers, which would finish what has to be pending."""
+    """One client for each kind of request. There are no sweepers, because they would finish what has to be
+    pending."""
     world.run_alone("setup", lambda _, engine: create_topics(engine, world.knobs.partitions, *TOPICS))
     each = max(world.knobs.transactions // 2, 6)
     world.client("sequencer", _sequencer(each))
@@ -47,7 +48,7 @@ def _rest(process: Process, *name: object) -> None:
 
 @dataclass(slots=True)
 class _Known:
-    """What one client knows of its producer in one partition: the batches it saw acknowledged, oldest first."""
+    """What one client knows of its producer in one partition: the acknowledged batches, oldest first."""
 
     identity: ProducerIdAndEpoch
     batches: list[tuple[int, int, int]] = field(default_factory=list)  # first sequence, records, base offset
@@ -74,7 +75,7 @@ def _sequencer(steps: int) -> Body:
 def _odd_batch(
     process: Process, engine: Engine, known: _Known, partition: int, draw: Random, name: str
 ) -> _Known | None:
-    """The next batch, or an odd one; None where the client no longer knows where its producer is."""
+    """Send the next batch, or an odd one. None if the client no longer knows where its producer is."""
     kind = draw.choice(("next", "next", "next", "repeat", "gap", "stale", "epoch"))
     identity, sequence, count = known.identity, known.next_sequence, draw.randint(1, 3)
     again: tuple[int, int, int] | None = None
@@ -169,7 +170,8 @@ def _decider(steps: int) -> Body:
 def _odd_end(
     process: Process, engine: Engine, identity: ProducerIdAndEpoch, name: str
 ) -> ProducerIdAndEpoch | None:
-    """A transaction of one record, ended one way with its markers left over; then all that must be refused."""
+    """End a transaction of one record one way and leave its markers, then send everything that must be
+    refused."""
     draw = process.world.chance.random("decider", name)
     coordinator = engine.coordinator
     targets = [TopicPartition(TOPICS[0], number) for number in range(process.world.knobs.partitions)]
@@ -212,7 +214,7 @@ def _odd_end(
 def _batch_of_the_next_epoch(
     process: Process, engine: Engine, identity: ProducerIdAndEpoch, name: str, committed: bool
 ) -> None:
-    """A batch of the transaction, and one under the epoch that only its end will give out."""
+    """Append a batch of the transaction, and one with the epoch that only its end will give out."""
     history = process.world.history
     partition = engine.partition(TOPICS[0], 0)
     writing = history.begin(name, process.name)
@@ -237,7 +239,7 @@ def _batch_of_the_next_epoch(
 
 
 def _expect_refusal(process: Process, name: str, what: str, ask: Callable[[], object]) -> None:
-    """A request that no state allows: any refusal will do, and so does a store that fails."""
+    """Send a request that no state allows. Any refusal is right, and so is an error of the store."""
     try:
         answer = ask()
     except TxnEngineError:
@@ -249,7 +251,7 @@ def _expect_refusal(process: Process, name: str, what: str, ask: Callable[[], ob
 
 
 def _forger(steps: int) -> Body:
-    """A producer that names a file which it uploaded under an earlier epoch, or has named before."""
+    """A producer that names a file that it uploaded with an earlier epoch, or has named before."""
 
     def body(process: Process, engine: Engine) -> None:
         world = process.world

@@ -1,4 +1,5 @@
-"""A group that an operator resets again and again, under readers who fetched before: plain and transactional ones."""
+"""An operator resets a group again and again, while plain and transactional readers that fetched before
+commit."""
 
 from __future__ import annotations
 

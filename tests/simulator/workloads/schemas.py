@@ -1,8 +1,9 @@
-"""Columns that change while everybody is at work: two operators at once, writers with stale views, merges and readers.
+"""Columns change while everybody is at work: two operators at once, writers with stale views, merges and
+readers.
 
-A value says which record it is of and, by the column's id, which column: so a reader can tell whether it is the one
-that was written, whatever the column is called by then. The chains of changes are held against one another as they
-landed.
+A value says to which record it belongs and, by the column's id, to which column. So a reader knows whether it
+is the value that was written, whatever the column is called by then. The chains of changes are compared with
+one another as they landed.
 """
 
 from __future__ import annotations
@@ -64,9 +65,8 @@ _CHANGE = re.compile(r"topics/(plain|table)/0/changes/([0-9]{20})\.json")
 
 @dataclass(slots=True)
 class Notes:
-    """Which columns each record was written with, by their ids; cuts, each between two looks at the columns; columns
-    whose addition was acknowledged.
-    """
+    """The columns with which each record was written, by their ids; cuts, each between two looks at the
+    columns; and columns whose addition was acknowledged."""
 
     written: dict[RecordId, frozenset[int]] = field(default_factory=dict)
     cuts: list[tuple[Cut, str, int, int]] = field(default_factory=list)
@@ -74,13 +74,13 @@ class Notes:
 
 
 def notes_of(world: World) -> Notes:
-    """This run's."""
+    """The notes of this run."""
     notes: Notes = world.notes.setdefault("schemas", Notes())
     return notes
 
 
 def set_up(world: World) -> None:
-    """Two operators, writers, keepers who merge and compact by key, and readers of every kind."""
+    """Two operators, writers, keepers that merge and compact by key, and readers of every kind."""
 
     def create(_: Process, engine: Engine) -> None:
         partitions = world.knobs.partitions
@@ -104,7 +104,8 @@ def set_up(world: World) -> None:
 
 
 def _operator(process: Process, engine: Engine) -> None:
-    """A change of its own at every slot: at the same moment as the other one's, as a rule."""
+    """An operator that makes a change of its own in every slot, usually at the same moment as the other
+    one."""
     world = process.world
     for index in range(8):
         draw = world.chance.random("alter", process.name, index)
@@ -123,7 +124,7 @@ def _operator(process: Process, engine: Engine) -> None:
 
 
 def _change(draw: Random, layout: Layout, name: str) -> Change | None:
-    """One that the operator thinks of, by the columns that it knows; some that are to be refused."""
+    """A change that the operator draws from the columns that it knows. Some of them have to be refused."""
     free = [each for each in layout.columns if each.name not in _FIXED]
     kind = draw.choice(("add", "add", "rename", "rename", "drop", "widen", "null", "reorder", "again"))
     if kind == "add":
@@ -193,13 +194,14 @@ def _records(draw: Random, layout: Layout, ids: Sequence[RecordId]) -> pa.Table:
 
 
 def _value(record: RecordId, column: Column) -> Any:
-    """What was written into the column, by its id, of that record."""
+    """The value that was written into the column, by its id, of that record."""
     mark = f"{record[0]}/{record[1]}/{column.id}"
     return mark if pa.types.is_string(column.type) else crc32(mark.encode()) & 0x7FFF_FFFF
 
 
 def _looker(process: Process, engine: Engine) -> None:
-    """Scans by the newest columns, by those of an earlier version and of cuts; a consumer that reads on; lists."""
+    """A reader that scans with the newest columns, with those of an earlier version and of cuts, reads on
+    with a consumer, and lists files."""
     world, rounds = process.world, 0
     looks = (_scan, _scan, _scan_version, _make_cut, _scan_cut, _consume, _list)
     while not world.stopping and rounds < _LOOKS:
@@ -213,9 +215,8 @@ def _looker(process: Process, engine: Engine) -> None:
 
 @contextmanager
 def _complaints(world: World, who: str, *expected: type[TxnEngineError]) -> Iterator[None]:
-    """Errors of faults are for the next round; what says that the store is not right, or that a call was wrong, is no
-    fault's.
-    """
+    """Ignore errors of faults, and note errors that say that the store is damaged or that a call was
+    wrong."""
     try:
         yield
     except expected:
@@ -275,7 +276,7 @@ def _consume(world: World, engine: Engine, _: Random, topic: str) -> None:
 
 
 def _list(world: World, engine: Engine, _: Random, topic: str) -> None:
-    """What a list of files says of each is what the file says."""
+    """A list of files says of each file what the file itself says."""
     for file in engine.scan(topic).files():
         key = file.uri[file.uri.index("topics/") :]
         try:
@@ -318,7 +319,7 @@ def _judge_columns(world: World, who: str, table: pa.Table, columns: Any, owners
 
 
 def _chains(world: World) -> list[str]:
-    """Each change has the version that the one before it had, or makes the next one of it."""
+    """Each change has the version of the one before it, or makes the next one."""
     found: list[str] = []
     before = dict.fromkeys(_BOTH, 0)
     for _, key, data, _ in world.shelf.landed:
@@ -334,7 +335,8 @@ def _chains(world: World) -> list[str]:
 
 
 def check(world: World, _: FinalRead) -> list[str]:
-    """The chains, what was acknowledged, and what is read in the end: by all columns, and as of every cut."""
+    """Judge the chains, what was acknowledged, and what is read in the end, with all columns and as of every
+    cut."""
     found = _chains(world)
     notes = notes_of(world)
 

@@ -1,4 +1,4 @@
-"""Entries that are sealed within minutes, under writers who do not hear what became of theirs until they are."""
+"""Entries are sealed within minutes, while their writers do not learn what happened to them until then."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ _LONGEST = 25 * MINUTE
 
 
 def shape(knobs: Knobs) -> Knobs:
-    """Few partitions, and nobody sleeps for longer than a client in doubt is worth waiting for."""
+    """Few partitions, and nobody sleeps for longer than a client in doubt waits."""
     return replace(knobs, partitions=min(knobs.partitions, 2), longest_pause=HOUR)
 
 
 def set_up(world: World) -> None:
-    """Writers without a producer id, with one, and with transactions, two of them of one id; two keepers."""
+    """Writers without a producer id, with one, and with transactions, two of them with one id, and two
+    keepers."""
     world.run_alone("setup", lambda _, engine: create_topics(engine, world.knobs.partitions, *TOPICS))
     each = max(world.knobs.transactions // 3, 4)
     for number in range(2):
@@ -45,7 +46,7 @@ def _rest(process: Process, *name: object) -> None:
 
 
 def _doze(process: Process, name: str, share: float) -> None:
-    """Now and then: asleep somewhere in the next few store operations, until others have moved on."""
+    """Now and then, fall asleep in the next few store operations until others have moved on."""
     draw = process.world.chance.random("doze", name)
     if draw.random() < share:
         fall_asleep(process, draw.randint(5 * MS, 60 * MS), draw.randint(3 * MINUTE, _LONGEST))
@@ -67,7 +68,7 @@ def _plain_writer(batches: int) -> Body:
 
 
 def _sender(batches: int) -> Body:
-    """A producer without transactions: behind a seal, the log still knows its last batches."""
+    """A producer without transactions. After a seal, the log still knows its last batches."""
 
     def body(process: Process, engine: Engine) -> None:
         history, producer = process.world.history, engine.producer()
@@ -90,7 +91,7 @@ def _sender(batches: int) -> Body:
 
 
 def _owner(transactions: int) -> Body:
-    """Commits whose reply is lost for so long that another owner takes over, and the decision is sealed."""
+    """Commits whose reply is lost for so long that another owner takes over and the decision is sealed."""
 
     def body(process: Process, engine: Engine) -> None:
         app = Application(process, engine, "owned", timeout_ms=300_000, deaf_for=_LONGEST)

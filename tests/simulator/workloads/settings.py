@@ -1,7 +1,8 @@
-"""Settings that change while everybody is at work: two operators at once, and all who go by what they set.
+"""Settings change while everybody is at work: two operators at once, and all clients that follow the
+settings.
 
-What was set, and when, the objects say that landed. So what a call went by is held against what was in effect while it
-ran and five seconds before. Two operators who change other settings at once undo nothing of each other's.
+The objects that landed say what was set and when. Each call is compared with what was in effect while it ran
+and five seconds before. Two operators that change other settings at once do not undo each other's changes.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ _ENTRY = re.compile(
 
 @dataclass(slots=True)
 class Called:
-    """A call that went by settings: when it began and ended (-1: its process died), and what came of it."""
+    """A call that follows settings: when it began and ended (-1: its process died), and its result."""
 
     what: str
     began: int
@@ -69,7 +70,8 @@ class Called:
     said: Any = None
 
     def is_under_way(self, at: int) -> bool:
-        """Whether it was, or what it put may have been: that may land after nobody waits for it any more."""
+        """Whether the call, or a put of it, may have been under way. A put may land after nobody waits for it
+        any more."""
         return self.began <= at and (self.ended < 0 or at <= self.ended + HOUR)
 
 
@@ -86,20 +88,21 @@ class Notes:
 
 
 def notes_of(world: World) -> Notes:
-    """This run's."""
+    """The notes of this run."""
     notes: Notes = world.notes.setdefault("settings", Notes())
     return notes
 
 
 def shape(knobs: Knobs) -> Knobs:
-    """Weeks, not hours, and clocks that begin right: what is old is told from what is not by days."""
+    """Weeks, not hours, and clocks that begin right: old and young differ by days."""
     return replace(
         knobs, partitions=1, skewed_clocks=False, transactions=min(knobs.transactions, 8), longest_pause=DAY
     )
 
 
 def set_up(world: World) -> None:
-    """Two operators, writers of few keys, one who asks for time-outs, a group that rests for weeks, and keepers."""
+    """Two operators, writers of few keys, a client that asks for time-outs, a group that rests for weeks, and
+    keepers."""
 
     def create(_: Process, engine: Engine) -> None:
         engine.admin.create_topic(
@@ -160,7 +163,7 @@ def _write(app: Application, producer: Producer, writing: Writing) -> None:
 
 
 def _asker(process: Process, engine: Engine) -> None:
-    """Somebody with a new id and a time-out, again and again, and often twice within seconds."""
+    """Ask for a time-out with a new id again and again, often twice within seconds."""
     world = process.world
     for index in range(16):
         draw = world.chance.random("ask", process.name, index)
@@ -216,7 +219,7 @@ def _keeper(process: Process, engine: Engine) -> None:
 
 
 def _watcher(process: Process, engine: Engine) -> None:
-    """What one process believes the settings to be, as it uses them: often twice within seconds."""
+    """Read the settings as one process uses them, often twice within seconds."""
     world, rounds = process.world, 0
     while not world.stopping and rounds < _LOOKS:
         rounds += 1
@@ -245,13 +248,14 @@ def _watcher(process: Process, engine: Engine) -> None:
 
 @dataclass(slots=True)
 class Timeline:
-    """What was in effect from when on, by the objects that landed; `began`: what was before the first of them."""
+    """What was in effect from when on, by the objects that landed. `began`: the settings before the first of
+    them."""
 
     began: dict[str, Any]
     steps: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
 
     def values(self, name: str, since: int, until: int) -> set[Any]:
-        """What the setting was in this time."""
+        """The values of the setting during this time."""
         found, now = set(), self.began[name]
         for at, settings in self.steps:
             if at > since:
@@ -289,7 +293,7 @@ class _Judge:
         return self.lines["settings" if name in _OF_THE_STORE else "topics/table/0/changes"]
 
     def _step(self, at: int, key: str, line: Timeline, number: int, settings: dict[str, Any]) -> None:
-        """One after the other, and nothing but what an operator had asked for is another than before."""
+        """Changes land one after another, and change only settings that an operator had asked for."""
         if number != len(line.steps):
             self.found.append(f"settings: {key} landed behind {len(line.steps)} others")
         before = line.steps[-1][1] if line.steps else line.began
@@ -313,7 +317,7 @@ class _Judge:
         return self._line(name).values(name, call.began - _SEEN_WITHIN, end)
 
     def calls(self) -> None:
-        """What each call said is what was in effect while it ran."""
+        """Each call's result follows the settings that were in effect while it ran."""
         for call in self._calls:
             if call.said is None or call.ended < 0:
                 continue
@@ -331,7 +335,7 @@ class _Judge:
                         self.found.append(f"settings: {name} was {value!r} to a reader, when it was {held}")
 
     def _during(self, what: str, at: int, name: str) -> set[Any]:
-        """What the setting was to the calls of a kind that were under way then."""
+        """The values of the setting for the calls of a kind that were under way then."""
         found: set[Any] = set()
         for call in self._calls:
             if call.what == what and call.is_under_way(at):
@@ -339,7 +343,7 @@ class _Judge:
         return found
 
     def rows(self) -> None:
-        """What went, by the logs, had its time by some setting that was in effect."""
+        """Everything that the logs lost was old enough by some setting that was in effect."""
         ids: dict[str, int] = {}
         offsets: dict[tuple[Any, ...], int] = {}
         producers: dict[int, int] = {}
@@ -419,7 +423,7 @@ class _Judge:
 
 
 def check(world: World, final: Any) -> list[str]:
-    """The chains, every call, every row, and what is read in the end."""
+    """Judge the chains, every call, every row, and what is read in the end."""
     judge = _Judge(world)
     judge.calls()
     judge.rows()

@@ -1,7 +1,8 @@
-"""First writes that stall: a writer sleeps between AddPartitions and its first entry, until it is forgotten there.
+"""First writes that stall: a writer sleeps between AddPartitions and its first entry, until the partition has
+forgotten it.
 
-Owners of one id sleep there in turn, so that one may wake while the id is Ongoing again, under a newer epoch and with
-the very partition that it is about to write.
+Owners of one id sleep there in turn, so that one may wake while the id is Ongoing again, with a newer epoch
+and with the very partition to which it is about to write.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ def shape(knobs: Knobs) -> Knobs:
 
 
 def set_up(world: World) -> None:
-    """Two owners of one id and one of another; a keeper who forgets producers, and who seals in every other run."""
+    """Two owners of one id and one of another, and a keeper that forgets producers and, in every other run,
+    seals."""
     world.run_alone("setup", lambda _, engine: create_topics(engine, world.knobs.partitions, *TOPICS))
     each = max(world.knobs.transactions // 3, 4)
     for name, transactional_id in (("first", "shared"), ("second", "shared"), ("alone", "own")):
@@ -62,9 +64,10 @@ def _write(app: Application, producer: Producer, writing: Writing) -> None:
 
 
 def _stall(app: Application, number: int, duration: int, *, looks: bool) -> None:
-    """The partition is in the transaction, and its first entry is on its way: stand still here.
+    """Sleep after the partition has joined the transaction and before its first entry.
 
-    One that `looks` at the log when it wakes may have moved its view on before it writes, or loaded another.
+    With `looks`, the writer reads the log when it wakes, so that its view may have moved on or have been
+    loaded again.
     """
     app.process.pause(duration)
     if looks:

@@ -1,4 +1,4 @@
-"""Overlapping sweepers, deferred markers and ids that expire under clients who are idle, asleep or gone."""
+"""Overlapping sweepers, deferred markers and expiring ids, with clients that are idle, asleep or gone."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Tables under load: whoever opens one, at any moment, finds a whole state of the topic at the cut that it names, each
-record once, and who follows it is given each new one once; while several publish, unpublish and die, cuts are deleted,
-and keepers compact, trim, seal and clean.
-"""
+"""Tables under load: whoever opens one, at any moment, finds a whole state of the topic at the cut that it
+names, with each record once, and a follower gets each new record once. Meanwhile several clients publish,
+unpublish and die, cuts are deleted, and keepers compact, trim, seal and clean."""
 
 from __future__ import annotations
 
@@ -50,7 +49,7 @@ Rows = Counter[RecordId]
 
 @dataclass(slots=True)
 class Notes:
-    """What the clients keep together."""
+    """What the clients note together."""
 
     made: list[Cut] = field(default_factory=list)
     views: dict[tuple[int, str], Rows] = field(default_factory=dict)
@@ -61,18 +60,18 @@ class Notes:
 
 
 def notes_of(world: World) -> Notes:
-    """This run's."""
+    """The notes of this run."""
     notes: Notes = world.notes.setdefault("tables", Notes())
     return notes
 
 
 def shape(knobs: Knobs) -> Knobs:
-    """As that of the cuts, of fewer transfers."""
+    """The shape of the workload of cuts, with fewer transfers."""
     return replace(cuts.shape(knobs), transactions=min(knobs.transactions, 18))
 
 
 def set_up(world: World) -> None:
-    """Tellers, publishers, keepers who spare little, and somebody who looks at what there is."""
+    """Tellers, publishers, keepers with short ages, and a client that looks at the tables."""
 
     def create(_: Process, engine: Engine) -> None:
         for topic in (ACCOUNTS, TRIMMED):
@@ -105,10 +104,11 @@ def set_up(world: World) -> None:
 
 
 class Kind(Enum):
-    """How a run's publishers go about it. USUAL: each over any table, in its own time.
+    """How a run's publishers work. USUAL: each publishes any table, in its own time.
 
-    STORMS: all over one table at the same moment, and some stop in the middle. LONER: one table is published by one
-    process alone, which stops for days in the middle of it; where there are others, these are quicker by then.
+    STORMS: all publish one table at the same moment, and some stop in the middle. LONER: one table is
+    published by one process alone, which stops for days in the middle of it. If there are others, they are
+    faster by then.
     """
 
     USUAL = 0
@@ -117,12 +117,12 @@ class Kind(Enum):
 
 
 def kind_of(world: World) -> Kind:
-    """A run without faults has the usual publishers: to stop in the middle is one."""
+    """A run without faults has the usual publishers, because stopping in the middle is a fault."""
     return Kind(world.chance.between(0, 2, "publishers")) if world.knobs.intensity > 0 else Kind.USUAL
 
 
 def _publisher(kind: Kind) -> Body:
-    """Publishes at a new cut, or at one that is there; now and then it takes a table, or a cut, away."""
+    """Publish at a new cut or at an existing one, and now and then remove a table or a cut."""
     shared = (ACCOUNTS, LATEST) if kind is Kind.LONER else PUBLISHED
 
     def body(process: Process, engine: Engine) -> None:
@@ -161,7 +161,7 @@ def _publisher(kind: Kind) -> Body:
 
 
 def _stop_inside(process: Process, kind: Kind, rounds: int, draw: Random) -> None:
-    """Now and then, in the middle of what comes next; in a storm that begins for all at once."""
+    """Now and then, stop in the middle of the next step. In a storm, the step begins for all at once."""
     world = process.world
     if kind is Kind.STORMS:
         sleep(_STORM - world.kernel.now % _STORM + draw.randint(0, 20 * MS))
@@ -173,7 +173,7 @@ def _stop_inside(process: Process, kind: Kind, rounds: int, draw: Random) -> Non
 
 
 def _loner(process: Process, engine: Engine) -> None:
-    """Publishes at cuts that nobody keeps for long."""
+    """Publish at cuts that nobody keeps for long."""
     world, rounds = process.world, 0
     notes = notes_of(world)
     while not world.stopping:
@@ -191,7 +191,7 @@ def _loner(process: Process, engine: Engine) -> None:
 
 
 def note_view(notes: Notes, engine: Engine, topic: str, cut: Cut) -> None:
-    """What a scan of the topic as of the cut reads."""
+    """Note what a scan of the topic as of the cut reads."""
     if (cut.number, topic) not in notes.views:
         table = engine.scan(topic, cut=cut).to_table(["txn", "n"])
         names = zip(*(column.to_pylist() for column in table.columns), strict=True)
@@ -221,7 +221,7 @@ def _keeper(process: Process, engine: Engine) -> None:
 
 
 def _onlooker(process: Process, _: Engine) -> None:
-    """Looks at all tables at one moment, past every fault: they are files, and nobody answers for them."""
+    """Look at all tables at one moment, past every fault, because they are plain files."""
     world, rounds = process.world, 0
     while not world.stopping:
         rounds += 1
@@ -235,7 +235,8 @@ def _onlooker(process: Process, _: Engine) -> None:
 
 @dataclass(slots=True)
 class _Table:
-    """A table as its commits tell it so far. given: what a stream has been given since it was published anew."""
+    """A table as its commits describe it so far. given: what a stream got since the table was published from
+    scratch."""
 
     files: set[str] = field(default_factory=set)
     given: Rows = field(default_factory=Counter)
@@ -271,9 +272,8 @@ def look(world: World) -> None:
 
 
 def _commit(world: World, key: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """What its first line says, and its actions. What is there never changes; on a local disk one that was looked at
-    before it was synced may go with the power.
-    """
+    """A commit's first line and its actions. A commit never changes. On a local disk, one that was looked at
+    before it was synced may be lost in a power cut."""
     notes, (data, _) = notes_of(world), world.shelf.objects[key]
     known = notes.commits.get(key)
     if known is None or known[0] != data:
@@ -287,7 +287,7 @@ def _commit(world: World, key: str) -> tuple[dict[str, Any], list[dict[str, Any]
 def _apply(
     notes: Notes, world: World, root: str, key: str, actions: list[dict[str, Any]], table: _Table
 ) -> None:
-    """What a version does to the files, and what a stream of it that skips changes is given."""
+    """What a version does to the files, and what a stream that skips changes gets from it."""
     removed = [action["remove"] for action in actions if "remove" in action]
     added = [action["add"] for action in actions if "add" in action]
     skipped = any(each["dataChange"] for each in removed)
@@ -307,7 +307,7 @@ def _apply(
 
 
 def _rows(notes: Notes, world: World, key: str) -> Rows | None:
-    """The records of a data file; None where it has gone before anybody looked."""
+    """The records of a data file, or None if it was deleted before anybody looked."""
     if key not in notes.files and key in world.shelf.objects:
         found = pq.read_table(io.BytesIO(world.shelf.objects[key][0]), columns=["txn", "n"])
         notes.files[key] = Counter(zip(*(column.to_pylist() for column in found.columns), strict=True))
@@ -346,7 +346,7 @@ def _judge(notes: Notes, world: World, topic: str, key: str, info: dict[str, Any
 
 
 def check(world: World, final: Final) -> list[str]:
-    """Of every look; and all is shown once somebody publishes in peace."""
+    """Judge every look. At the end everything is shown after a publish without faults."""
     notes = notes_of(world)
 
     def publish_all(_: Process, engine: Engine) -> None:
@@ -368,6 +368,6 @@ def check(world: World, final: Final) -> list[str]:
 
 
 def heal(world: World) -> None:
-    """A claim that was left behind is given up, as in the workload of cuts."""
+    """Give up claims that were left behind, as in the workload of cuts."""
     with suppress(TxnEngineError):
         cuts.heal(world)

@@ -1,4 +1,5 @@
-"""One producer, two threads: one goes through transactions, the other flushes, produces, aborts, closes meanwhile."""
+"""One producer, two threads: one runs transactions, and the other flushes, produces, aborts and closes
+meanwhile."""
 
 from __future__ import annotations
 
@@ -103,7 +104,8 @@ def _second(shared: _Shared) -> None:
 
 
 def _produce(shared: _Shared, producer: Producer, partition: int) -> None:
-    """Records that belong to the transaction that was open when they were taken: they share its fate."""
+    """Produce records that belong to the transaction that was open when they were accepted, and share its
+    fate."""
     shared.calls += 1
     ids: list[RecordId] = [(f"{shared.app.process.name}/{shared.calls}", 0)]
     future = producer.produce(TOPICS[1], records(ids), partition=partition)

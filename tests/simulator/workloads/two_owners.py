@@ -17,7 +17,8 @@ TOPICS = ("owned",)
 
 
 def set_up(world: World) -> None:
-    """Two owners, a third that comes and only initialises, twins that begin at the same moment, three sweepers."""
+    """Two owners, a third client that only initialises, twins that begin at the same moment, and three
+    sweepers."""
     world.run_alone("setup", lambda _, engine: _create(world, engine))
     for number in range(2):
         world.client(f"owner{number}", _owner(max(world.knobs.transactions // 2, 1)))
@@ -28,7 +29,7 @@ def set_up(world: World) -> None:
 
 
 def _create(world: World, engine: Engine) -> None:
-    """The topic; and in some runs an id that has seen so many transactions that its epochs run out soon."""
+    """Create the topic and, in some runs, an id with so many transactions that its epochs run out soon."""
     create_topics(engine, world.knobs.partitions, *TOPICS)
     if world.chance.at("old id") < 0.3:
         write_transaction_state(

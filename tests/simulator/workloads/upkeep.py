@@ -1,4 +1,4 @@
-"""Compaction, retention, sealing, clean-up and forgetting by two keepers at once, while writers sleep for days."""
+"""Two keepers compact, trim, seal, clean up and forget producers at once, while writers sleep for days."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _HOUR_MS = 3_600_000
 
 
 def shape(knobs: Knobs) -> Knobs:
-    """Days, not hours; and producers that are forgotten after half a day."""
+    """Days, not hours, and producers that are forgotten after half a day."""
     return replace(
         knobs,
         partitions=min(knobs.partitions, 2),
@@ -35,7 +35,8 @@ def shape(knobs: Knobs) -> Knobs:
 
 
 def set_up(world: World) -> None:
-    """Writers, two of them of one id, one of none, a group that reads along, two keepers who spare little."""
+    """Writers, two of them with one id and one without, a group that reads along, and two keepers with short
+    ages."""
 
     def create(_: Process, engine: Engine) -> None:
         for topic, retention_ms in zip(TOPICS, (-1, 6 * _HOUR_MS), strict=True):
@@ -95,7 +96,7 @@ def _plain_writer(batches: int) -> Body:
 
 
 def _follower(process: Process, engine: Engine) -> None:
-    """A group that commits plainly where it has read to, one partition after the other."""
+    """A group that plainly commits where it has read to, one partition after another."""
     world, rounds = process.world, 0
     while not world.stopping:
         rounds += 1

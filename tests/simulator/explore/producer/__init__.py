@@ -1,1 +1,2 @@
-"""Every reachable state of the producer's machine, with a small model of the shell and of what is around it."""
+"""A search of every reachable state of the producer's machine, with a small model of the shell and of its
+surroundings."""

@@ -1,7 +1,8 @@
-"""Deliberate bugs that this search alone can find: Ctrl-C between two steps, and orders that take too much luck.
+"""Deliberate bugs that only this search can find: Ctrl-C between two steps, and orders that need too much
+luck.
 
-The simulator interrupts no call, so that these are no part of its catalogue. What they change is the machine, or the
-shell as it is modelled here.
+The simulator interrupts no call, so these are not in its catalogue. They change the machine, or the shell as
+it is modelled here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The caller's thread: what `Producer` does in each call, step by step (`txn_engine/producer/producer.py`)."""
+"""The caller's thread: the steps of `Producer` in each call (`txn_engine/producer/producer.py`)."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _PRODUCE = Call.PRODUCE.value
 
 
 def produce(partition: int) -> Todo:
-    """A batch for one partition."""
+    """Produce a batch for one partition."""
     return (("enter", _PRODUCE, True, _send(partition)), ("handed over", partition))
 
 
 def callback(partition: int) -> Todo:
-    """The same in a callback that has begun."""
+    """Produce in a callback that has begun."""
     return (
         ("enter in callback", _send(partition)),
         ("handed over", partition),
@@ -53,7 +53,7 @@ def _send(partition: int) -> Todo:
 
 
 def in_turn(call: str, *body: tuple[object, ...], goes_on: bool = True) -> Todo:
-    """A transactional call that ends nothing."""
+    """A transactional call that does not end the transaction."""
     return (("enter", call, goes_on, (*body, ("learn",))),)
 
 
@@ -97,7 +97,7 @@ BEGINNINGS = (INIT, begin(None), (("enter", _PRODUCE, True, ()),), SEND_OFFSETS,
 
 
 def _absorbing(world: World) -> Todo:
-    """What a call does first where the last one was broken off before the machine had heard of it."""
+    """The first step of a call after one that was broken off before the machine had heard of it."""
     if world.broken_off is None:
         return ()
     return (("fail", world.broken_off), ("start",), ("forget what was broken off",))
@@ -117,7 +117,7 @@ def _enter(at: Surroundings, world: World, call: str, goes_on: bool, body: Todo)
 
 
 def _renewed(at: Surroundings, world: World) -> Iterator[After]:
-    """A day has passed, and the id is another's."""
+    """A day has passed, and another producer has the id."""
     now = world.machine.value
     is_new = now.unfinished is not None and now.unfinished.is_marked
     if world.faults and now.identity != NOBODY and not now.asked and not is_new:
@@ -128,7 +128,7 @@ def _renewed(at: Surroundings, world: World) -> Iterator[After]:
 
 
 def _enter_in_callback(at: Surroundings, world: World, body: Todo) -> Sequence[After]:
-    """An end that has begun meanwhile waits for the callback."""
+    """Enter a callback's produce. An end that has begun meanwhile waits for the callback."""
     if world.broken_off is not None:
         return (After(world, (*_absorbing(world), ("enter in callback", body))),)
     refused = at.refusal_of(world, _PRODUCE)
@@ -164,7 +164,7 @@ def _close(_: Surroundings, world: World) -> Sequence[After]:
 
 
 def _learn(_: Surroundings, world: World, error: BaseException) -> After:
-    """What a call's own error makes of the producer."""
+    """Let the producer learn from a call's own error."""
     is_open = world.machine.value.state is ProducerState.IN_TRANSACTION
     is_fatal = isinstance(error, TxnEngineError) and is_fatal_to_a_write(error)
     if is_fatal or (is_open and isinstance(error, STORE_ERRORS)):
@@ -174,7 +174,7 @@ def _learn(_: Surroundings, world: World, error: BaseException) -> After:
 
 
 def _handed_over(at: Surroundings, world: World, error: BaseException, partition: int) -> After:
-    """A call that was broken off fails the transaction, if anything of it is on its way."""
+    """Fail the transaction if a call was broken off and anything of it is on its way."""
     if not world.lanes[partition]:
         return _learn(at, world, error)
     told = world._replace(broken_off=world.broken_off or as_failure(error), is_torn=True)

@@ -1,4 +1,5 @@
-"""The pool's threads and what the machine's effects come to (`txn_engine/producer/effects.py`, `lanes.py`)."""
+"""The pool's threads, and what the machine's effects lead to (`txn_engine/producer/effects.py`,
+`lanes.py`)."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ def _join_in_the_pool(_: Surroundings, world: World) -> Sequence[After]:
 
 
 def _start(at: Surroundings, world: World) -> Sequence[After]:
-    """One lane after the other, those that have something to do and nobody on his way."""
+    """Start the lanes that have something to do and no thread yet, one after the other."""
     for partition in range(len(world.lanes)):
         lane_thread = Thread(f"lane {partition}", (("drain", partition),))
         if lane_thread in world.pool or not at.has_work(world, partition) or _is_locked(world, partition):
@@ -60,9 +61,8 @@ def _start(at: Surroundings, world: World) -> Sequence[After]:
 
 
 def without_idlers(at: Surroundings, world: World) -> World:
-    """The pool without the threads that would find nothing to do now: they have looked already. Whoever has something
-    for them later is to ask for another one.
-    """
+    """The pool without the threads that would find nothing to do now, because they have looked already. Later
+    work asks for another thread."""
     idle = [thread for thread in world.pool if thread in _IDLERS and _is_idle(at, world, thread)]
     return world._replace(pool=world.pool.difference(idle)) if idle else world
 
@@ -75,7 +75,7 @@ def _is_idle(at: Surroundings, world: World, thread: Thread) -> bool:
 
 
 def _is_locked(world: World, partition: int) -> bool:
-    """Whether a thread is at work in the lane: it looks for more when it is done."""
+    """Whether a thread is at work in the lane. It looks for more when it is done."""
     user: Todo = () if world.user is None else world.user.todo
     return any(
         step[0] in ("settle", "settled") and step[1] == partition
@@ -88,7 +88,7 @@ def _is_locked(world: World, partition: int) -> bool:
 
 
 def _drain(at: Surroundings, world: World, partition: int) -> Iterator[After]:
-    """A lane's thread uploads what is queued and appends it where it may; else the lane sleeps."""
+    """A lane's thread uploads what is queued and appends it if it may. Otherwise the lane sleeps."""
     refused = at.refusal(world, partition)
     if not at.has_work(world, partition) or _is_locked(world, partition):
         yield After(world)
@@ -107,12 +107,12 @@ def _drain(at: Surroundings, world: World, partition: int) -> Iterator[After]:
 
 
 def _failing(world: World, partition: int, error: BaseException) -> After:
-    """The producer hears of it before anybody who waits for the batch."""
+    """The producer learns of a failure before anybody who waits for the batch."""
     return After(world, (("fail", as_failure(error)), ("settle", partition, "failed")))
 
 
 def _settle(at: Surroundings, world: World, partition: int, became: str) -> Iterator[After]:
-    """The future is told, and its callbacks run in this thread: one may produce to the other partition."""
+    """Settle the future. Its callbacks run in this thread, and one may produce to the other partition."""
     yield After(lane(world, partition, became))
     other = 1 - partition
     if at.setting.elsewhere:
@@ -126,7 +126,7 @@ def _settle(at: Surroundings, world: World, partition: int, became: str) -> Iter
 
 
 def _is_meant(world: World, partition: int) -> bool:
-    """Whether the caller is about to send there."""
+    """Whether the caller is about to send to this partition."""
     if world.user is None:
         return False
     sends_offsets = partition == 1 and world.user.name == Call.SEND_OFFSETS
@@ -134,7 +134,7 @@ def _is_meant(world: World, partition: int) -> bool:
 
 
 def _callback(at: Surroundings, world: World, partition: int) -> Sequence[After]:
-    """An end that has begun refuses it; one that begins now waits for it."""
+    """Run a callback. An end that has begun refuses it, and one that begins now waits for it."""
     if world.ender:
         return (After(world),)
     after = at.move(world, "callback_begins")
@@ -145,7 +145,7 @@ def _callback(at: Surroundings, world: World, partition: int) -> Sequence[After]
 
 
 def _again(answer: Answered, world: World, step: Instruction) -> After | None:
-    """CONCURRENT_TRANSACTIONS: this id's own markers first."""
+    """Try again after CONCURRENT_TRANSACTIONS. This id's own markers come first."""
     if answer.error is not CONCURRENT:
         return None
     return After(world, (("finish the row",), step))
@@ -244,7 +244,7 @@ def _ask_to_end(at: Surroundings, world: World, effect: Ref[AskEnd]) -> Iterator
 def _ask_the_log(
     at: Surroundings, world: World, effect: Ref[AskEnd], error: BaseException
 ) -> Iterator[After]:
-    """A successor has the id: did the first try commit?"""
+    """Ask the log whether the first try committed, after a successor has taken the id."""
     if effect.value.committed and world.outcome == "commit":
         yield After(world, (("only move", "decided_before", FATAL),))
     else:
@@ -315,7 +315,7 @@ def _submit_completion(_: Surroundings, world: World, number: int, earlier: int)
 
 
 def _as_before(world: World, number: int) -> World:
-    """The earlier completion is the last one again, unless it is over by now."""
+    """Make the earlier completion the last one again, unless it is over by now."""
     is_on_its_way = any(("completion over", number) in thread.todo for thread in world.pool)
     return world._replace(completion=number if is_on_its_way else -1)
 
@@ -338,7 +338,7 @@ def _completed(at: Surroundings, world: World, decision: Ref[StoredRow]) -> Sequ
 
 
 def _succeed(at: Surroundings, world: World) -> Iterator[After]:
-    """Another instance initialises: it ends what it finds first."""
+    """Another instance initialises the id, and first ends what it finds."""
     answer = at.known.ask("initialise", world.row, -1, -1)
     again = _again(answer, world, ("succeed",))
     if again is not None:
@@ -350,7 +350,7 @@ def _succeed(at: Surroundings, world: World) -> Iterator[After]:
 
 
 def callback_elsewhere(at: Surroundings, world: World) -> World | None:
-    """A callback of another producer's batch begins to produce, to the first partition that is free."""
+    """A callback of another producer's batch begins to produce, to the first free partition."""
     free = [number for number, what in enumerate(world.lanes) if not what and not _is_meant(world, number)]
     is_open = at.refusal_of(world, Call.PRODUCE.value) is None and world.broken_off is None
     if not (at.setting.elsewhere and world.callbacks and world.batches and free and is_open):
@@ -361,7 +361,7 @@ def callback_elsewhere(at: Surroundings, world: World) -> World | None:
 
 
 def others(at: Surroundings, world: World) -> Iterator[tuple[str, World]]:
-    """What somebody else may do now: one more of the things that go wrong."""
+    """What another client may do now. Each of these counts as one of the things that go wrong."""
     if not world.faults or world.row.value is None:
         return
     spent = world._replace(faults=world.faults - 1)

@@ -1,4 +1,4 @@
-"""The pure functions under test, each called once for the same arguments: machine and coordinator."""
+"""The pure functions under test, machine and coordinator. Each is called once for the same arguments."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ RIVALS_MS = 1
 
 
 class Moved(NamedTuple):
-    """What an event made of the machine, or what it raised. `path`: its moves from state to state, one or two."""
+    """The machine after an event, or the error that the event raised. `path`: its moves from state to state,
+    one or two."""
 
     machine: Ref[Machine]
     effects: tuple[Ref[Effect], ...]
@@ -30,7 +31,7 @@ class Moved(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """What the coordinator writes (None: nothing) and answers, or what it refuses with."""
+    """The row that the coordinator writes (None: none) and its answer, or the error of its refusal."""
 
     row: Ref[StoredRow | None] | None
     reply: Any
@@ -47,9 +48,8 @@ class Remembered:
         self._machines: dict[Hashable, Ref[Machine]] = {}
 
     def machine(self, value: Machine) -> Ref[Machine]:
-        """A machine's reference. Nobody writes a group's offsets here, so that this memory is always empty; and a
-        transaction's number is for the lanes alone, which have no name for another's.
-        """
+        """A machine's reference. Nobody commits a group's offsets here, so that memory is always empty. A
+        transaction's number matters only to the lanes, which never name another one."""
         return self._machines.setdefault(tuple(getattr(value, name) for name in _HASHED), Ref(value))
 
     def move(self, machine: Ref[Machine], event: str, *args: Any, **kwargs: Any) -> Moved:
@@ -74,7 +74,7 @@ class Remembered:
         )
 
     def try_to_allow(self, machine: Ref[Machine], call: Call) -> BaseException | None:
-        """What the machine says to a call."""
+        """The machine's answer to a call."""
         try:
             events.allow(machine.value, call)
         except Exception as error:  # noqa: BLE001 - as above
@@ -82,13 +82,13 @@ class Remembered:
         return None
 
     def try_to_send(self, machine: Ref[Machine], partition: TransactionPartition) -> BaseException | None:
-        """What the machine says to a batch."""
+        """The machine's answer to a batch."""
         refused = machine.value.refusal(partition)
         return None if refused is None else kind_of(refused)
 
     @property
     def machines(self) -> int:
-        """How many different machines were met."""
+        """The number of different machines so far."""
         return len(self._machines)
 
     # --- the coordinator ------------------------------------------------------------------------------------
@@ -108,7 +108,8 @@ class Remembered:
         return known
 
     def _stored(self, before: StoredRow | None, row: TransactionRow | None) -> Ref[StoredRow | None] | None:
-        """As the log keeps it. Its offset tells decisions apart, so they alone are counted."""
+        """The row as the log stores it. Only decisions are counted, because their offsets distinguish
+        them."""
         if row is None:
             return None
         last = -1 if before is None else before.offset
@@ -117,7 +118,7 @@ class Remembered:
 
 @contextmanager
 def _recorded(path: list[tuple[ProducerState, ProducerState]]) -> Iterator[None]:
-    """Write down each move from state to state, which all go through one function."""
+    """Note each move from state to state. All moves go through one function."""
     real = events._to
 
     def to(machine: Machine, state: ProducerState) -> Machine:
@@ -172,7 +173,8 @@ def _end(row: StoredRow | None, effect: events.AskEnd) -> tuple[TransactionRow |
 
 
 def _rival(row: StoredRow | None, producer_id: int, producer_epoch: int) -> tuple[TransactionRow | None, Any]:
-    """Another producer that resumed the same identity begins first. Its time tells its transaction from ours."""
+    """Another producer that resumed the same identity begins first. Its time distinguishes its transaction
+    from ours."""
     added = transactions.add_partitions(
         row,
         producer_id=producer_id,
@@ -189,7 +191,8 @@ def _complete(row: StoredRow | None, offset: int) -> tuple[TransactionRow | None
 
 
 def _renew(row: StoredRow | None, producer_id: int, producer_epoch: int) -> tuple[TransactionRow | None, Any]:
-    """A day later. The row's time is left as it was: a second renewal is the first one again."""
+    """Renew the row a day later. The row's time stays as it was, so that a second renewal is the same as the
+    first."""
     transactions.renew(row, producer_id=producer_id, producer_epoch=producer_epoch, now_ms=DAY_MS)
     return None, None
 
@@ -199,7 +202,7 @@ def _take_over(row: StoredRow | None, producer_id: int, producer_epoch: int) -> 
 
 
 def _fence(row: StoredRow | None) -> tuple[TransactionRow | None, Any]:
-    """A sweep that found the transaction open for too long."""
+    """A sweep fences a transaction that was open for too long."""
     return transactions.fence_and_abort(row.row, 0) if row is not None else None, None
 
 
@@ -216,7 +219,7 @@ _REQUESTS: dict[str, Callable[..., tuple[TransactionRow | None, Any]]] = {
 
 
 def first_row() -> StoredRow:
-    """The id as somebody initialised it once."""
+    """The row of an id that was initialised once."""
     decision = transactions.init_producer_id(
         None,
         transactional_id=NAME,

@@ -1,4 +1,4 @@
-"""The searches of the producer's machine, one after the other and printed: what was seen, and what was not."""
+"""Run the searches of the producer's machine one after the other and print what was seen and what was not."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def search_in_turn(
     until: float = math.inf,
     searches: Sequence[Sought] = SEARCHES,
 ) -> Iterator[tuple[Sought, Result]]:
-    """Each search, up to the first finding. What was seen is seen in any of them: `seen` is one for all."""
+    """Run each search, up to the first finding. `seen` is one for all of them."""
     seen = Seen()
     for own in searches:
         bounds = own.bounds if faults is None else replace(own.bounds, faults=faults)
@@ -47,7 +47,8 @@ def explore_producer(
     out: Console,
     err: Console,
 ) -> bool:
-    """Search, print, record; whether nothing was found and, where all was looked at, nothing missed."""
+    """Search, print and record. Returns whether nothing was found and, if everything was searched, nothing
+    was missed."""
     until = math.inf if minutes is None else time.monotonic() + minutes * 60
     begun = Run("explore", arguments)
     results = []
@@ -93,7 +94,7 @@ def _counts(results: Sequence[tuple[Sought, Result]]) -> Table:
 
 
 def _seen_table(seen: Seen) -> Table:
-    """The machine's states: which came before each, and which calls were made there."""
+    """The machine's states, with the states before each and the calls that were made there."""
     table = Table("state", "reached from", *(call.split("_")[0] for call in CALLS))
     for state in ProducerState:
         before = sorted({left for left, reached in seen.moves if reached is state})

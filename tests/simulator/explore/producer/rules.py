@@ -1,4 +1,4 @@
-"""What must hold, each with a name and a sentence."""
+"""The rules that must hold, each with a name and a sentence."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ RULES: Final = {
 
 
 class Broken(Exception):
-    """A rule that did not hold."""
+    """A rule did not hold."""
 
     def __init__(self, rule: str, seen: str) -> None:
         super().__init__(f"{rule}: {RULES[rule]}; here {seen}")
 
 
 class Seen:
-    """Which moves of the machine's states were made, and which calls were made in which state."""
+    """The moves between the machine's states that were made, and the calls that were made in each state."""
 
     def __init__(self) -> None:
         self.states: set[ProducerState] = set()
@@ -48,7 +48,7 @@ class Seen:
         self.calls: set[tuple[ProducerState, str]] = set()
 
     def missing(self) -> list[str]:
-        """What the tables of `states.py` have and nobody saw."""
+        """The rows of the tables of `states.py` that were never seen."""
         moves = {(before, after) for after, some in VALID_PREVIOUS_STATES.items() for before in some}
         return [
             *(f"state {state}" for state in ProducerState if state not in self.states),
@@ -66,7 +66,7 @@ CALLS: Final = (*(str(call) for call in Call), "flush", "close")
 
 
 def check_move(seen: Seen, before: Machine, event: str, moved: Moved) -> None:
-    """A move of the machine."""
+    """Check a move of the machine."""
     at = before.state
     for left, reached in moved.path:
         if left is not at or left not in VALID_PREVIOUS_STATES[reached]:
@@ -79,7 +79,7 @@ def check_move(seen: Seen, before: Machine, event: str, moved: Moved) -> None:
 
 
 def check_append(world: World, partition: int) -> None:
-    """A batch, or a group's offsets, is appended to a partition."""
+    """Check an append of a batch, or of a group's offsets, to a partition."""
     identity, stored = world.machine.value.identity, world.row.value
     if stored is None:
         raise Broken("joined-first", "no row")
@@ -92,7 +92,7 @@ def check_append(world: World, partition: int) -> None:
 
 
 def check_decision(world: World, *, committed: bool) -> None:
-    """The producer's own end is being decided."""
+    """Check the decision of the producer's own end."""
     stored, is_unknown = world.row.value, world.machine.value.join_error is NO_ANSWER
     is_open = stored is not None and stored.row.state is TransactionState.ONGOING
     if stored is not None and is_open and stored.row.start_ms == RIVALS_MS and not is_unknown:
@@ -109,7 +109,7 @@ def check_decision(world: World, *, committed: bool) -> None:
 
 
 def check_begin(world: World) -> None:
-    """A transaction has begun."""
+    """Check the begin of a transaction."""
     now = world.machine.value
     left = [
         name
@@ -126,13 +126,13 @@ def check_begin(world: World) -> None:
 
 
 def check_joined(world: World, row: AddPartitions) -> None:
-    """A row is taken for the open transaction's."""
+    """Check a row that is taken for the open transaction's."""
     if row.identity != world.machine.value.identity:
         raise Broken("one-transaction", f"a row of {row.identity} counts for {world.machine.value.identity}")
 
 
 def check_complete(world: World) -> None:
-    """A Complete row is being written."""
+    """Check a Complete row that is being written."""
     if world.row.value is None:
         return
     row = world.row.value.row
@@ -142,7 +142,7 @@ def check_complete(world: World) -> None:
 
 
 def check_pool(world: World) -> None:
-    """What is under way to the coordinator."""
+    """Check what is on its way to the coordinator."""
     at_work = [
         thread for thread in world.pool if any(step[0] in ("add over", "completed") for step in thread.todo)
     ]
@@ -151,7 +151,7 @@ def check_pool(world: World) -> None:
 
 
 def check_return(world: World, call: str) -> None:
-    """A call has returned without an error."""
+    """Check a call that has returned without an error."""
     now = world.machine.value
     is_owed = bool(world.outcome or any(world.lanes)) and world.outcome != "commit"
     if call == Call.COMMIT_TRANSACTION and is_owed:
@@ -166,14 +166,14 @@ def check_return(world: World, call: str) -> None:
 
 
 def check_refusal(world: World, call: str, error: BaseException | None) -> None:
-    """A call was refused."""
+    """Check a call that was refused."""
     now = world.machine.value
     if now.state is ProducerState.FATAL_ERROR and error is not now.error:
         raise Broken("fatal-is-told", f"{call} said {error!r}")
 
 
 def check_rest(world: World) -> None:
-    """Nobody calls, and nothing moves by itself any more."""
+    """Check a state in which nobody calls and nothing moves by itself any more."""
     is_owed = world.broken_off is not None or world.machine.value.state is ProducerState.ABORTING_TRANSACTION
     if world.user is None and not world.pool and not is_owed and not world.engine_closed:
         for number, lane in enumerate(world.lanes):
@@ -182,7 +182,7 @@ def check_rest(world: World) -> None:
 
 
 def words(stored: StoredRow) -> str:
-    """A row of the coordinator's in a few words."""
+    """A coordinator's row in a few words."""
     row = stored.row
     numbers = ",".join(str(partition.partition) for partition in row.partitions)
     return f"{row.state} epoch {row.producer_epoch} of [{numbers}]"

@@ -1,4 +1,4 @@
-"""Breadth first over all that can happen next, each state once."""
+"""Search breadth first over everything that can happen next, with each state once."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _UNSETTLED = ("queued", "uploaded", "sent")
 
 @dataclass(slots=True)
 class Finding:
-    """The rule that did not hold, and the shortest way there."""
+    """The rule that did not hold, and a shortest way there."""
 
     text: str
     steps: list[str]
@@ -50,7 +50,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Result:
-    """A search: `complete` says that nothing within its bounds was left out."""
+    """A search. `complete` says that nothing within its bounds was left out."""
 
     states: int = 0
     moves: int = 0
@@ -87,7 +87,8 @@ class Search:
     def run(
         self, *, states_max: float = math.inf, until: float = math.inf, say: Progress | None = None
     ) -> Result:
-        """Search until all is seen, a rule is broken, there are so many states, or the monotonic clock says `until`."""
+        """Search until everything is seen, a rule is broken, there are this many states, or the monotonic
+        clock says `until`."""
         result, began = self.result, time.monotonic()
         say_at = began + _SAY_EVERY_SECONDS
         layer = [self.start()]
@@ -120,7 +121,7 @@ class Search:
         self.result.seconds = time.monotonic() - began
 
     def start(self) -> World:
-        """A producer that was just made, of an id that somebody initialised once."""
+        """A new producer, of an id that was initialised once."""
         machine = self._at.known.machine(new_machine(NAME))
         self._at.seen.states.add(machine.value.state)
         row = first_row()
@@ -147,7 +148,7 @@ class Search:
     # --- the graph ------------------------------------------------------------------------------------------
 
     def _add(self, world: World, parent: int, happens: Happens) -> int | None:
-        """Its number, if it is new."""
+        """The state's number, if the state is new."""
         if world in self._numbers:
             return None
         number = self._numbers[world] = len(self._numbers)
@@ -175,7 +176,8 @@ class Search:
             raise _Found(broken, number, self._last) from None
 
     def _moves(self, world: World) -> Iterator[tuple[Happens, World, bool]]:
-        """(what happens, the world then, whether it comes by itself: no fault and no new call)."""
+        """What may happen next, as (what happens, the world after it, whether it comes by itself, without a
+        fault or a new call)."""
         if world.user is None:
             for name, todo, called in self._new_calls(world):
                 for happens, after, _ in self._user_moves(called, Thread(name, todo)):
@@ -234,7 +236,8 @@ class Search:
                 yield name, todo, world
 
     def _offered(self, world: World) -> Iterator[tuple[str, Todo]]:
-        """What may be called now. What is refused at once, as the machine says, changes nothing: it is checked here."""
+        """The calls that may be made now. A call that the machine refuses at once changes nothing and is
+        checked here."""
         for call in Call:
             name = call.value
             refused = self._at.refusal_of(world, name)
@@ -275,7 +278,7 @@ class Search:
                 yield calls.ABORT
 
     def _refuse_others(self, world: World) -> None:
-        """A second thread's call while the transaction is being ended; once a machine."""
+        """Let the machine refuse a second thread's call during an end, once for each machine."""
         is_closed = world.machine.value.state is ProducerState.CLOSED  # where a second close says nothing
         if not world.ender or is_closed or world.broken_off or world.machine in self._refused_others:
             return
@@ -288,7 +291,8 @@ class Search:
     # --- what was found -------------------------------------------------------------------------------------
 
     def _check_circles(self) -> None:
-        """Kahn's order of all states with a call under way: what is left over goes round."""
+        """Order all states with a call under way by Kahn's algorithm. States that are left over form a
+        circle."""
         degrees = array("l", bytes(self._inside.itemsize * len(self._numbers)))
         after: dict[int, list[int]] = {}
         for at in range(0, len(self._inside), 2):
@@ -322,7 +326,7 @@ class _Found(Exception):
 
 
 def _place(thread: Thread) -> tuple[str, int]:
-    """In which order threads are looked at: the same in every run."""
+    """The order in which threads are looked at, which is the same in every run."""
     return thread.name, len(thread.todo)
 
 

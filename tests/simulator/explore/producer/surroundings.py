@@ -27,7 +27,7 @@ JOIN: Todo = (("join",),)
 
 
 class Surroundings:
-    """One search's."""
+    """The surroundings of one search."""
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
@@ -39,7 +39,7 @@ class Surroundings:
     # --- the machine ----------------------------------------------------------------------------------------
 
     def move(self, world: World, event: str, *args: Any, **kwargs: Any) -> After:
-        """The machine moves; what it asks for comes next."""
+        """Move the machine. Its effects come next."""
         moved = self.known.move(world.machine, event, *args, **kwargs)
         if moved.error is not None:
             return After(world, error=moved.error)
@@ -47,7 +47,7 @@ class Surroundings:
         return After(world._replace(machine=moved.machine), self.doing(moved.effects))
 
     def doing(self, effects: Sequence[Ref[Effect]]) -> Todo:
-        """What the shell does for these effects."""
+        """The shell's steps for these effects."""
         return tuple(step for effect in effects for step in self._doing(effect))
 
     def _doing(self, effect: Ref[Effect]) -> Todo:
@@ -70,7 +70,7 @@ class Surroundings:
                 return (("ask to complete", decision), ("completed", decision))
 
     def _finish(self, unfinished: Unfinished | None) -> Todo:
-        """The last transaction's end comes first."""
+        """The step that finishes the last transaction first."""
         if unfinished is None:
             return ()
         decision = self.known.refs.of(unfinished.decision)
@@ -79,14 +79,14 @@ class Surroundings:
         )
 
     def refusal_of(self, world: World, call: str) -> BaseException | None:
-        """What `allow` says to a call."""
+        """The error with which `allow` refuses a call."""
         key = (world.machine, call)
         if key not in self._allowed:
             self._allowed[key] = self.known.try_to_allow(world.machine, Call(call))
         return self._allowed[key]
 
     def refusal(self, world: World, partition: int) -> BaseException | None:
-        """What a lane's batches fail with."""
+        """The error with which a lane's batches fail."""
         key = (world.machine, partition)
         if key not in self._refusals:
             self._refusals[key] = self.known.try_to_send(world.machine, PARTITIONS[partition])
@@ -106,7 +106,7 @@ class Surroundings:
     # --- the coordinator's log ------------------------------------------------------------------------------
 
     def write(self, world: World, row: Ref[StoredRow | None] | None, *, by: str) -> World:
-        """A row lands, if there is one. `by`: whose the decision is that it may be, "fenced" for anybody else's."""
+        """Write a row, if there is one. `by`: whose decision allows it, "fenced" for anybody else's."""
         if row is None or row.value is None or world.row.value is None:
             return world
         after, before = row.value.row, world.row.value.row
@@ -122,18 +122,19 @@ class Surroundings:
 
 
 def lane(world: World, partition: int, what: str) -> World:
-    """Another thing has become of a partition's batch."""
+    """Change the state of a partition's batch."""
     lanes = world.lanes
     return world._replace(lanes=(*lanes[:partition], what, *lanes[partition + 1 :]))
 
 
 def submit(world: World, name: str, todo: Todo) -> World | None:
-    """One more thread of the pool; None where the engine is closed. A second one with just that to do adds nothing."""
+    """Add one thread to the pool. None if the engine is closed. A second thread with the same work adds
+    nothing."""
     return None if world.engine_closed else world._replace(pool=world.pool | {Thread(name, todo)})
 
 
 def marked(world: World, row: StoredRow, *, but: int = -1) -> World:
-    """The decision's markers are in its partitions, all but one where something fails."""
+    """Write the decision's markers into its partitions, into all but one if something fails."""
     epoch = row.row.producer_epoch
     marks = tuple(
         max(mark, epoch) if PARTITIONS[number] in row.row.partitions and number != but else mark
@@ -143,7 +144,7 @@ def marked(world: World, row: StoredRow, *, but: int = -1) -> World:
 
 
 def lost(world: World, after: World) -> Iterator[After]:
-    """A request that nobody answers, where one more may go wrong: not carried out, or carried out."""
+    """A request without an answer, if one more thing may go wrong: not carried out, or carried out."""
     if world.faults:
         yield After(world, error=NO_ANSWER, fault="no answer, nothing done")
         if after.row is not world.row:

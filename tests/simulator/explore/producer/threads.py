@@ -1,4 +1,4 @@
-"""How a thread goes on: its next step, or, on an error, up to a step that handles it."""
+"""How a thread goes on: with its next step or, after an error, with a step that handles it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ if TYPE_CHECKING:
 
 
 class After(NamedTuple):
-    """One way in which a step may go: the world then, and the steps to come before the rest, or the error that it
-    raised. `fault`: what went wrong, one of the few that may.
-    """
+    """One result of a step: the world after it, and the steps to come before the rest or the error that it
+    raised. `fault`: what went wrong, which counts against the limit."""
 
     world: World
     first: Todo = ()
@@ -32,7 +31,7 @@ the answer goes on after the answer's steps.
 
 
 class Went(NamedTuple):
-    """A thread has gone on: the world, what is left to do, and the error that it ended with."""
+    """A thread after a step: the world, the rest of its steps, and the error with which it ended."""
 
     world: World
     todo: Todo
@@ -41,13 +40,13 @@ class Went(NamedTuple):
 
 
 class Programs:
-    """All steps, by name; those that are named as handlers are passed by where nothing went wrong, unless they are a
-    step too (what a `finally` does).
+    """All steps, by name. Steps that are named as handlers are skipped if nothing went wrong, unless they are
+    steps too (like a `finally`).
 
-    Two kinds of steps are taken together with the one before, where they can go one way only. `looks` change nothing:
-    what others do between the two, they may do before both. `along` is what a thread of the pool does that no interrupt
-    can land in and that commutes with all that others do meanwhile; the caller's thread does more of the kind once
-    nothing may go wrong any more.
+    Two kinds of steps are taken together with the one before, if they can go only one way. `looks` change
+    nothing: whatever others do between the two, they may do before both. `along` are steps of the pool's
+    threads in which no interrupt can land and which commute with everything that others do meanwhile. The
+    caller's thread takes more steps together once nothing may go wrong any more.
     """
 
     def __init__(
@@ -91,7 +90,7 @@ class Programs:
     def break_off(
         self, at: Surroundings, world: World, todo: Todo, error: BaseException | None, fault: str = ""
     ) -> Went:
-        """The error takes away what is left, up to what is to be done about it."""
+        """Let the error remove the steps up to one that handles it."""
         for number, (name, *arguments) in enumerate(todo):
             handler = self._handlers.get(name)
             if handler is None or error is None:
@@ -111,10 +110,10 @@ class Programs:
 
 
 def raise_again(_: Surroundings, world: World, error: BaseException) -> Sequence[After]:
-    """The end of what was to be done about an error."""
+    """End the handling of an error."""
     return (After(world, error=error),)
 
 
 def pass_by(at: Any, world: World, error: BaseException) -> After:
-    """An error that nobody hears of but the log."""
+    """Ignore an error that is only logged."""
     return After(world)

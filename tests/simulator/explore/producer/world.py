@@ -36,7 +36,8 @@ CONCURRENT = ConcurrentTransactionsError("a request")
 
 
 def kind_of(error: BaseException) -> BaseException:
-    """The error that stands for all to which machine and shell do the same: states that differ by words are one."""
+    """The error that represents all errors to which machine and shell do the same. States that differ only in
+    words are the same."""
     for kind in (CONCURRENT, INTERRUPT, NO_ANSWER, NOT_MINE):
         if type(error) is type(kind):
             return kind
@@ -44,14 +45,14 @@ def kind_of(error: BaseException) -> BaseException:
 
 
 def as_failure(error: BaseException) -> BaseException:
-    """What is left of an error in the machine: whether it is fatal."""
+    """What the machine keeps of an error: whether it is fatal."""
     if error is NOT_MINE:
         return error
     return FATAL if is_fatal_to_a_write(error) else NO_ANSWER
 
 
 class Ref(Generic[T]):
-    """A value that stands for all that are equal to it, told from others at a glance."""
+    """A value that represents all equal ones, and is quick to compare."""
 
     __slots__ = ("value",)
 
@@ -60,13 +61,13 @@ class Ref(Generic[T]):
 
 
 class Refs:
-    """The values met so far."""
+    """The values found so far."""
 
     def __init__(self) -> None:
         self._known: dict[Hashable, Ref[Any]] = {}
 
     def of(self, value: T) -> Ref[T]:
-        """Its one reference."""
+        """The value's one reference."""
         found = self._known.get(value)
         if found is None:
             found = self._known[value] = Ref(value)
@@ -78,7 +79,7 @@ Todo = tuple[Instruction, ...]
 
 
 class Thread(NamedTuple):
-    """Who it is, and what is left to do."""
+    """A thread: its name and the rest of its steps."""
 
     name: str
     todo: Todo
@@ -120,9 +121,8 @@ def _plural(what: str, count: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much may happen: transactions, calls of `init_transactions`, calls that write (in callbacks, too: so many of
-    them), and in all so many faults and interrupts.
-    """
+    """How much may happen: transactions, calls of `init_transactions`, calls that write (the same number in
+    callbacks), and faults and interrupts in all."""
 
     transactions: int
     inits: int
@@ -132,7 +132,7 @@ class Bounds:
 
     @property
     def words(self) -> str:
-        """In a few words."""
+        """The bounds in a few words."""
         counts = {"transaction": self.transactions, "init": self.inits, "write": self.batches}
         counts |= {"write in a callback": self.callbacks} if self.callbacks else {}
         counts |= {"fault": self.faults}
@@ -141,9 +141,8 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How the producer was made: with its markers `deferred` to the sweep, or with an identity to resume; and whether
-    the callbacks that produce are those of another producer's batches, `elsewhere`.
-    """
+    """How the producer was made: with its markers `deferred` to the sweep, or with an identity to resume.
+    `elsewhere` says that callbacks of another producer's batches produce."""
 
     words: str
     deferred: bool = False

@@ -1,4 +1,4 @@
-"""Bugs in backups and restores: what is inside, what is taken for whole, who has the place."""
+"""Bugs in backups and restores: what is inside, what counts as complete, and who owns the place."""
 
 from __future__ import annotations
 

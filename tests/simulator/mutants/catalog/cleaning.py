@@ -1,4 +1,4 @@
-"""Bugs in what deletes: seals, trims, floors, expiry, rewriting, snapshots, grace."""
+"""Bugs in everything that deletes: seals, trims, floors, expiry, rewriting, snapshots, grace."""
 
 from __future__ import annotations
 

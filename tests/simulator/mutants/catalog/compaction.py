@@ -22,7 +22,8 @@ _ABOVE = "[f for f in state.live.values() if f.last_offset >= state.last_stable_
 
 
 def _superseded_by(files: str) -> str:
-    """In place of `_BITS`: what these files hold, as far as they are there, supersedes every record of its keys below."""
+    """A replacement for `_BITS`: whatever these files hold, as far as they exist, supersedes every record of
+    its keys below."""
     return (
         f"            bits = keys.latest()\n"
         f"            state = target.read_back()\n"

@@ -1,4 +1,4 @@
-"""Bugs in cuts: what lies inside, what is kept for them, who was first."""
+"""Bugs in cuts: what is inside, what is kept for them, and who was first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Bugs in erasures: what holds a record still, what is gone that nobody asked for, who finishes what was begun."""
+"""Bugs in erasures: records that are still held, records that nobody asked to erase, and who finishes an
+erasure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bugs in the groups' offsets: what is pending, what a commit names."""
+"""Bugs in the groups' offsets: what is pending, and what a commit names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Bugs in columns that change: who hears of it when, what a file is taken for, and what a merge makes of it."""
+"""Bugs in columns that change: who learns of it when, which version a file counts as, and what a merge makes
+of it."""
 
 from __future__ import annotations
 

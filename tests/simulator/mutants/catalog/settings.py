@@ -1,4 +1,4 @@
-"""Bugs in settings that change: what is written, who sees it when, and what goes by it."""
+"""Bugs in settings that change: what is written, who sees it when, and what follows it."""
 
 from __future__ import annotations
 

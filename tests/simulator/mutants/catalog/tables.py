@@ -1,4 +1,4 @@
-"""Bugs in tables: what a version shows, what holds it, who was first."""
+"""Bugs in tables: what a version shows, what keeps it, and who was first."""
 
 from __future__ import annotations
 

@@ -84,6 +84,12 @@ class Probes:
             self.keys.add(key)
         return key
 
+    def fill(self, name: str, data: bytes = b"x") -> str:
+        """Put an object that a check needs, and return its key. A lost connection is tried again, as writers do."""
+        key = self.key(name)
+        settle_put_if_absent(self.store, key, data)
+        return key
+
     def another(self) -> ObjectStore:
         """The same place by another client, as another process has it; in memory there is but one."""
         try:
@@ -225,8 +231,7 @@ def _read_after_write(probes: Probes) -> str:
 def _list_after_write(probes: Probes) -> str:
     other = probes.another()
     for number in range(20):
-        key = probes.key(f"list/{number:03d}")
-        probes.store.put(key, b"x")
+        probes.fill(f"list/{number:03d}")
         listed = [info.key for info in other.list(f"{probes.folder}/list")]
         _same(
             listed,
@@ -271,7 +276,7 @@ def _delete(probes: Probes) -> str:
 
 def _absent(probes: Probes) -> str:
     store, folder = probes.store, probes.folder
-    store.put(probes.key("there/is/one"), b"x")
+    probes.fill("there/is/one")
     for key in (
         f"{folder}/nothing",
         f"{folder}/there/is",
@@ -286,9 +291,8 @@ def _absent(probes: Probes) -> str:
 
 
 def _ranges(probes: Probes) -> str:
-    store, key = probes.store, probes.key("ranges")
-    data = bytes(range(256)) * 16
-    store.put(key, data)
+    store, data = probes.store, bytes(range(256)) * 16
+    key = probes.fill("ranges", data)
     for start, length in ((0, 4_096), (0, 1), (4_095, 1), (100, 1_000), (4_096, 0)):
         _same(
             store.get_range(key, start, length), data[start : start + length], f"{length} bytes from {start}"
@@ -335,8 +339,8 @@ def _order(probes: Probes) -> str:
     store, folder = probes.store, f"{probes.folder}/order"
     keys = sorted(f"{folder}/{name}" for name in _NAMES)
     for name in _NAMES:
-        store.put(probes.key(f"order/{name}"), b"x")
-    store.put(probes.key("order2/0"), b"x")
+        probes.fill(f"order/{name}")
+    probes.fill("order2/0")
 
     def listed(start_after: str | None) -> list[str]:
         return [info.key for info in store.list(folder, start_after=start_after)]
@@ -349,7 +353,7 @@ def _order(probes: Probes) -> str:
 
 def _pages(probes: Probes) -> str:
     count = PAGE + 50
-    _each(count, lambda number: probes.store.put(probes.key(f"pages/{number:05d}"), b"x"))
+    _each(count, lambda number: probes.fill(f"pages/{number:05d}"))
     keys = [f"{probes.folder}/pages/{number:05d}" for number in range(count)]
     _same(
         [info.key for info in probes.store.list(f"{probes.folder}/pages")] == keys,
@@ -364,7 +368,7 @@ def _pages(probes: Probes) -> str:
 def _folders(probes: Probes) -> str:
     store = probes.store
     for name in ("b/1", "a/x/1", "a/2", "c-d/1", "object"):
-        store.put(probes.key(f"folders/{name}"), b"x")
+        probes.fill(f"folders/{name}")
     _same(store.list_folders(f"{probes.folder}/folders"), ["a", "b", "c-d"], "the folders")
     _same(store.list_folders(f"{probes.folder}/folders/a"), ["x"], "the folders of a")
     _same(store.list_folders(f"{probes.folder}/nothing"), [], "the folders of nothing")

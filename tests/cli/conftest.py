@@ -1,4 +1,5 @@
-"""A ledger in memory, and the command line: called in this process, and started as a process."""
+"""The fixtures give a ledger in memory, and call the command line in this process or as a process of its
+own."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ class Answer:
 
     @property
     def error(self) -> str:
-        """The one line on stderr that a failure must be."""
+        """The one line that a failed command writes to stderr."""
         lines = self.stderr.splitlines()
         assert len(lines) == 1, self.stderr
         assert "Traceback" not in self.stderr
@@ -58,7 +59,8 @@ class Answer:
 
     @property
     def error_code(self) -> str:
-        """The code of the one error: at the end of its line, or in the JSON object. A usage error's line has none."""
+        """The code of the one error, from the end of its line or from the JSON object. The line of a usage
+        error has no code."""
         if self.error.startswith("{"):
             return str(json.loads(self.error)["error"]["code"])
         found = re.search(r" \[([A-Z_]+)\]$", self.error)
@@ -82,7 +84,7 @@ def signals_are_heard() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No store and no credentials from the machine that runs the tests."""
+    """Remove every store and every credential of the machine from the environment of the tests."""
     of_stores = [name for backend in BACKENDS for name in backend.environment]
     for name in list(os.environ):
         if name.startswith(("TXN_ENGINE_URL", "TXN_ENGINE_BACKUP", *of_stores)):

@@ -22,7 +22,7 @@ def backed_up(run: Run, payments: str, good: Path, tmp_path: Path) -> str:
 
 
 def test_a_store_is_backed_up_listed_verified_and_restored(run: Run, backed_up: str, tmp_path: Path) -> None:
-    """The whole way, for people and as JSON."""
+    """`backup`, `backup list`, `backup verify` and `restore` work together, for people and as JSON."""
     again = run("backup", "--to", backed_up, "--json").json
     assert (again["backup"], again["new_files"], again["files"]) == (1, 0, 1)
     lines = [line.split() for line in run("backup", "list", backed_up, store="").stdout.splitlines()]
@@ -93,7 +93,7 @@ def test_damage_is_named(run: Run, backed_up: str, tmp_path: Path) -> None:
 
 
 def test_wrong_calls(run: Run, backed_up: str, tmp_path: Path) -> None:
-    """One line each, with a code and, as JSON, a reason."""
+    """Each wrong call fails with one line, with a code and, as JSON, a reason."""
     nowhere = f"file://{tmp_path}/nowhere"
     assert run("backup").code == 2
     assert run("backup", "--to", backed_up, "--cut", "9", "--json").error_reason == "cut_not_found"
@@ -127,9 +127,8 @@ def test_a_place_in_the_store_is_refused_and_leaves_nothing(run: Run, backed_up:
 
 
 def test_the_endpoint_of_backups(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The order: the option, the variable for backups, the store's endpoint if both are of one kind, the kind's
-    variable.
-    """
+    """The option decides first, then the variable for backups, then the store's endpoint if both are of one
+    kind, then the kind's variable."""
     from storage import BucketStore
     from txn_engine.cli.backup import open_backups
     from txn_engine.cli.command import Place

@@ -1,4 +1,5 @@
-"""Everything on a store of another cloud: transactions, a cut, SQL, an audit, backups both ways, the doctor."""
+"""Everything works on a store of another cloud: transactions, a cut, SQL, an audit, backups both ways, the
+doctor."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ def cloud(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
 
 
 def copy(engine: Engine) -> None:
-    """What is committed goes to another topic, output and offsets in one transaction."""
+    """Copy what is committed to another topic, with output and offsets in one transaction."""
     consumer = engine.consumer(group_id="copy")
     consumer.subscribe(["payments"])
     batch = consumer.poll()
@@ -56,9 +57,8 @@ COMMITTED = [0, 2, 4, 10, 12, 14]
 
 @on("azure_container")
 def test_transactions(cloud: str) -> None:
-    """Committed records are there once, aborted and fenced ones are not: for another engine, at a cut, in SQL. The
-    auditor finds nothing.
-    """
+    """Committed records are seen once, and aborted and fenced ones are not, by another engine, at a cut and
+    in SQL. The auditor finds nothing."""
     with txn_engine.connect(cloud, configs=FEW_INTERNAL) as engine:
         for topic in ("payments", "copies"):
             engine.admin.create_topic(topic, partitions=3, schema=SCHEMA, key="account_id")
@@ -102,7 +102,8 @@ def test_tables(cloud: str) -> None:
 @pytest.mark.shard("engines")
 @on("gcs_bucket")
 def test_backups(cloud: str, tmp_path: Path) -> None:
-    """From the cloud to a folder and back, and from the cloud to the cloud."""
+    """A backup from the cloud to a folder can be restored into the cloud, and a backup from cloud to cloud
+    into a folder."""
     from txn_engine.backup import check_backup, restore
 
     with txn_engine.connect(cloud, configs=FEW_INTERNAL) as engine:
@@ -172,7 +173,7 @@ def test_conformance(run: Run, cloud: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 @on("gcs_bucket")
 def test_a_missing_bucket(run: Run, cloud: str) -> None:
-    """One line that names it, and doctor fails on that line."""
+    """The error has one line that names the bucket, and the doctor fails on that line."""
     scheme = cloud.partition("://")[0]
     store = f"{scheme}://no-such-bucket/ledger"
     answer = run("topics", "create", "t", store=store)

@@ -34,7 +34,8 @@ def lines(answer: Answer) -> list[dict[str, Any]]:
 
 
 def test_every_format_has_the_same_records(run: Run, filled: str, tmp_path: Path) -> None:
-    """jsonl, csv, parquet, one JSON document and a table: the topic's columns, then partition, offset and time."""
+    """jsonl, csv, parquet, one JSON document and a table show the topic's columns, then partition, offset and
+    time."""
     found = lines(run("consume", filled, "--format", "jsonl"))
     names = ["id", "account_id", "day", "amount", "note", "_partition", "_offset", "_timestamp"]
     assert [list(row) for row in found] == [names] * 3
@@ -113,7 +114,7 @@ def test_special_floats_and_distant_years(run: Run, url: str, tmp_path: Path) ->
 
 
 def test_a_group_goes_on_where_it_was(run: Run, filled: str) -> None:
-    """Each record once over several calls; --from-beginning starts over."""
+    """A group reads each record once over several calls, and --from-beginning starts over."""
     arguments = ["consume", filled, "--group", "g", "--format", "jsonl"]
     assert [row["id"] for row in lines(run(*arguments, "--max-records", "2"))] == [1, 2]
     assert [row["id"] for row in lines(run(*arguments))] == [3]
@@ -128,7 +129,7 @@ def test_a_group_goes_on_where_it_was(run: Run, filled: str) -> None:
 
 
 def test_without_a_group_nothing_is_committed(run: Run, filled: str) -> None:
-    """The whole topic, every time."""
+    """Without a group `consume` shows the whole topic every time."""
     assert len(lines(run("consume", filled, "--format", "jsonl"))) == 3
     assert len(lines(run("consume", filled, "--format", "jsonl"))) == 3
     assert run("groups", "list", "--json").json == {"groups": []}
@@ -159,7 +160,7 @@ def test_one_partition(run: Run, filled: str) -> None:
 
 
 def test_an_empty_topic_as_parquet(run: Run, payments: str, tmp_path: Path) -> None:
-    """A file with the columns and no rows."""
+    """The Parquet file of an empty topic has the columns and no rows."""
     out = tmp_path / "o.parquet"
     assert run("consume", payments, "--format", "parquet", "--output", str(out)).code == 0
     assert pq.read_table(out).num_rows == 0
@@ -187,7 +188,7 @@ def test_a_file_that_cannot_be_written_commits_nothing(run: Run, filled: str, tm
     ],
 )
 def test_a_wrong_call(run: Run, filled: str, options: list[str], words: str) -> None:
-    """Exit code 2 and one line."""
+    """A wrong call has exit code 2 and one line."""
     answer = run("consume", filled, *options)
     assert answer.code == 2
     assert words in answer.error

@@ -8,7 +8,7 @@ from tests.cli.conftest import Run
 
 
 def test_a_cut_is_made_listed_described_and_deleted(run: Run, payments: str, good: Path) -> None:
-    """For people and as JSON."""
+    """`cuts create`, `list`, `describe` and `delete` show what they did, for people and as JSON."""
     assert run("produce", payments, str(good), "--partition", "0").code == 0
     made = run("cuts", "create", "--keep-days", "7")
     assert (made.code, made.stdout) == (0, "created cut 0 of 1 topic, 2 partitions\n")
@@ -26,7 +26,7 @@ def test_a_cut_is_made_listed_described_and_deleted(run: Run, payments: str, goo
 
 
 def test_the_difference_of_two_cuts(run: Run, payments: str, good: Path) -> None:
-    """The records that were added, and the groups that moved."""
+    """`cuts diff` shows the records that were added, and the groups that moved."""
     assert run("cuts", "create", "--topic", payments).code == 0
     assert run("produce", payments, str(good), "--partition", "0").code == 0
     assert run("consume", payments, "--group", "audit", "--format", "jsonl").code == 0
@@ -55,7 +55,8 @@ def test_a_group_is_moved_to_a_cut(run: Run, payments: str, good: Path) -> None:
 
 
 def test_wrong_calls(run: Run, payments: str) -> None:
-    """An unknown topic, and days that are not a sensible number."""
+    """An unknown topic is an error of the engine, and days that are not a sensible number are a usage
+    error."""
     assert run("cuts", "create", "--topic", "nowhere").error_code == "UNKNOWN_TOPIC_OR_PARTITION"
     for days in ("0", "nan", "inf", "36501"):
         assert run("cuts", "create", "--keep-days", days).code == 2

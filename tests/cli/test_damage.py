@@ -143,7 +143,7 @@ def test_sweeps(run: Run, verb: str) -> None:
 
 
 def test_a_sweep_of_two_damaged_partitions_names_both(run: Run, root: Path) -> None:
-    """Each on its own line."""
+    """The sweep names each of two damaged partitions on a line of its own."""
     damage.overwrite(root, f"topics/__transaction_state/0/{damage.SOUND_HOME}/log/*", which=-1)
     both = (COORDINATOR, f"__transaction_state-{damage.SOUND_HOME}")
     for verb in ("sweep", "markers", "expire"):

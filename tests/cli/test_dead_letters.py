@@ -1,4 +1,4 @@
-"""Rows that cannot be used, from the command line: load, dry run, list, show, repair and replay."""
+"""Rows that cannot be used are loaded, listed, shown, repaired and replayed from the command line."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def load(run: Run, dead: str, path: Path, *options: str) -> Any:
 
 
 def test_from_the_load_to_the_replay(run: Run, url: str, dead: str, write: Write, tmp_path: Path) -> None:
-    """Load, list, show, repair, replay: in the end every row of the file is a payment."""
+    """After load, list, show, repair and replay, every row of the file is a payment."""
     answer = load(run, dead, write("f.csv", BAD), "--json")
     assert answer.code == 0, answer.stderr
     assert (answer.json["records"], answer.json["dead_letters"]) == (3, 2)
@@ -65,7 +65,7 @@ def test_from_the_load_to_the_replay(run: Run, url: str, dead: str, write: Write
 def test_letters_that_cannot_be_read_are_named_and_the_others_counted(
     run: Run, url: str, dead: str, write: Write
 ) -> None:
-    """Exit code 1, and the numbers of the readable ones."""
+    """`dead-letters list` has exit code 1, names the unreadable letters and counts the readable ones."""
     load(run, dead, write("f.csv", BAD), "--run-id", "one")
     with connect(url) as engine:
         (key,) = [info.key for info in engine.store.list(f"topics/{dead}/") if "/data/" in info.key]
@@ -115,7 +115,7 @@ def test_a_dry_run_reports_every_row(run: Run, url: str, payments: str, write: W
 
 
 def test_a_dry_run_ends_at_a_fault_of_a_file(run: Run, payments: str, write: Write) -> None:
-    """It says how far it came."""
+    """The dry run fails and says how far it read."""
     answer = run("produce", payments, str(write("f.csv", BAD + '7,1,2026-01-01,1,"')), "--dry-run")
     assert answer.code == 1
     assert "a quoted field that is never closed" in answer.stderr
@@ -145,7 +145,7 @@ def test_a_dead_letter_topic_of_other_columns(run: Run, payments: str, write: Wr
     ],
 )
 def test_a_wrong_call(run: Run, payments: str, good: Path, options: list[str], words: str) -> None:
-    """Exit code 2, one line."""
+    """A wrong call has exit code 2 and one line."""
     answer = run("produce", payments, str(good), *options)
     assert (answer.code, words in answer.error) == (2, True), answer.error
 
@@ -160,13 +160,13 @@ def test_a_wrong_call(run: Run, payments: str, good: Path, options: list[str], w
     ],
 )
 def test_a_call_that_is_refused(run: Run, payments: str, good: Path, options: list[str], code: str) -> None:
-    """Exit code 1, one line."""
+    """A refused call has exit code 1 and one line."""
     answer = run("produce", payments, str(good), *options)
     assert (answer.code, answer.error_code) == (1, code), answer.error
 
 
 def test_checks_of_rows(run: Run, url: str, dead: str, write: Write) -> None:
-    """In a dry run, in a load, and in a replay with and without the checks."""
+    """The checks of rows hold in a dry run, in a load and in a replay, and a replay can do without them."""
     check = {
         "type": "expect_column_values_to_be_between",
         "kwargs": {"column": "id", "max_value": 2},
@@ -195,7 +195,8 @@ def test_creating_a_dead_letter_topic(run: Run, dead: str) -> None:
 
 
 def test_folders_patterns_and_forms(run: Run, url: str, payments: str, tmp_path: Path) -> None:
-    """A folder, a pattern, and a file with another delimiter, decimal mark, encoding and date format."""
+    """`produce` takes a folder, a pattern, and a file with another delimiter, decimal mark, encoding and date
+    format."""
     (tmp_path / "a.csv").write_text(GOOD)
     (tmp_path / "b.csv").write_text(GOOD.replace("\n1,", "\n4,").replace("\n2,", "\n5,"))
     assert run("produce", payments, str(tmp_path)).code == 0
@@ -230,7 +231,7 @@ def test_stdin(run: Run, url: str, payments: str, monkeypatch: pytest.MonkeyPatc
 
 
 def test_help_has_examples(run: Run) -> None:
-    """For every command of the group."""
+    """The help of every command of the group shows an example."""
     for command in (["list"], ["show"], ["replay"]):
         assert "txn-engine dead-letters" in run("dead-letters", *command, "--help").stdout
     assert run("dead-letters", "--help").code == 0

@@ -43,7 +43,7 @@ def test_a_sound_local_store(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_place_without_a_ledger_is_left_as_it_is(run: Run, tmp_path: Path) -> None:
-    """A folder that can be created is a warning, another one a failure. Nothing is set up."""
+    """A folder that can be created is a warning, another one a failure. The doctor sets nothing up."""
     missing = run("doctor", "--json", store=f"file://{tmp_path}/new")
     assert (missing.code, checks(missing)["reachable"]["status"]) == (0, "warning")
     assert not (tmp_path / "new").exists()
@@ -96,7 +96,8 @@ def test_a_topic_behind_a_link_is_damaged(run: Run, tmp_path: Path) -> None:
 
 
 def test_foreign_objects_are_named_in_one_check(run: Run, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A warning with up to twenty keys. In a large store only the first objects are examined."""
+    """The check is a warning with up to twenty keys. In a large store the doctor examines only the first
+    objects."""
     assert run("topics", "create", "t").code == 0
     assert checks(run("doctor", "--json"))["keys"]["status"] == "ok"
     store = open_store(url)
@@ -118,7 +119,7 @@ def test_foreign_objects_are_named_in_one_check(run: Run, url: str, monkeypatch:
 
 
 def test_a_root_that_may_not_be_listed(run: Run, payments: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A warning, and the other checks go on."""
+    """The doctor gives a warning, and the other checks go on."""
     listed = MemoryStore.list
 
     def refused(store: MemoryStore, prefix: str, **more: Any) -> Any:
@@ -142,7 +143,7 @@ def test_without_a_store(run: Run) -> None:
 
 
 def test_no_java_is_not_fatal(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A warning that says what to do, because only Spark needs Java."""
+    """The doctor warns and says what to do, because only Spark needs Java."""
 
     def none() -> Path:
         raise JavaNotFoundError("no Java for Spark; PATH: none")
@@ -154,7 +155,7 @@ def test_no_java_is_not_fatal(run: Run, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_missing_package_is_not_fatal(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A warning that says how to install it."""
+    """The doctor warns and says how to install the package."""
     version = metadata.version
 
     def without_spark(package: str) -> str:
@@ -187,7 +188,8 @@ def test_a_store_that_overwrites_is_unusable(run: Run, url: str, monkeypatch: py
 def test_a_reader_without_the_right_to_write(
     run: Run, payments: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Enough where a ledger exists, and a failure where one would have to be set up."""
+    """A reader's rights are enough where a ledger exists. They are a failure where a ledger would have to be
+    set up."""
 
     def denied(*_: Any, **__: Any) -> None:
         raise AccessDeniedError("put failed: 403", action="check the policy")
@@ -200,7 +202,7 @@ def test_a_reader_without_the_right_to_write(
 
 
 def test_a_clock_that_is_off_is_a_warning(run: Run, payments: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says by how much, in which direction, and what to do."""
+    """The warning says by how much the clock is off, in which direction, and what to do."""
     from txn_engine.clock import system_clock
 
     for offset_ms, words in ((60_000, "60 s ahead of"), (-120_000, "120 s behind")):
@@ -223,7 +225,7 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_pauses")
 def test_conformance_of_a_sound_store(run: Run, url: str) -> None:
-    """One line for each check, exit code 0. Nothing is set up and no probe is left."""
+    """The answer has one line for each check, and exit code 0. Nothing is set up and no probe is left."""
     answer = run("doctor", "--conformance")
     assert (answer.code, answer.stderr) == (0, "")
     assert answer.stdout.splitlines()[0].split() == ["HELD", "CHECK", "SEEN", "MS"]
@@ -237,7 +239,7 @@ def test_conformance_of_a_sound_store(run: Run, url: str) -> None:
 
 @pytest.mark.usefixtures("no_pauses")
 def test_conformance_of_a_store_that_overwrites(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Exit code 1, and a failed check says what was seen and what was expected."""
+    """The exit code is 1, and a failed check says what was seen and what was expected."""
 
     def overwrite(store: MemoryStore, key: str, data: bytes) -> bool:
         store.put(key, data)
@@ -266,7 +268,8 @@ def test_conformance_where_nothing_may_be_removed(run: Run, monkeypatch: pytest.
 
 
 def test_conformance_without_a_store(run: Run, tmp_path: Path) -> None:
-    """No URL, no folder, no server: one line, as for every command."""
+    """A call without a URL, without a folder or without a server fails with one line, as every command
+    does."""
     assert "no store was named" in run("doctor", "--conformance", store="").stderr
     missing = run("doctor", "--conformance", store=f"file://{tmp_path}/none")
     assert (missing.code, missing.error_code) == (1, "CLUSTER_AUTHORIZATION_FAILED")

@@ -1,4 +1,4 @@
-"""`dump-log`: every slot of a log as it is, even if the log is damaged."""
+"""`dump-log` shows every slot of a log as it is, even if the log is damaged."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def lines(text: str) -> list[dict[str, str]]:
 
 
 def test_entries_as_kafka_shows_them(run: Run, story: Story, store: str) -> None:
-    """One line for each batch with Kafka's names. A marker has its kind and the coordinator's epoch."""
+    """Each batch has one line with Kafka's names. A marker has its kind and the coordinator's epoch."""
     put_all(story, store)
     answer = run("dump-log", "payments", "0", store=store)
     assert answer.code == 0
@@ -74,7 +74,8 @@ def test_entries_as_kafka_shows_them(run: Run, story: Story, store: str) -> None
 
 
 def test_a_part_of_the_log(run: Run, story: Story, store: str) -> None:
-    """From the entry that holds the start to the last entry that begins before the end."""
+    """The dump begins with the entry that holds the start, and ends with the last entry that begins before
+    the end."""
     put_all(story, store)
     answer = run("dump-log", "payments", "0", "--start", "4", "--end", "8", "--json", store=store)
     assert [batch["base_offset"] for batch in answer.json["batches"]] == [3, 5, 7]
@@ -84,7 +85,7 @@ def test_a_part_of_the_log(run: Run, story: Story, store: str) -> None:
 
 
 def test_records_and_files(run: Run, story: Story, store: str) -> None:
-    """Each record with its offset, time and sequence, and each batch with its data file."""
+    """Each record is shown with its offset, time and sequence, and each batch with its data file."""
     put_all(story, store)
     answer = run("dump-log", "payments", "0", "--end", "1", "--records", "--files", store=store)
     row = story.files["payments/0/first"]
@@ -101,7 +102,8 @@ def test_records_and_files(run: Run, story: Story, store: str) -> None:
 
 
 def test_internal_topics_in_words(run: Run, story: Story, store: str) -> None:
-    """Transactions and offset commits as Kafka's decoders write them, and as JSON with every field."""
+    """Transactions and offset commits are shown as Kafka's decoders write them, and as JSON with every
+    field."""
     put_all(story, store)
     text = run("dump-log", "__transaction_state", str(story.load_home), store=store).stdout
     assert f"| offset: 1 key: transaction_metadata::transactionalId={LOAD} payload: state=Ongoing," in text
@@ -183,7 +185,8 @@ def test_verify_checksums_reads_the_data_files(run: Run, story: Story, store: st
 
 
 def put_records(story: Story, table: pa.Table) -> None:
-    """A batch of payments-1 whose data file holds this table, with right checksums, and a batch after it."""
+    """Add a batch of payments-1 whose data file holds this table, with right checksums, and a batch after
+    it."""
     ledger = story.ledger
     write_id = ledger.write_id()
     data = encode_parquet(table, kind="data", metadata={"write_id": write_id})
@@ -218,7 +221,8 @@ DELTA, STAMP = pa.array([0], pa.int64()), pa.array([1], pa.timestamp("ms", tz="U
 def test_records_of_strange_columns(
     run: Run, story: Story, store: str, columns: dict[str, pa.Array[Any]], words: str
 ) -> None:
-    """A whole data file with other columns is damage of its batch. The rest is dumped, and JSON stays valid."""
+    """A data file whose columns are all different is damage of its batch. The rest is dumped, and JSON stays
+    valid."""
     put_records(story, pa.table(columns))
     put_all(story, store)
     answer = run("dump-log", "payments", "1", "--records", "--json", store=store)
@@ -294,7 +298,7 @@ def get_fails(monkeypatch: pytest.MonkeyPatch, refused: str, error: StorageError
 
 
 def test_an_unknown_log(run: Run, story: Story, store: str) -> None:
-    """An unknown topic, partition or incarnation."""
+    """An unknown topic, partition or incarnation is an error of the engine."""
     put_all(story, store)
     for arguments in (("nope", "0"), ("payments", "2"), ("payments", "0", "--incarnation", "3")):
         answer = run("dump-log", *arguments, store=store)

@@ -1,4 +1,5 @@
-"""How a load ends after signals during commit and abort, with lost stores, and when it is fenced."""
+"""These tests pin how a load ends after signals during commit and abort, with lost stores, and when it is
+fenced."""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ def count(url: str) -> int:
 
 
 def signalled(step: Callable[..., Any], *signals: int, before: bool = True) -> Callable[..., Any]:
-    """The step, with signals that arrive while it runs."""
+    """Return the step, with signals that arrive right before or right after it."""
 
     def run(*arguments: Any) -> Any:
         if before:
@@ -185,7 +186,7 @@ def test_a_forgotten_decision(load: Callable[..., Answer], monkeypatch: pytest.M
 def test_a_load_that_was_fenced_loads_nothing(
     load: Callable[..., Answer], url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A successor with the same id took over before the commit."""
+    """If a successor with the same id took over before the commit, the load loads nothing."""
     commit = Producer.commit_transaction
 
     def after_a_successor(self: Producer) -> None:
@@ -243,7 +244,7 @@ def test_demo_and_bench_get_their_options(
 
 
 def test_an_interruption_passes_through_click() -> None:
-    """It is not an error of the command. `main` makes it an exit code."""
+    """An interruption is not an error of the command. `main` makes it an exit code."""
 
     @cli.command("wait-for-nothing")
     def wait() -> None:
@@ -258,7 +259,7 @@ def test_an_interruption_passes_through_click() -> None:
 
 
 def test_a_java_error_is_one_line() -> None:
-    """Py4J puts the whole stack trace into the text of the error."""
+    """The message leaves out the stack trace, which Py4J puts into the text of the error."""
     stack = "An error occurred while calling o1.load.\n: java.io.IOException: gone\n\tat a.B.c(B.java:1)\nCaused by: x"
     code, message = code_and_message(RuntimeError(stack))
     assert code == "INTERNAL_ERROR"

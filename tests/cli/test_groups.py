@@ -1,4 +1,4 @@
-"""`groups`: Kafka's columns. A change is shown first and is made with --execute."""
+"""`groups` has Kafka's columns. It shows a change first, and makes it with --execute."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def header(text: str) -> list[str]:
 
 
 def test_groups_list_and_describe(run: Run, group: str) -> None:
-    """Kafka's columns, with the lag to the last stable offset."""
+    """`groups describe` has Kafka's columns, with the lag to the last stable offset."""
     assert run("groups", "list").stdout == "GROUP\naudit\n"
     assert header(run("groups", "describe", group).stdout) == [
         "GROUP",
@@ -69,7 +69,8 @@ def test_groups_list_and_describe(run: Run, group: str) -> None:
 
 
 def test_a_reset_shows_and_executes(run: Run, group: str) -> None:
-    """To the earliest, the latest or a given offset, for some partitions or all. Nothing moves without --execute."""
+    """A group moves to the earliest, the latest or a given offset, for some partitions or all. Nothing moves
+    without --execute."""
     reset = ["groups", "reset-offsets", group]
     shown = run(*reset, "--topic", "payments:0", "--to-earliest")
     assert header(shown.stdout) == ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "NEW-OFFSET"]
@@ -116,7 +117,7 @@ def test_a_negative_or_future_offset_is_refused(run: Run, group: str, offset: st
     ],
 )
 def test_an_ambiguous_reset_is_a_usage_error(run: Run, group: str, options: list[str]) -> None:
-    """Exit code 2 and one line."""
+    """An ambiguous reset has exit code 2 and one line."""
     answer = run("groups", "reset-offsets", group, *options)
     assert (answer.code, bool(answer.error)) == (2, True)
 
@@ -173,7 +174,7 @@ def test_a_deletion_shows_and_executes(run: Run, engine: Engine, group: str) -> 
 def test_a_group_that_cannot_be_deleted_keeps_the_others(
     run: Run, engine: Engine, group: str, execute: list[str]
 ) -> None:
-    """An unknown group, or one with pending offsets: with and without --execute nothing is deleted."""
+    """If a group is unknown or has pending offsets, no group is deleted, with and without --execute."""
     unknown = run("groups", "delete", group, "nobody", *execute)
     assert (unknown.code, unknown.stdout) == (1, "")
     assert unknown.error_code == "GROUP_ID_NOT_FOUND"
@@ -223,7 +224,8 @@ def test_an_ambiguous_deletion_is_a_usage_error(run: Run, group: str, arguments:
 
 
 def test_offsets_expire_on_request(run: Run, engine: Engine, payments: str) -> None:
-    """Offsets that are at least as old as the limit, for all groups. Younger and pending ones stay."""
+    """Offsets of all groups expire if they are at least as old as the limit. Younger and pending ones
+    stay."""
     with connect(engine.url, clock=lambda: system_clock() - 61 * 60_000) as earlier:
         commit(earlier, "old", 0)
         commit(earlier, "old", 0, P1)
@@ -250,7 +252,8 @@ def test_offsets_expire_on_request(run: Run, engine: Engine, payments: str) -> N
 def test_a_reset_uses_one_incarnation_of_a_topic(
     run: Run, engine: Engine, option: str, wanted: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The topic is deleted and created again just before the move: the group moves to the new topic's own end."""
+    """If the topic is deleted and created again just before the move, the group moves to the new topic's own
+    end."""
     schema = pa.schema([("id", pa.int64())])
 
     def make(ids: range) -> None:
@@ -277,7 +280,8 @@ def test_a_reset_uses_one_incarnation_of_a_topic(
 
 
 def test_a_deleted_topic_does_not_block_a_reset(run: Run, engine: Engine, group: str) -> None:
-    """Its offsets are reported and skipped with --all-topics. If there are no others, the reset is refused."""
+    """The offsets of a deleted topic are reported and skipped with --all-topics. If there are no others, the
+    reset is refused."""
     engine.admin.create_topic("other", schema=pa.schema([("id", pa.int64())]))
     commit(engine, group, 0, TopicPartition("other", 0))
     engine.admin.delete_topic("payments")

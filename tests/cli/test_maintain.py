@@ -20,7 +20,7 @@ from tests.cli.conftest import Run
 def test_a_number_that_is_not_finite_or_negative_is_a_usage_error(
     run: Run, payments: str, command: str, option: str, number: str
 ) -> None:
-    """Exit code 2 and one line with the option."""
+    """The command has exit code 2 and one line with the option."""
     answer = run("maintain", command, option, number, "--dry-run")
     assert answer.code == 2
     assert option in answer.error

@@ -1,7 +1,7 @@
-"""The process: exit codes, signals, pipes, JSON errors, start-up.
+"""These tests pin the exit codes, signals, pipes, JSON errors and start-up of the process.
 
-A process takes most of a second to start. So `make test` starts one of each kind, and calls the function that the
-console script calls for the others; the shard `machine` starts them all.
+A process takes most of a second to start. So `make test` starts one of each kind, and calls the function that
+the console script calls for the others. The shard `machine` starts them all.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ CALLS = (
 
 @pytest.mark.parametrize("call", in_shard("machine", ["main", "process"], keep=["main"]))
 def test_exit_codes(ledger: str, call: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """0 done, 1 not done, 2 wrong call. Each failure is one line on stderr and nothing on stdout."""
+    """A command exits with 0 if it is done, with 1 if not, and with 2 after a wrong call. Each failure is one
+    line on stderr and nothing on stdout."""
 
     def called(*arguments: str) -> Answer:
         if call == "process":
@@ -112,7 +113,7 @@ def test_a_mistyped_call_is_helped(run: Run, arguments: list[str], words: str) -
 
 
 def test_errors_as_json(run: Run, payments: str) -> None:
-    """One object on stderr, for errors and wrong calls alike, and nothing on stdout. The reason may be null."""
+    """An error or a wrong call writes one object to stderr and nothing to stdout. The reason may be null."""
     for arguments, code, name, reason in (
         (["topics", "describe", "nope", "--json"], 1, "UNKNOWN_TOPIC_OR_PARTITION", None),
         (["topics", "describe", "--json"], 2, "USAGE", None),
@@ -157,7 +158,8 @@ def test_a_missing_package_says_how_to_install_it(
 
 
 def test_no_secret_is_printed(run: Run) -> None:
-    """User and password in a URL are cut out of every message; a secret key may hold slashes, plus and at signs."""
+    """Every message leaves out the user and the password of a URL. A secret key may hold slashes, plus and at
+    signs."""
     for url in (
         "s3://AKIA:hunter2@bucket/x",
         "http://AKIA:hunter2@host/x",
@@ -186,7 +188,8 @@ def test_no_secret_is_printed(run: Run) -> None:
 
 @pytest.mark.shard("machine")
 def test_a_store_that_never_answers() -> None:
-    """Somebody listens and never answers: one line, after some ten seconds."""
+    """If a server accepts connections and never answers, the command fails with one line after some ten
+    seconds."""
     with socket.socket() as hole:
         hole.bind(("127.0.0.1", 0))
         hole.listen(16)
@@ -258,7 +261,7 @@ def test_a_command_loads_no_spark(ledger: str) -> None:
 
 
 def test_module_and_version(run: Run) -> None:
-    """`python -m txn_engine` is the same command; --version names the program."""
+    """`python -m txn_engine` is the same command, and `--version` names the program."""
     done = subprocess.run(
         [sys.executable, "-m", "txn_engine", "--version"],
         check=False,
@@ -274,7 +277,8 @@ def test_module_and_version(run: Run) -> None:
 
 
 def test_tables_fit_the_terminal(run: Run, ledger: str, good: Path) -> None:
-    """At 80 columns titles are folded or rows become blocks, at 120 they are whole; bold, and in a pipe plain."""
+    """At 80 columns titles are folded or rows become blocks, and at 120 they are whole. Titles are bold on a
+    terminal and plain in a pipe."""
     for name in ("a", "b"):
         load = ("produce", "payments", str(good), "--transactional-id", name)
         assert run(*load, store=ledger).code == 0
@@ -319,7 +323,8 @@ needs_dev_full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="this
 
 
 def process_without_stdout(how: str, *arguments: str) -> Answer:
-    """Run a command as a process whose stdout takes nothing: a full disk, or closed by the caller."""
+    """Run a command as a process whose stdout takes nothing, because the disk is full or the caller closed
+    it."""
     done = subprocess.run(
         ["/bin/sh", "-c", f'"$@" {REDIRECTED[how]}', "sh", *COMMAND, *arguments],
         check=False,
@@ -338,7 +343,8 @@ def process_without_stdout(how: str, *arguments: str) -> Answer:
 def lost(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Callable[..., Answer]]:
-    """Run a command whose stdout takes nothing: by the function that the console script calls, or as a process."""
+    """Run a command whose stdout takes nothing, by the function that the console script calls or as a
+    process."""
     how, _, process = request.param.partition("-")
 
     def call(*arguments: str) -> Answer:
@@ -356,7 +362,7 @@ def lost(
 
 @contextlib.contextmanager
 def kept_handlers() -> Iterator[None]:
-    """`main` installs its signal handlers; put those of before back."""
+    """Put the earlier signal handlers back after `main` has installed its own."""
     before = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
@@ -368,7 +374,8 @@ def kept_handlers() -> Iterator[None]:
 @needs_dev_full
 @pytest.mark.parametrize("how", in_shard("machine", REDIRECTED, keep=1))
 def test_a_process_whose_stdout_takes_nothing(ledger: str, how: str) -> None:
-    """What was done has exit code 3, an answer that is lost has 1. The tests below have every command."""
+    """A command whose work is done has exit code 3, and one whose answer is lost has 1. The tests below have
+    every command."""
     for arguments, code, error_code in (
         (["topics", "create", "made", "--url", ledger], 3, "REPORT_NOT_WRITTEN"),
         (["--help"], 1, "IO_ERROR"),
@@ -400,7 +407,7 @@ def test_a_report_that_cannot_be_written(lost: Callable[..., Answer], ledger: st
 
 @pytest.mark.shard("machine")
 def test_a_load_into_a_closed_pipe(ledger: str, good: Path) -> None:
-    """`| true`: stderr says that the load was done."""
+    """With `| true`, stderr says that the load was done."""
     reading, writing = os.pipe()
     os.close(reading)
     try:
@@ -419,7 +426,7 @@ def test_a_load_into_a_closed_pipe(ledger: str, good: Path) -> None:
 def test_an_answer_that_cannot_be_written_is_a_failure(
     run: Run, lost: Callable[..., Answer], ledger: str, good: Path
 ) -> None:
-    """One line, and the group does not move past records that were not written."""
+    """The command fails with one line, and the group does not move past records that were not written."""
     assert run("produce", "payments", str(good), store=ledger).code == 0
     for arguments in (
         ["--help"],
@@ -437,7 +444,7 @@ def test_an_answer_that_cannot_be_written_is_a_failure(
 
 
 def test_a_closed_stderr_changes_nothing(ledger: str, good: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Notes are dropped. The command and its exit code are the same."""
+    """Notes are dropped, but the command and its exit code are the same."""
     load = ["produce", "payments", str(good), "--url", ledger]
     command = ["/bin/sh", "-c", '"$@" 2>&-', "sh", *COMMAND, *load]
     done = subprocess.run(command, check=False, stdout=subprocess.PIPE, timeout=60, cwd=REPOSITORY)
@@ -486,7 +493,7 @@ def pipe(tmp_path: Path) -> Iterator[_Pipe]:
     in_shard("machine", [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)], keep=1),
 )
 def test_a_signal_aborts_the_open_transaction(ledger: str, pipe: _Pipe, signum: int, code: int) -> None:
-    """In the middle of a load: one line, no visible record, and readers do not wait."""
+    """A signal in the middle of a load leaves one line and no visible record, and readers do not wait."""
     with started(
         "produce", "payments", str(pipe.path), "--transactional-id", "load", "--url", ledger
     ) as running:
@@ -573,7 +580,7 @@ def test_signals_during_a_short_step() -> None:
 
 
 def test_a_signal_that_was_ignored_stays_ignored() -> None:
-    """As when the program is started under nohup."""
+    """A signal that was ignored before, for example under nohup, stays ignored."""
     with kept_handlers():
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         install()
@@ -581,7 +588,7 @@ def test_a_signal_that_was_ignored_stays_ignored() -> None:
 
 
 def test_main_returns_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
-    """The function that the console script calls."""
+    """`main`, which the console script calls, returns the exit code."""
     with kept_handlers():
         assert main(["--help"]) == 0
         assert main(["nope"]) == 2

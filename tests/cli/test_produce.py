@@ -1,4 +1,4 @@
-"""`produce`: loads files into a topic, exactly, and all or nothing."""
+"""`produce` loads files into a topic, exactly, and all or nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def records(url: str, isolation_level: Any = "read_committed") -> list[dict[str,
 
 
 def test_one_transaction_for_all_files(run: Run, url: str, payments: str, good: Path, write: Write) -> None:
-    """Two files under one transactional id: all records, exact and by key, in one transaction."""
+    """Two files under one transactional id are loaded in one transaction, with all records, exact and by
+    key."""
     more = write("more.jsonl", '{"id": 4, "account_id": 10, "day": "2026-01-03", "amount": "0.10"}\n')
     answer = run("produce", payments, str(good), str(more), "--transactional-id", "load", "--json")
     assert answer.code == 0, answer.stderr
@@ -46,7 +47,7 @@ def test_one_transaction_for_all_files(run: Run, url: str, payments: str, good: 
 
 
 def test_a_table_says_where_records_went(run: Run, payments: str, good: Path) -> None:
-    """Partition and offsets on stdout, the count on stderr."""
+    """The table on stdout has partition and offsets, and the count is on stderr."""
     answer = run("produce", payments, str(good), "--partition", "1")
     assert answer.stdout.splitlines() == [
         "Topic     Partition  BaseOffset  LastOffset  Records",
@@ -70,7 +71,7 @@ def test_a_run_that_was_committed_is_not_loaded_again(run: Run, url: str, paymen
 def test_a_run_that_the_log_may_have_forgotten_is_refused(
     run: Run, url: str, payments: str, good: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Until --forgotten-runs says that it was never loaded."""
+    """The run is refused until --forgotten-runs says that it was never loaded."""
     monkeypatch.setattr("txn_engine.protocol.transactions.MAX_RUN_IDS", 1)
     arguments = ["produce", payments, str(good), "--transactional-id", "load", "--json", "--run-id"]
     for run_id in ("monday", "tuesday"):
@@ -112,7 +113,8 @@ def test_a_bad_file_loads_nothing(
     code: str,
     shown: str,
 ) -> None:
-    """One line with the file and the place in it, exit code 1, and no record of the good file before it either."""
+    """A bad file fails with exit code 1 and one line with the file and the place in it. No record of the good
+    file before it is loaded either."""
     bad = write(name, text) if name else good.with_name("missing.csv")
     options = ["--transactional-id", "load"] if transactional else []
     answer = run("produce", payments, str(good), str(bad), *options, "--show-values")
@@ -170,7 +172,7 @@ def test_a_bad_file_after_a_part_was_sent_aborts(
 
 
 def test_a_record_of_another_type_is_refused(run: Run, url: str, payments: str, tmp_path: Path) -> None:
-    """A Parquet file with money as floats."""
+    """A Parquet file with money as floats is refused."""
     path = tmp_path / "f.parquet"
     floats = {"id": [1], "account_id": [1], "day": pa.array([0], pa.date32()), "amount": [1.5], "note": ["x"]}
     pq.write_table(pa.table(floats), path)
@@ -189,7 +191,7 @@ def test_a_record_of_another_type_is_refused(run: Run, url: str, payments: str, 
     ],
 )
 def test_a_wrong_call(run: Run, payments: str, good: Path, options: list[str], words: str) -> None:
-    """Exit code 2, one line, and where the help is."""
+    """A wrong call has exit code 2 and one line that says where the help is."""
     answer = run("produce", payments, str(good), *options)
     assert answer.code == 2
     assert words in answer.error
@@ -198,7 +200,7 @@ def test_a_wrong_call(run: Run, payments: str, good: Path, options: list[str], w
 
 @pytest.mark.parametrize("option", ["--transactional-id", "--run-id"])
 def test_an_id_that_is_not_utf8(run: Run, url: str, payments: str, good: Path, option: str) -> None:
-    """Refused with one line before anything is sent."""
+    """The id is refused with one line before anything is sent."""
     bad = b"\xfe".decode(errors="surrogateescape")
     answer = run("produce", payments, str(good), "--transactional-id", "load", option, bad)
     assert (answer.code, answer.error_code) == (1, "INVALID_REQUEST")
@@ -206,14 +208,14 @@ def test_an_id_that_is_not_utf8(run: Run, url: str, payments: str, good: Path, o
 
 
 def test_an_empty_folder_is_refused(run: Run, payments: str, tmp_path: Path) -> None:
-    """With a transaction and without one."""
+    """An empty folder is refused with a transaction and without one."""
     for options in ([], ["--transactional-id", "load"]):
         answer = run("produce", payments, str(tmp_path), *options)
         assert (answer.code, answer.error_code) == (1, "INVALID_REQUEST")
 
 
 def test_a_wrong_delimiter_is_refused(run: Run, payments: str, good: Path) -> None:
-    """Two characters, or a quote."""
+    """A delimiter of two characters and a quote are refused, and an empty one counts as the default."""
     for mark in (";;", '"', ""):
         answer = run("produce", payments, str(good), "--delimiter", mark)
         assert answer.code == (0 if mark == "" else 1)
@@ -222,7 +224,7 @@ def test_a_wrong_delimiter_is_refused(run: Run, payments: str, good: Path) -> No
 def test_consumed_records_can_be_produced_again(
     run: Run, url: str, payments: str, good: Path, tmp_path: Path
 ) -> None:
-    """As csv, jsonl and parquet: the records are the same."""
+    """Records that were consumed as csv, jsonl or parquet are the same after they are produced again."""
     assert run("produce", payments, str(good)).code == 0
     first = [{k: v for k, v in row.items() if k[0] != "_"} for row in records(url)]
     for name in ("out.csv", "out.jsonl", "out.parquet"):

@@ -1,4 +1,5 @@
-"""`quality run` and `explain`: exit code 0 only if every check passed, and a report that exists."""
+"""`quality run` has exit code 0 only if every check passed, and writes a report. `quality explain` needs no
+store."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ outputs:
 
 @pytest.fixture
 def ledger(run: Run, tmp_path: Path, good: Path) -> str:
-    """A topic and its copy, each loaded once."""
+    """A ledger with a topic and its copy, each loaded once."""
     store = f"file://{tmp_path}/ledger"
     schema = "id:int64,account_id:int64,day:date32,amount:decimal(18,2),note:string?"
     for topic in ("payments", "copies"):
@@ -35,7 +36,7 @@ def report(tmp_path: Path) -> list[str]:
 
 
 def test_a_topic(run: Run, ledger: str, report: list[str], tmp_path: Path) -> None:
-    """One line for each check, a report, and the results of Great Expectations."""
+    """The run shows one line for each check, and writes a report and the results of Great Expectations."""
     answer = run("quality", "run", "payments", "--record-id", "id", *report, store=ledger)
     assert answer.code == 0, answer.stdout
     assert "record_ids_unique" in answer.stdout
@@ -51,14 +52,14 @@ def test_a_topic(run: Run, ledger: str, report: list[str], tmp_path: Path) -> No
 def test_the_default_folder_of_the_report(
     run: Run, ledger: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has the topic's name, below the working directory."""
+    """The default folder has the topic's name, below the working directory."""
     monkeypatch.chdir(tmp_path)
     assert run("quality", "run", "payments", "--record-id", "id", store=ledger).code == 0
     assert (tmp_path / "txn-engine-reports" / "payments" / "index.html").is_file()
 
 
 def test_a_declaration(run: Run, ledger: str, report: list[str], tmp_path: Path, good: Path) -> None:
-    """The copy is right. After it was loaded once more it is wrong, and the exit code is 1."""
+    """The copy is right at first. After it was loaded once more it is wrong, and the exit code is 1."""
     path = tmp_path / "declaration.yaml"
     path.write_text(DECLARATION)
     command = ("quality", "run", "payments", "--declaration", str(path), *report)
@@ -89,7 +90,8 @@ def test_as_of_a_cut(run: Run, ledger: str, report: list[str], tmp_path: Path, g
 
 
 def test_a_suite_of_ones_own(run: Run, ledger: str, report: list[str], tmp_path: Path) -> None:
-    """If it fails the exit code is 1. If it is a warning, only the last line reports it."""
+    """If the user's own suite fails, the exit code is 1. If it is only a warning, the last line reports it
+    and the exit code is 0."""
     command = ("quality", "run", "payments", "--record-id", "id", "--suite", str(tmp_path / "mine.json"))
     empty = {"type": "expect_column_values_to_be_null", "kwargs": {"column": "id"}}
     held = {"name": "mine", "expectations": [empty], "meta": {"severity": "warning"}}
@@ -120,7 +122,7 @@ def test_a_suite_of_ones_own(run: Run, ledger: str, report: list[str], tmp_path:
 def test_a_wrong_call(
     run: Run, ledger: str, report: list[str], arguments: list[str], said: str, tmp_path: Path
 ) -> None:
-    """One line, and nothing is written."""
+    """A wrong call fails with one line, and nothing is written."""
     answer = run("quality", "run", "payments", *arguments, *report, store=ledger)
     assert answer.code != 0
     assert said in answer.error
@@ -140,7 +142,7 @@ def test_a_declaration_of_another_topic(run: Run, ledger: str, report: list[str]
 
 
 def test_explain(run: Run) -> None:
-    """Every check, or one; no store is needed."""
+    """`quality explain` explains every check, or one of them, and needs no store."""
     every = run("quality", "explain", "--json").json["checks"]
     assert {"record_ids_unique", "totals_in_OUTPUT", "audit_clean"} <= {check["check"] for check in every}
     assert all(check["meaning"] and check["action"] for check in every)

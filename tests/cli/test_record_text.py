@@ -1,4 +1,4 @@
-"""Records as text: exact for every type of column."""
+"""Records as text are exact for every type of column."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def plain(values: list[Any], kind: pa.DataType, binary: BinaryText = "text") -> 
 
 
 def test_decimals_and_texts() -> None:
-    """All digits and no exponent. Binary as text or base64, nested values too."""
+    """Decimals have all digits and no exponent. Binary values are shown as text or base64, nested ones
+    too."""
     assert plain(
         [Decimal("0.00"), Decimal("-1.50"), None, Decimal("9999999999999999.99")], pa.decimal128(18, 2)
     ) == ["0.00", "-1.50", None, "9999999999999999.99"]
@@ -37,7 +38,8 @@ def test_decimals_and_texts() -> None:
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 def test_times(unit: str) -> None:
-    """ISO 8601 with three, six or nine digits as needed, and Z if the column has any time zone."""
+    """Times are in ISO 8601 with three, six or nine digits as needed, and with Z if the column has any time
+    zone."""
     second = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}[unit]
     kind = pa.timestamp(unit, tz="Europe/Berlin")
     whole = [0, -second, 1_795_264_647 * second, None]
@@ -83,7 +85,7 @@ def test_times_outside_pythons_calendar() -> None:
 
 
 def test_durations() -> None:
-    """As Python shows them. One that is too long for Python is a number with its unit."""
+    """Durations are shown as Python shows them. One that is too long for Python is a number with its unit."""
     assert plain([90_000_005], pa.duration("us")) == ["0:01:30.000005"]
     assert plain([2**62, None], pa.duration("s")) == [f"{2**62} s", None]
 
@@ -137,7 +139,7 @@ def test_nothing_in_a_record_moves_the_cursor(monkeypatch: object) -> None:
 
 
 def test_names_and_cells() -> None:
-    """Kafka's titles in snake_case; None as Kafka prints it; lists with commas."""
+    """Kafka's titles become snake_case, None is shown as Kafka prints it, and lists have commas."""
     for title, name in (
         ("TransactionalId", "transactional_id"),
         ("Duration(min)", "duration_min"),

@@ -1,4 +1,4 @@
-"""The command line on a real MinIO: missing bucket, wrong credentials, a file in and out."""
+"""The command line works on a real MinIO: a missing bucket, wrong credentials, a file in and out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ pytestmark = pytest.mark.minio
 
 
 def test_a_file_through_the_bucket(run: Run, minio_bucket: S3Bucket, good: Path) -> None:
-    """Create, load, read and verify, with the endpoint as an option instead of a variable."""
+    """A topic can be created, loaded, read and verified with the endpoint as an option instead of a
+    variable."""
     env = minio_bucket.environment
     endpoint = env.pop("TXN_ENGINE_S3_ENDPOINT")
     store = f"{minio_bucket.url}/ledger"
@@ -100,7 +101,7 @@ def test_a_lifecycle_rule_that_deletes_is_unusable(run: Run, minio_bucket: S3Buc
 
 
 def test_a_store_that_went_down(run: Run, minio_server: MinioServer) -> None:
-    """Nobody listens at the endpoint: one line."""
+    """If nobody listens at the endpoint, the command fails with one line."""
     env = minio_server.environment | {"TXN_ENGINE_S3_ENDPOINT": "http://127.0.0.1:1"}
     answer = run("topics", "list", store="s3://bucket/x", env=env)
     assert (answer.code, answer.error_code) == (1, "NETWORK_EXCEPTION")

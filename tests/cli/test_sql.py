@@ -45,7 +45,7 @@ def test_rows_for_people_and_for_programs(run: Run, loaded: str) -> None:
 
 
 def test_an_empty_result_has_titles(run: Run, loaded: str) -> None:
-    """As a table. As JSON it is an empty list."""
+    """A table without rows has its titles, and the JSON document has an empty list."""
     found = run("sql", "SELECT id, note FROM payments WHERE id > 5")
     assert (found.stdout, found.stderr) == ("id  note\n", "0 rows\n")
     assert run("sql", "SELECT id FROM payments WHERE id > 5", "--json").json["records"] == []
@@ -78,7 +78,7 @@ def test_as_of_a_cut(run: Run, loaded: str, good: Path) -> None:
 
 
 def test_control_sequences_are_escaped(run: Run, loaded: str) -> None:
-    """In values and in column names."""
+    """Control sequences are escaped in values and in column names."""
     found = run("sql", "SELECT chr(27) || '[31m' AS \"a\x1b[2J\" FROM payments LIMIT 1")
     assert "\x1b" not in found.stdout
 
@@ -92,14 +92,15 @@ def test_control_sequences_are_escaped(run: Run, loaded: str) -> None:
     ],
 )
 def test_one_line_for_a_query_that_is_refused(run: Run, loaded: str, query: str, code: str) -> None:
-    """Also where DuckDB's own message has several lines; as JSON with the same code."""
+    """A refused query fails with one line even if DuckDB's own message has several, and with the same code as
+    JSON."""
     found = run("sql", query)
     assert (found.code, found.stdout, found.error_code) == (1, "", code)
     assert run("sql", query, "--json").error_code == code
 
 
 def test_two_columns_with_one_name(run: Run, loaded: str) -> None:
-    """csv shows both, JSON refuses them."""
+    """csv shows both columns, and JSON refuses them."""
     query = "SELECT id, id FROM payments LIMIT 1"
     assert run("sql", query, "--format", "csv").stdout == "id,id\n1,1\n"
     assert run("sql", query, "--format", "jsonl").error_code == "INVALID_REQUEST"
@@ -115,7 +116,7 @@ def empty(run: Run, tmp_path: Path) -> str:
 
 
 def test_a_process_of_its_own_leaves_nothing(empty: str, tmp_path: Path) -> None:
-    """A query in a process leaves no file in TMPDIR."""
+    """A query in a process of its own leaves no file in TMPDIR."""
     done = process("sql", "SELECT count(*) AS n FROM t", "--url", empty, env={"TMPDIR": str(tmp_path)})
     assert (done.code, done.stdout, done.stderr) == (0, "n\n0\n", "1 row\n")
     assert [path.name for path in tmp_path.iterdir()] == ["ledger"]

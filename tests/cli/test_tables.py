@@ -8,7 +8,7 @@ from tests.cli.conftest import Run
 
 
 def test_a_topic_is_published_shown_and_unpublished(run: Run, payments: str, good: Path) -> None:
-    """For people and as JSON."""
+    """`tables publish`, `status` and `unpublish` show what they did, for people and as JSON."""
     assert run("produce", payments, str(good), "--partition", "0").code == 0
     made = run("tables", "publish", payments, "--format", "delta")
     uri = made.stdout.split()[-1]
@@ -48,7 +48,7 @@ def test_topics_are_published_by_their_setting(run: Run, payments: str) -> None:
 
 
 def test_wrong_calls(run: Run, payments: str) -> None:
-    """Usage errors have their words, errors of the engine their code."""
+    """Usage errors have words that say what is wrong, and errors of the engine have a code."""
     assert run("cuts", "create").code == 0
     assert run("tables", "publish", payments, "--format", "delta", "--cut", "0").code == 0
     for arguments, seen in (

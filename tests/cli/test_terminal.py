@@ -1,4 +1,4 @@
-"""A terminal never acts on what records, ids or errors hold."""
+"""A terminal never acts on the text of records, ids or errors."""
 
 from __future__ import annotations
 

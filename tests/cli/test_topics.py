@@ -1,4 +1,4 @@
-"""`topics`: create, list, describe, alter and delete, and which topics are refused."""
+"""`topics` creates, lists, describes, alters and deletes topics, and refuses some of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from txn_engine import connect
 
 
 def test_create_list_describe_delete(run: Run, url: str) -> None:
-    """With columns and a key, and the offsets of each partition."""
+    """A topic with columns and a key can be created, listed, described and deleted. The description has the
+    offsets of each partition."""
     schema = "a:int32,b:int64?,c:float64,d:bool,e:string?,f:binary,g:date32,h:timestamp,i:decimal(18,2)?"
     assert run("topics", "create", "t", "--partitions", "3", "--key", "b", "--schema", schema).code == 0
     with connect(url) as engine:
@@ -73,7 +74,8 @@ def test_growing_a_topic(run: Run) -> None:
 
 
 def test_a_schema_from_a_file(run: Run, tmp_path: Path) -> None:
-    """From a Parquet file, an Arrow file or an Arrow stream. Anything else is a usage error."""
+    """The schema comes from a Parquet file or an Arrow file. A file that cannot be read is a usage error that
+    names it."""
     schema = pa.schema([("x", pa.int64()), ("y", pa.decimal128(9, 3))], metadata={"pandas": "noise"})
     pq.write_table(schema.empty_table(), tmp_path / "s.parquet")
     with pa.OSFile(str(tmp_path / "s.arrow"), "wb") as sink, pa.ipc.new_file(sink, schema):
@@ -92,7 +94,7 @@ def test_a_schema_from_a_file(run: Run, tmp_path: Path) -> None:
 
 
 def test_the_default_schema(run: Run) -> None:
-    """Kafka's key, value and headers, partitioned by key."""
+    """The default schema is Kafka's key, value and headers, partitioned by key."""
     assert run("topics", "create", "events").code == 0
     described = run("topics", "describe", "events", "--json").json
     assert [column["column"] for column in described["schema"]] == ["key", "value", "headers"]
@@ -123,7 +125,7 @@ def test_the_default_schema(run: Run) -> None:
 def test_what_cannot_be_created(
     run: Run, payments: str, arguments: list[str], code: int, words: list[str]
 ) -> None:
-    """One line with the wrong name or value, and nothing is created."""
+    """The error has one line with the wrong name or value, and nothing is created."""
     answer = run("topics", "create", *arguments)
     assert answer.code == code
     assert all(word in answer.error for word in words), answer.error
@@ -156,7 +158,7 @@ def test_what_cannot_be_created(
     ],
 )
 def test_what_cannot_be_added(run: Run, payments: str, added: str, code: int, words: list[str]) -> None:
-    """A column with a wrong type or default: one line, and not an internal error."""
+    """A column with a wrong type or default is refused with one line, and not as an internal error."""
     answer = run("topics", "alter", payments, "--add", added)
     assert answer.code == code
     assert all(word in answer.error for word in words), answer.error
@@ -164,7 +166,7 @@ def test_what_cannot_be_added(run: Run, payments: str, added: str, code: int, wo
 
 
 def test_texts_as_defaults(run: Run, payments: str, good: Path) -> None:
-    """One word without quotes. Several words, or the word null, with quotes."""
+    """A default of one word needs no quotes. Several words, or the word null, need them."""
     run("produce", payments, str(good))
     added = ("--add", "a string EUR", "--add", "b string 'null'", "--add", 'c string not null "a b"')
     assert run("topics", "alter", payments, *added, "--execute").code == 0
@@ -173,7 +175,7 @@ def test_texts_as_defaults(run: Run, payments: str, good: Path) -> None:
 
 
 def test_numbers_with_exponents(run: Run, payments: str, good: Path) -> None:
-    """As defaults, and as SQL shows them for older records."""
+    """A default may have an exponent, and SQL shows the number for older records."""
     run("produce", payments, str(good))
     added = ("--add", "r decimal(10,10) 1E-10", "--add", "z decimal(18,18) 0", "--add", "f float64 1e-10")
     assert run("topics", "alter", payments, *added, "--execute").code == 0

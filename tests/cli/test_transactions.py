@@ -1,4 +1,4 @@
-"""`transactions` and `coordinator`: Kafka's columns, and what each command repairs."""
+"""`transactions` and `coordinator` have Kafka's columns, and each command repairs what it should."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def header(text: str) -> list[str]:
 
 
 def test_list(run: Run, engine: Engine) -> None:
-    """Kafka's columns, filtered by state, producer, duration and pattern."""
+    """`transactions list` has Kafka's columns and filters by state, producer, duration and pattern."""
     open_transaction(engine, "load-a")
     engine.producer(transactional_id="load-b").init_transactions()
     text = run("transactions", "list").stdout
@@ -82,7 +82,8 @@ def test_list(run: Run, engine: Engine) -> None:
 
 
 def test_describe(run: Run, engine: Engine) -> None:
-    """Kafka's columns. Without an open transaction some are None, or null in JSON. The id may be an option."""
+    """`transactions describe` has Kafka's columns. Without an open transaction some are None, or null in
+    JSON. The id may be an option."""
     open_transaction(engine, "load")
     found = run("transactions", "describe", "load", "--json").json
     assert list(found) == [
@@ -122,7 +123,7 @@ def test_describe(run: Run, engine: Engine) -> None:
 
 
 def test_describe_producers(run: Run, engine: Engine) -> None:
-    """Kafka's columns, with the open transaction's first offset."""
+    """`describe-producers` has Kafka's columns, with the open transaction's first offset."""
     producer = open_transaction(engine, "load")
     arguments = ["transactions", "describe-producers", "--topic", "payments", "--partition", "0"]
     assert header(run(*arguments).stdout) == [
@@ -226,7 +227,8 @@ def test_the_sweep_aborts_what_timed_out(run: Run, engine: Engine) -> None:
 
 
 def test_markers_finish_what_is_decided(run: Run, engine: Engine) -> None:
-    """A transaction committed with deferred markers is invisible before, visible after."""
+    """A transaction that was committed with deferred markers is invisible before the command, and visible
+    after it."""
     producer = engine.producer(transactional_id="load", markers="deferred")
     producer.init_transactions()
     with producer.transaction():
@@ -240,7 +242,7 @@ def test_markers_finish_what_is_decided(run: Run, engine: Engine) -> None:
 def test_a_sweep_that_could_not_finish_fails(
     run: Run, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """stdout has what was done, stderr why the rest was not, and the exit code is 1."""
+    """stdout has what was done, stderr has why the rest was not done, and the exit code is 1."""
     from txn_engine.coordinator.coordinator import Coordinator
     from txn_engine.types import SweepReport
 

@@ -1,4 +1,4 @@
-"""`verify`: exit code 1 with the findings, each with the key of its object."""
+"""`verify` has exit code 1 if it has findings, each with the key of its object."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def ledger(run: Run, tmp_path: Path, good: Path) -> str:
 
 
 def test_a_sound_ledger(run: Run, ledger: str) -> None:
-    """Exit code 0, and the numbers of what was read."""
+    """A sound ledger has exit code 0, and `verify` shows the numbers of what was read."""
     answer = run("verify", store=ledger)
     assert answer.code == 0
     assert answer.stdout.startswith(f"no errors in {ledger}: ")
@@ -33,7 +33,7 @@ def test_a_sound_ledger(run: Run, ledger: str) -> None:
 
 @pytest.mark.parametrize("kind", ["log", "data", "snapshots"])
 def test_one_changed_byte_is_found(run: Run, ledger: str, tmp_path: Path, kind: str) -> None:
-    """In an entry, a data file or a snapshot: the finding has the key of the object."""
+    """One changed byte in an entry, a data file or a snapshot is a finding with the key of the object."""
     path = min((tmp_path / "ledger" / "topics" / "payments" / "0" / "0" / kind).glob("*.parquet"))
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
@@ -62,20 +62,21 @@ def test_a_damaged_data_file_stops_its_reader(run: Run, ledger: str, tmp_path: P
 
 
 def test_a_place_without_a_ledger_fails(run: Run, tmp_path: Path) -> None:
-    """An empty folder, and a missing one."""
+    """`verify` fails on an empty folder and on a missing one."""
     (tmp_path / "empty").mkdir()
     assert run("verify", store=f"file://{tmp_path}/empty").code == 1
     assert run("verify", store=f"file://{tmp_path}/none").code == 1
 
 
 def test_only_some_topics(run: Run, ledger: str) -> None:
-    """An unknown topic is an error."""
+    """`verify --topic` reads the named topic, and an unknown topic is an error."""
     assert run("verify", "--topic", "payments", "--no-data", store=ledger).code == 0
     assert run("verify", "--topic", "nope", store=ledger).error_code == "UNKNOWN_TOPIC_OR_PARTITION"
 
 
 def test_a_finding_says_everything(run: Run, ledger: str, tmp_path: Path) -> None:
-    """Object, offsets, owner, time, what was seen and expected, and what to do: in JSON under fixed names."""
+    """A finding has the object, offsets, owner, time, what was seen and expected, and what to do. In JSON
+    they have fixed names."""
     folder = tmp_path / "ledger" / "topics" / "payments" / "0" / "0" / "log"
     first, marker = sorted(folder.glob("*.parquet"))
     marker.with_name(f"{int(marker.stem) + 1:020d}.parquet").write_bytes(first.read_bytes())
@@ -100,7 +101,7 @@ def test_a_finding_says_everything(run: Run, ledger: str, tmp_path: Path) -> Non
 
 
 def test_explain(run: Run) -> None:
-    """The meaning of every finding, or of the named one. No store is needed."""
+    """`verify --explain` has the meaning of every finding, or of the named one, and needs no store."""
     every = run("verify", "--explain", "--json", store="")
     assert every.code == 0
     codes = {row["code"] for row in every.json["findings"]}
@@ -130,7 +131,7 @@ def test_the_next_audit_reads_what_is_new(run: Run, ledger: str, tmp_path: Path)
 
 
 def test_damage_since_the_last_audit_is_found(run: Run, ledger: str, tmp_path: Path) -> None:
-    """A file that was written again is read again."""
+    """A data file that has changed since the last audit is read again."""
     folder = str(tmp_path / "audit")
     assert run("verify", "--state", folder, store=ledger).code == 0
     (path,) = (tmp_path / "ledger" / "topics" / "payments" / "0" / "0" / "data").glob("*.parquet")
@@ -154,7 +155,7 @@ def test_damage_since_the_last_audit_is_found(run: Run, ledger: str, tmp_path: P
 def test_what_cannot_be_asked_together(
     run: Run, ledger: str, tmp_path: Path, asked: list[str], told: str
 ) -> None:
-    """A usage error, and nothing is audited."""
+    """Options that exclude each other are a usage error, and nothing is audited."""
     answer = run("verify", *(each.replace("{}", str(tmp_path / "audit")) for each in asked), store=ledger)
     assert (answer.code, answer.stdout) == (2, "")
     assert told in answer.error
@@ -162,7 +163,7 @@ def test_what_cannot_be_asked_together(
 
 
 def test_a_folder_that_others_can_write_to_is_refused(run: Run, ledger: str, tmp_path: Path) -> None:
-    """Its contents would be believed."""
+    """The audit refuses the folder, because it would believe its contents."""
     folder = tmp_path / "audit"
     folder.mkdir()
     folder.chmod(0o777)

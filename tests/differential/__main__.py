@@ -1,4 +1,4 @@
-"""`python -m tests.differential`: programs on Apache Kafka and on the engine, and what differs."""
+"""`python -m tests.differential` runs programs on Apache Kafka and on the engine, and shows what differs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ SHOWN_DIFFERENCES = 5
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run, say the figures, and end with 1 where something differs that nobody has reviewed."""
+    """Run the programs and print the figures. The exit code is 1 if there is a difference that nobody has
+    reviewed."""
     options = argparse.ArgumentParser(prog="python -m tests.differential", description=__doc__)
     options.add_argument("--programs", type=int, default=200)
     options.add_argument(

@@ -1,6 +1,7 @@
-"""Requests to a Kafka broker and what they answer, in the versions that mean transactions V2 (KIP-890).
+"""Requests to a Kafka broker and their answers, in the versions of transactions V2 (KIP-890).
 
-Kafka's clients choose between these requests; here each can be sent at will, with any producer id, epoch, sequence.
+Kafka's clients choose between these requests. Here each can be sent at any time, with any producer id, epoch
+and sequence.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ TRANSACTION_COORDINATOR = 1
 
 
 class Fetched(NamedTuple):
-    """A partition from an offset on."""
+    """The content of a partition from an offset on."""
 
     high_watermark: int
     last_stable_offset: int
@@ -49,7 +50,7 @@ class Described(NamedTuple):
 
 
 class Broker:
-    """One connection's worth of requests. For one thread."""
+    """The requests over one connection, for one thread."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -57,7 +58,7 @@ class Broker:
     # --- set-up ---------------------------------------------------------------------------------------------
 
     def create_topics(self, topics: Mapping[str, int]) -> None:
-        """Make topics with that many partitions each."""
+        """Create topics, each with this number of partitions."""
 
         def write(writer: Writer, topic: tuple[str, int]) -> None:
             writer.string(topic[0]).int32(topic[1]).int16(1)
@@ -89,7 +90,7 @@ class Broker:
         answer.structs(read)
 
     def find_coordinator(self, key: str, key_type: int) -> None:
-        """Make the broker set up the coordinator's internal topic; raises until it is there."""
+        """Make the broker set up the coordinator's internal topic. Raises an error until the topic exists."""
         answer = self._connection.ask(10, 4, Writer().int8(key_type).array([key], Writer.string))
         answer.int32()
 
@@ -104,7 +105,8 @@ class Broker:
     def produce(
         self, topic: str, partition: int, batch: bytes, *, transactional_id: str | None, version: int = 12
     ) -> int:
-        """Append one batch; its base offset. Version 12 makes the partition part of the transaction by itself."""
+        """Append one batch and return its base offset. Version 12 adds the partition to the transaction by
+        itself."""
 
         def write_partition(writer: Writer, _: object) -> None:
             writer.int32(partition).compact_bytes(batch).tags()
@@ -126,7 +128,8 @@ class Broker:
         return answer.structs(lambda each: (each.string(), each.structs(read)[0])[1])[0]
 
     def fetch(self, topic: str, partition: int, offset: int, *, isolation: int) -> Fetched:
-        """All that there is from an offset on, up to what the isolation level lets be seen."""
+        """Return everything from an offset on, up to the last record that the isolation level allows a reader
+        to see."""
 
         def write_partition(writer: Writer, _: object) -> None:
             writer.int32(partition).int32(-1).int64(offset).int32(-1).int64(-1).int32(FETCH_BYTES).tags()
@@ -152,7 +155,7 @@ class Broker:
         return answer.structs(lambda each: (each.string(), each.structs(read)[0])[1])[0]
 
     def list_offsets(self, topic: str, partition: int, timestamp: int, *, isolation: int) -> int:
-        """An offset by time: -1 the end, -2 the start."""
+        """Look up an offset by time. The time -1 gives the end, and -2 the start."""
 
         def write_partition(writer: Writer, _: object) -> None:
             writer.int32(partition).int32(-1).int64(timestamp).tags()
@@ -174,7 +177,7 @@ class Broker:
         return answer.structs(lambda each: (each.string(), each.structs(read)[0])[1])[0]
 
     def delete_records(self, topic: str, partition: int, before: int) -> None:
-        """Let the log start at this offset (DeleteRecords)."""
+        """Move the start of the log to this offset (DeleteRecords)."""
 
         def write_partition(writer: Writer, _: object) -> None:
             writer.int32(partition).int64(before).tags()
@@ -212,7 +215,7 @@ class Broker:
         answer.structs(_check_marker)
 
     def describe_producers(self, topic: str, partition: int) -> list[ActiveProducer]:
-        """What the partition's leader remembers of each producer."""
+        """Return what the partition's leader remembers of each producer."""
         answer = self._connection.ask(61, 0, _write_partitions(Writer(), [(topic, partition)]))
         answer.int32()
 
@@ -233,7 +236,7 @@ class Broker:
     def init_producer_id(
         self, transactional_id: str | None, timeout_ms: int, producer_id: int, producer_epoch: int
     ) -> tuple[int, int]:
-        """InitProducerId: a producer id and an epoch."""
+        """Ask InitProducerId for a producer id and an epoch."""
         body = Writer().string(transactional_id).int32(timeout_ms).int64(producer_id).int16(producer_epoch)
         return _identity(self._connection.ask(22, 5, body))
 
@@ -244,7 +247,7 @@ class Broker:
         producer_epoch: int,
         partitions: Sequence[tuple[str, int]],
     ) -> None:
-        """AddPartitionsToTxn as a broker sends it for a V2 client's produce."""
+        """Add partitions as a broker adds them for a V2 client's produce (AddPartitionsToTxn)."""
 
         def write(writer: Writer, _: object) -> None:
             writer.string(transactional_id).int64(producer_id).int16(producer_epoch).boolean(False)
@@ -259,12 +262,12 @@ class Broker:
     def end_transaction(
         self, transactional_id: str, producer_id: int, producer_epoch: int, *, committed: bool
     ) -> tuple[int, int]:
-        """EndTxn: the producer id and epoch to go on with."""
+        """End a transaction (EndTxn), and return the producer id and epoch to go on with."""
         body = Writer().string(transactional_id).int64(producer_id).int16(producer_epoch).boolean(committed)
         return _identity(self._connection.ask(26, 5, body))
 
     def describe_transaction(self, transactional_id: str) -> Described:
-        """DescribeTransactions of one id."""
+        """Describe one transactional id (DescribeTransactions)."""
         answer = self._connection.ask(65, 0, Writer().array([transactional_id], Writer.string))
         answer.int32()
 
@@ -283,7 +286,7 @@ class Broker:
     def list_transactions(
         self, states: Sequence[str], producer_ids: Sequence[int], duration_ms: int, pattern: str | None
     ) -> list[tuple[str, int, str]]:
-        """ListTransactions: (transactional id, producer id, state)."""
+        """List transactions (ListTransactions) as (transactional id, producer id, state)."""
         body = Writer().array(states, Writer.string).array(producer_ids, Writer.int64)
         answer = self._connection.ask(66, 2, body.int64(duration_ms).string(pattern))
         answer.int32()
@@ -305,7 +308,8 @@ class Broker:
         partition: int,
         offset: int,
     ) -> None:
-        """TxnOffsetCommit; makes the group's partition part of the transaction by itself (version 5)."""
+        """Commit an offset in a transaction (TxnOffsetCommit). Version 5 adds the group's partition to the
+        transaction by itself."""
         body = Writer().string(transactional_id).string(group_id).int64(producer_id).int16(producer_epoch)
         body.int32(-1).string("").string(None)
         answer = self._connection.ask(28, 5, _write_offset(body, topic, partition, offset))
@@ -313,14 +317,14 @@ class Broker:
         _check_partitions(answer)
 
     def offset_commit(self, group_id: str, topic: str, partition: int, offset: int) -> None:
-        """OffsetCommit by nobody in particular."""
+        """Commit an offset without being a member of the group."""
         body = Writer().string(group_id).int32(-1).string("").string(None)
         answer = self._connection.ask(8, 9, _write_offset(body, topic, partition, offset))
         answer.int32()
         _check_partitions(answer)
 
     def offset_fetch(self, group_id: str, topic: str, partition: int, *, require_stable: bool) -> int:
-        """The group's offset, -1 for none."""
+        """The group's offset, or -1 if it has none."""
 
         def write(writer: Writer, _: object) -> None:
             writer.string(group_id).string(None).int32(-1)
@@ -382,7 +386,7 @@ def _check_transaction(reader: Reader) -> None:
 
 
 def _check_partitions(reader: Reader) -> None:
-    """Raise the first error of an answer by topic and partition; one that caused others first."""
+    """Raise the first error of an answer by topic and partition. Errors that cause others come first."""
     errors = [
         error
         for errors in reader.structs(

@@ -1,8 +1,8 @@
-"""Programs for whole clients: Kafka's own producer and consumer (Java, 4.2) beside the engine's.
+"""Programs for whole clients: Kafka's own producer and consumer (Java, 4.2) next to the engine's.
 
-Errors are compared by what they mean to the caller: FENCED (another has taken over), ABORTABLE, ILLEGAL_STATE (a call
-out of order), and otherwise by name; and by what they leave of the producer, as its own state says: nothing changed,
-only an abort is left, or it is finished.
+Errors are compared by what they mean to the caller: FENCED (another producer has taken over), ABORTABLE,
+ILLEGAL_STATE (a call out of order), and otherwise by name. They are also compared by the state that the
+producer reports afterwards: nothing changed, only an abort is possible, or the producer is finished.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ Polled = list[tuple[Place, int, bytes]]
 
 @dataclass
 class Ledger:
-    """What the clients of one side have done so far, by that side's own answers.
+    """What the clients of one side have done so far, according to that side's own answers.
 
-    `moves`: commits of a group's offset in a partition; `read_at`: how many there were when a reader fetched its
-    position there; `polled`: where each reader is behind what it has handed out since its last transaction.
+    `moves` counts the commits of a group's offset in a partition. `read_at` holds this count at the time when
+    a reader fetched its position there. `polled` holds, for each reader, the next offset after the records
+    that it has handed out since its last transaction.
     """
 
     ids: dict[str, str | None] = field(default_factory=dict)
@@ -42,7 +43,7 @@ class Ledger:
     values: dict[str, list[bytes]] = field(default_factory=lambda: defaultdict(list))
 
     def opened(self, actor: str, transactional_id: str | None) -> None:
-        """A new producer: what others had open under its id is aborted."""
+        """Record a new producer. Initialisation has aborted every open transaction of its id."""
         self.ids[actor] = transactional_id
         for other, held in self.ids.items():
             if other == actor or (transactional_id is not None and held == transactional_id):
@@ -53,14 +54,14 @@ class Ledger:
         self.begin_reading_anew(actor)
 
     def begin_reading_anew(self, actor: str) -> None:
-        """The next poll is where the group is."""
+        """Record that the next poll starts at the group's position."""
         self.polled[actor].clear()
         self.values[actor].clear()
         for place in self.reads.get(actor, ()):
             self.read_at.pop((actor, place), None)
 
     def ended(self, actor: str, *, committed: bool) -> None:
-        """The transaction is decided."""
+        """Record that the transaction is decided."""
         for key in self.pending[actor]:
             self.moves[key] += committed
             if committed and self.groups.get(actor) == key[0]:
@@ -70,7 +71,7 @@ class Ledger:
         self.open.discard(actor)
 
     def saw(self, actor: str, records: Polled) -> None:
-        """A poll has handed these out."""
+        """Record that a poll has handed out these records."""
         for place in self.reads[actor]:
             self.read_at.setdefault((actor, place), self.moves[self.groups[actor], place])
         for place, offset, value in records:
@@ -78,11 +79,12 @@ class Ledger:
             self.values[actor].append(value)
 
     def is_pending_by_another(self, actor: str | None, group: str, place: Place) -> bool:
-        """Whether a transaction of another actor has sent an offset, and is open still."""
+        """Whether a transaction of another actor has sent an offset and is still open."""
         return any((group, place) in sent for other, sent in self.pending.items() if other != actor)
 
     def has_moved(self, actor: str) -> bool:
-        """Whether another has committed for a partition since the actor's reader fetched its position there."""
+        """Whether another actor has committed for a partition since the actor's reader fetched its position
+        there."""
         group = self.groups[actor]
         return any(
             self.moves[group, place] != self.read_at.get((actor, place)) for place in self.polled[actor]
@@ -90,7 +92,8 @@ class Ledger:
 
 
 class ClientSide(Protocol):
-    """The clients of one system, as a program uses them. Producers and readers are known by their actor's name."""
+    """The clients of one system, as a program uses them. Producers and readers are identified by their
+    actor's name."""
 
     ledger: Ledger
 
@@ -100,24 +103,25 @@ class ClientSide(Protocol):
     def commit_transaction(self, actor: str) -> None: ...
     def abort_transaction(self, actor: str) -> None: ...
     def send(self, actor: str, place: Place, values: Sequence[bytes], stamp: int | None = None) -> list[int]:
-        """The offsets, once the batch is in the log."""
+        """Return the offsets once the batch is in the log."""
         ...
 
     def send_offset(self, actor: str, group: str, place: Place, offset: int) -> None: ...
     def commit_offset(self, group: str, place: Place, offset: int) -> None: ...
     def committed(self, group: str, place: Place) -> int:
-        """-1 for none."""
+        """The committed offset, or -1 if there is no committed offset."""
         ...
 
     def is_unstable(self, group: str, place: Place) -> bool:
-        """Whether an offset is held back for an open transaction."""
+        """Whether an offset is held back because of an open transaction."""
         ...
 
     def rename_group(self, group: str) -> None:
-        """Let the program's group be one that nobody has used."""
+        """Replace the program's group by a group that nobody has used."""
 
     def consume(self, place: Place, isolation: Isolation) -> tuple[list[tuple[int, bytes, int]], int, int]:
-        """What the consumer hands out (offset, value, timestamp), its position then, and what it says is the end."""
+        """Return the consumer's records as (offset, value, timestamp), its position after them, and the end
+        that it reports."""
         ...
 
     def offset_for_time(self, place: Place, isolation: Isolation, stamp: int) -> int | None: ...
@@ -125,14 +129,14 @@ class ClientSide(Protocol):
     # --- a task: a producer, and a consumer of a group
     def open_reader(self, actor: str, group: str, places: Sequence[Place], *, subscribes: bool) -> None: ...
     def poll(self, actor: str, limit: int | None) -> Polled:
-        """The next records, at most so many; without a limit all there are to be read."""
+        """Return the next records, at most this many. Without a limit, return all readable records."""
         ...
 
     def send_positions(self, actor: str, positions: Mapping[Place, int]) -> None:
-        """With the reader's own group metadata."""
+        """Send the positions with the reader's own group metadata."""
 
     def seek_to_committed(self, actor: str) -> None:
-        """Go on reading where the group is."""
+        """Continue to read at the group's position."""
 
 
 def _pending(clients: ClientSide, actor: str | None, group: str, place: Place) -> bool:
@@ -141,7 +145,7 @@ def _pending(clients: ClientSide, actor: str | None, group: str, place: Place) -
 
 @dataclass(frozen=True)
 class ClientStep(Call):
-    """A call of a client."""
+    """One call of a client."""
 
     def call(self, clients: ClientSide) -> Answer:
         raise NotImplementedError
@@ -150,13 +154,13 @@ class ClientStep(Call):
         return Seen(superseded=getattr(self, "actor", None) in clients.ledger.superseded)
 
     def begin_anew(self, clients: ClientSide) -> None:
-        """Leave behind what the two sides have in different states after this step."""
+        """Discard everything that has different states on the two sides after this step."""
         raise TypeError(f"nothing to begin anew after {self}")
 
 
 @dataclass(frozen=True)
 class OpenProducer(ClientStep):
-    """A new producer, and `init_transactions` where it has a transactional id."""
+    """Open a new producer, and call `init_transactions` if it has a transactional id."""
 
     actor: str
     transactional_id: str | None
@@ -192,7 +196,8 @@ class Send(ClientStep):
 
 
 def _check_may_send(clients: ClientSide, actor: str) -> None:
-    """Never where no transaction is open: Kafka's producer keeps such a record, and every later flush waits for it."""
+    """Skip the send if no transaction is open. Kafka's producer would keep the record, and every later flush
+    would wait for it."""
     ledger = clients.ledger
     if actor not in ledger.ids or (ledger.ids[actor] is not None and actor not in ledger.open):
         raise SkippedError
@@ -278,7 +283,8 @@ class Consume(ClientStep):
 
 @dataclass(frozen=True)
 class OffsetForTime(ClientStep):
-    """The first offset that is at least so late, as a reader of that kind is told it."""
+    """Look up the first offset with this timestamp or a later one, as a reader of this isolation level gets
+    it."""
 
     place: Place
     isolation: Isolation
@@ -297,7 +303,8 @@ class OffsetForTime(ClientStep):
 
 @dataclass(frozen=True)
 class OpenTask(ClientStep):
-    """A producer with a transactional id, and a consumer of a group: a job's run, or the next one after a crash."""
+    """A producer with a transactional id and a consumer of a group: a job's run, or the next run after a
+    crash."""
 
     actor: str
     transactional_id: str
@@ -330,7 +337,7 @@ class Poll(ClientStep):
 
 @dataclass(frozen=True)
 class Process(ClientStep):
-    """What was polled, transformed, to a partition of the output."""
+    """Transform the polled records and write them to a partition of the output."""
 
     actor: str
     place: Place
@@ -345,7 +352,7 @@ class Process(ClientStep):
 
 @dataclass(frozen=True)
 class SendPositions(ClientStep):
-    """Behind the last record of each partition that was polled."""
+    """Send the positions after the last polled record of each partition."""
 
     actor: str
 
@@ -367,7 +374,7 @@ class SendPositions(ClientStep):
         return replace(super().look(clients), pending=pending, moved=ledger.has_moved(self.actor))
 
     def begin_anew(self, clients: ClientSide) -> None:
-        """As the caller has to: abort, and read again from the group's position."""
+        """Abort, and read again from the group's position, as the caller has to."""
         clients.abort_transaction(self.actor)
         clients.ledger.ended(self.actor, committed=False)
         clients.seek_to_committed(self.actor)
@@ -376,7 +383,7 @@ class SendPositions(ClientStep):
 
 @dataclass(frozen=True)
 class Restart(ClientStep):
-    """Behind an abort: read again from where the group is."""
+    """Read again from the group's position after an abort."""
 
     actor: str
 
@@ -389,7 +396,7 @@ class Restart(ClientStep):
 
 
 class ClientWriter:
-    """Writes a program: two instances of an id, another id, an idempotent producer, a group."""
+    """Write a program with two instances of an id, another id, an idempotent producer and a group."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
@@ -400,7 +407,7 @@ class ClientWriter:
         self._steps: list[ClientStep] = []
 
     def steps(self) -> tuple[ClientStep, ...]:
-        """Ten to twenty calls, and a look at everything."""
+        """Write ten to twenty calls, and a look at everything."""
         self._open("t0a")
         for _ in range(self._chance.randint(10, 20)):
             actor = self._chance.choices(list(self.actors), weights=(45, 25, 18, 12))[0]
@@ -441,7 +448,8 @@ class ClientWriter:
                 self._state[actor] = "ready"
 
     def _write(self, actor: str) -> None:
-        """Never where no transaction was begun: Kafka's producer keeps such a record, and every later flush waits."""
+        """Add a write only inside a transaction. Kafka's producer would keep another record, and every later
+        flush would wait for it."""
         if self._state[actor] == "zombie":
             self._steps.append(self._chance.choice((Commit(actor), Abort(actor), Begin(actor))))
         elif self._chance.random() < 0.7:
@@ -472,11 +480,12 @@ class ClientWriter:
 
 
 class LoopWriter:
-    """Writes a program of whole loops: tasks that consume, transform and produce, and commit both at once.
+    """Write a program of whole loops: tasks that consume, transform and produce, and commit records and
+    offsets together.
 
-    Two runs of one job, each the other's zombie, and another job over the same input or a part of its own; they overlap
-    at random, crash, abort, and begin again from what is committed. `subscribes`: one run at a time, as members of the
-    group.
+    There are two runs of one job, each a zombie to the other, and another job over the same input or over its
+    own part of it. They overlap at random, crash, abort, and begin again from the committed offsets. With
+    `subscribes` one run at a time is a member of the group.
     """
 
     def __init__(self, chance: random.Random) -> None:
@@ -499,7 +508,7 @@ class LoopWriter:
         self._steps: list[ClientStep] = []
 
     def steps(self) -> tuple[ClientStep, ...]:
-        """An input, then turns of the tasks, and a look at everything."""
+        """Write an input, then turns of the tasks, and a look at everything."""
         self._steps += [OpenProducer("f", None), OpenProducer("ft", "feeder")]
         for _ in range(self._chance.randint(1, 3)):
             self._feed()
@@ -515,7 +524,7 @@ class LoopWriter:
         return tuple(self._steps)
 
     def _feed(self) -> None:
-        """Records to be read, and now and then some of a transaction, which may leave a gap."""
+        """Add records to the input. Some are in a transaction, which may leave a gap."""
         place = self._chance.choice(self._inputs)
         if self._chance.random() < 0.7:
             self._steps.append(Send("f", place, self._values()))

@@ -1,4 +1,4 @@
-"""Running a program on both sides, and where they part."""
+"""Run a program on both sides, and find the step at which they differ."""
 
 from __future__ import annotations
 
@@ -32,8 +32,10 @@ SKIPPED = Outcome(code="SKIPPED")
 
 @dataclass(frozen=True)
 class Line:
-    """One step as both sides took it. `reviewed`: the entry of the list that explains a difference. `is_extra`: it is
-    none of the program's, but follows from what stands before it.
+    """One step as both sides took it.
+
+    `reviewed` is the entry of the list that explains a difference. An `is_extra` step is not in the program,
+    but follows from the steps before it.
     """
 
     step: Call
@@ -44,7 +46,7 @@ class Line:
 
     @property
     def agrees(self) -> bool:
-        """Whether nobody needs to look at it."""
+        """Whether nobody needs to look at this line."""
         return self.ours == self.kafka or self.reviewed is not None
 
 
@@ -52,7 +54,8 @@ class Line:
 class Comparison:
     """A program, step by step, to its end or to a difference that nobody has reviewed.
 
-    `cut`: how many steps were not asked since an actor had to begin anew behind a reviewed difference.
+    `cut` counts the steps that were not taken because an actor had to begin again after a reviewed
+    difference.
     """
 
     program: Program
@@ -61,7 +64,7 @@ class Comparison:
 
     @property
     def agrees(self) -> bool:
-        """Whether the sides did the same all the way, but for what is reviewed."""
+        """Whether the sides did the same in every step, except for reviewed differences."""
         return all(line.agrees for line in self.lines)
 
 
@@ -116,7 +119,7 @@ def _client_outcome(step: ClientStep, clients: ClientSide) -> tuple[Seen, Outcom
 
 
 class _Run:
-    """One program, under way on both sides."""
+    """One program that is running on both sides."""
 
     def __init__(self, program: Program, ours: Scene, kafka: Scene) -> None:
         self._program = program
@@ -128,7 +131,7 @@ class _Run:
         self._cut = 0
 
     def done(self) -> Comparison:
-        """To its end, or to a difference that is not reviewed."""
+        """Run to the end of the program, or to a difference that nobody has reviewed."""
         goes_on = True
         for group in _groups(step for step in self._program.steps if isinstance(step, Step)):
             goes_on = self._take(group) and self._take_extra(self._to_count(group))
@@ -137,11 +140,11 @@ class _Run:
         return Comparison(self._program, tuple(self._lines), self._cut)
 
     def _take_extra(self, steps: Iterable[Step]) -> bool:
-        """Steps that the program has not."""
+        """Take steps that are not in the program."""
         return all(self._take([step], is_extra=True) for step in steps)
 
     def _take(self, group: list[Step], *, is_extra: bool = False) -> bool:
-        """Steps of one go, on both sides; whether the program goes on."""
+        """Take one group of steps on both sides. Returns whether the program goes on."""
         asked = [self._ask_kafka(step) for step in group]
         for number, (step, kafka_saw, theirs) in enumerate(asked, start=1):
             if theirs is None:
@@ -158,7 +161,8 @@ class _Run:
         return True
 
     def _to_count(self, group: list[Step]) -> Iterator[CountMarkers]:
-        """The markers of what these steps may have decided, where a topic was made anew before."""
+        """Count the markers of the transactions that these steps may have decided and that have a topic which
+        was created again."""
         for name in sorted({step.touches for step in group if step.touches is not None}):
             if places := self._ours.decided_namesakes(name):
                 yield CountMarkers(name, places)
@@ -168,7 +172,8 @@ class _Run:
         return step, seen, _outcome(partial(step.ask, self._kafka))
 
     def _begin_anew(self, step: Step) -> list[Step]:
-        """Bring both sides to the same state where the difference has left them in two; what is to be asked then."""
+        """Bring both sides to the same state after a difference that left them in two. Returns the steps to
+        take after that."""
         for scene in (self._ours, self._kafka):
             step.begin_anew(scene)
         self._ours.name_like(self._kafka)
@@ -178,7 +183,7 @@ class _Run:
         return []
 
     def _line(self, step: Step, kafka_saw: Seen, theirs: Outcome) -> Line:
-        """What the engine says to a step."""
+        """The engine's answer to a step, compared with Kafka's."""
         is_undecided = step.touches in self._undecided
         mine, difference = self._ask_ours(step, kafka_saw, theirs, undecided=is_undecided)
         explained = _explained(difference)
@@ -208,7 +213,8 @@ class _Run:
 
 
 def _groups(steps: Iterable[Step]) -> Iterator[list[Step]]:
-    """Steps to be asked of Kafka in one go: while a transaction is not complete there, it soon will be."""
+    """Split the steps into groups that Kafka is asked in one go, because an incomplete transaction will soon
+    be complete there."""
     group: list[Step] = []
     for step in steps:
         group.append(step)
@@ -230,7 +236,7 @@ def _explained(difference: Difference) -> Reviewed | None:
 
 
 def _outcome(ask: Callable[[], Answer]) -> Outcome | None:
-    """None where there is nothing to ask."""
+    """The outcome of a call, or None if the step was skipped."""
     try:
         return Outcome(answer=ask())
     except CallError as error:

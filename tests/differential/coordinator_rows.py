@@ -1,4 +1,5 @@
-"""Rows of Kafka's `__transaction_state`, written as they are: how an id gets near the end of its epochs."""
+"""Rows of Kafka's `__transaction_state` are written directly, so that an id gets near the end of its
+epochs."""
 
 from __future__ import annotations
 
@@ -19,9 +20,10 @@ _CLIENT_VERSION_TAG = 2
 
 
 def write_rows(broker: Broker, rows: Sequence[tuple[str, str, Identity, tuple[str, int]]]) -> None:
-    """Append (id, state, identity, the partition of an open one) each; a coordinator sees them when it loads next.
+    """Append one row (id, state, identity, the partition of an open transaction) for each id. A coordinator
+    sees the rows when it loads next.
 
-    The broker's connection has to be one that may write to internal topics.
+    The broker's connection needs the right to write to internal topics.
     """
     for at in range(0, len(rows), _ROWS_A_BATCH):
         part = rows[at : at + _ROWS_A_BATCH]
@@ -44,7 +46,7 @@ def _key(transactional_id: str) -> bytes:
 
 
 def _value(state: str, identity: Identity, partition: tuple[str, int]) -> bytes:
-    """`TransactionLogValue`, version 1, of a V2 client."""
+    """`TransactionLogValue`, version 1, as a V2 client has it."""
     now_ms = time.time_ns() // 1_000_000
     writer = Writer().int16(1).int64(identity.producer_id).int16(identity.producer_epoch)
     writer.int32(_TIMEOUT_MS).int8(_STATES[state])

@@ -29,7 +29,8 @@ POLL_RECORDS = 1_000
 
 
 def _named(call: Callable[Concatenate[EngineClients, P], T]) -> Callable[Concatenate[EngineClients, P], T]:
-    """An error by what it means: where a transaction failed, by what it failed of."""
+    """Raise each error of the engine as a `CallError` named by its meaning. A failed transaction is named by
+    its cause."""
 
     @wraps(call)
     def wrapped(self: EngineClients, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -46,7 +47,7 @@ def _named(call: Callable[Concatenate[EngineClients, P], T]) -> Callable[Concate
 def _of_a_producer(
     call: Callable[Concatenate[EngineClients, str, P], T],
 ) -> Callable[Concatenate[EngineClients, str, P], T]:
-    """As `_named`, and by what it leaves of the actor's producer."""
+    """Raise errors as `_named` does, with the state in which the error leaves the actor's producer."""
 
     @wraps(call)
     def wrapped(self: EngineClients, actor: str, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -67,7 +68,7 @@ def _meaning(error: TxnEngineError) -> str:
 
 
 class EngineClients:
-    """A store in memory, and an engine for each client: as processes of their own would have."""
+    """A store in memory and one engine for each client, as processes of their own would have."""
 
     def __init__(self, places: Iterable[Place]) -> None:
         self._clock = ManualClock()
@@ -87,7 +88,7 @@ class EngineClients:
         return self._engines[-1]
 
     def close(self) -> None:
-        """Let go of the engines; producers are left as they are."""
+        """Close the engines. Producers are left as they are."""
         for engine in self._engines:
             engine.close()
 
@@ -103,7 +104,7 @@ class EngineClients:
         self._producers[actor] = self._engine().producer(transactional_id=transactional_id)
 
     def kind(self, actor: str) -> Kind:
-        """What the producer's own state says that is left of it."""
+        """The state that the error left, according to the producer itself."""
         return KINDS_BY_STATE.get(self._producers[actor].state.value, "refused")
 
     @_of_a_producer

@@ -1,8 +1,10 @@
-"""The engine behind the adapter, for one program: a store in memory, a clock set by hand, two engines taking turns.
+"""The engine behind the adapter for one program, with a store in memory, a manual clock and two engines that
+take turns.
 
-Two, as two processes would be: what one has written the other finds out from the store. All is asked as a user asks it:
-of producers, consumers, the coordinator, the admin tool and maintenance. A program's producer may hold any identity and
-sequence: ours is put there (`_Writer`), and then writes by itself.
+The two engines are like two processes: one learns from the store what the other has written. The program
+calls what a user calls: producers, consumers, the coordinator, the admin tool and maintenance. A program's
+producer may have any identity and sequence, so `_Writer` gives them to the engine's producer, which then
+writes by itself.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ _POLL_RECORDS = 1_000
 
 
 def kind_of(error: TxnEngineError) -> Kind:
-    """What an error says of itself."""
+    """The kind of an error according to its own flags."""
     if error.fatal:
         return "fatal"
     if error.abortable:
@@ -60,7 +62,7 @@ def _kind_of_a_read(error: TxnEngineError) -> Kind:
 
 
 def _kind_of_a_write(error: TxnEngineError) -> Kind:
-    """What the shipping producer makes of it."""
+    """The kind that the shipping producer gives to an error of a write."""
     return "fatal" if is_fatal_to_a_write(error) else "abortable"
 
 
@@ -69,7 +71,8 @@ def _kind_of_a_marker(_: TxnEngineError) -> Kind:
 
 
 def _by_code(kind: Callable[[TxnEngineError], Kind]) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """The engine's errors as the adapter's: the code, and what it leaves of the caller."""
+    """Raise the engine's errors as the adapter's, with their code and the state in which they leave the
+    caller."""
 
     def decorate(call: Callable[P, T]) -> Callable[P, T]:
         @wraps(call)
@@ -85,9 +88,10 @@ def _by_code(kind: Callable[[TxnEngineError], Kind]) -> Callable[[Callable[P, T]
 
 
 class _Writer:
-    """The shipping producer, put under an identity as one that has got so far.
+    """The shipping producer, put under an identity as if it had got this far.
 
-    What it knows of its own transaction it keeps; after an error another takes its place, as after a crash.
+    It keeps what it knows of its own transaction. After an error another writer takes its place, as after a
+    crash.
     """
 
     def __init__(self, engine: Engine, transactional_id: str | None, who: Identity) -> None:
@@ -98,7 +102,7 @@ class _Writer:
         cell.now = replace(cell.now, state=state, identity=ProducerIdAndEpoch(*who))
 
     def produce(self, at: TopicPartition, batch: Batch) -> int:
-        """The batch with that sequence; its base offset."""
+        """Write the batch with this sequence and return its base offset."""
         with suppress(UnknownTopicOrPartitionError):  # the producer says so itself
             topic = self._engine.admin.describe_topic(at.topic)
             target = TransactionPartition(at.topic, topic.incarnation, at.partition)
@@ -114,8 +118,10 @@ class _Writer:
         )
 
     def kind(self, error: TxnEngineError) -> Kind:
-        """What the error made of the producer, as its own state says; of an idempotent one, which is finished by any
-        lost batch where Kafka's begins a new epoch, what the code says.
+        """The kind of the error according to the producer's own state.
+
+        An idempotent producer's kind follows from the code, because any lost batch finishes ours, and Kafka's
+        begins a new epoch.
         """
         if self._producer.transactional_id is None:
             return _kind_of_a_write(error)
@@ -144,12 +150,12 @@ class EngineSide:
 
     @property
     def engine(self) -> Engine:
-        """The one whose turn it is."""
+        """The engine whose turn it is."""
         self._turn += 1
         return self._engines[self._turn % len(self._engines)]
 
     def close(self) -> None:
-        """Let go of the engines' threads."""
+        """Close the engines, which ends their threads."""
         for engine in self._engines:
             engine.close()
 
@@ -162,7 +168,7 @@ class EngineSide:
     def write_transaction_state(
         self, transactional_id: str, state: str, identity: Identity, place: Place
     ) -> None:
-        """Put a row into the coordinator's log as it is; an open one has `place` in it."""
+        """Write a row into the coordinator's log directly. An Ongoing row holds `place`."""
         write_transaction_state(
             self.engine,
             transactional_id,
@@ -234,7 +240,8 @@ class EngineSide:
         )
 
     def _write(self, transactional_id: str | None, who: Identity, ask: Callable[[_Writer], T]) -> T:
-        """By the producer that has this identity, which goes on as long as nothing fails."""
+        """Write with the producer that has this identity. The producer stays in use as long as nothing
+        fails."""
         key = None if transactional_id is None else self._name(transactional_id), who
         writer = self._writers.get(key) or _Writer(self.engine, *key)
         self._writers[key] = writer

@@ -1,4 +1,5 @@
-"""Kafka's error codes by number, those that the comparison can meet (`org.apache.kafka.common.protocol.Errors`)."""
+"""Kafka's error codes by number, as far as the comparison can meet them
+(`org.apache.kafka.common.protocol.Errors`)."""
 
 from __future__ import annotations
 
@@ -47,9 +48,8 @@ Kind = Literal["retriable", "abortable", "fatal", "refused"]
 
 
 class CallError(Exception):
-    """What a call of either side failed with, by Kafka's name of it, and what that makes of the caller where it is one
-    of a producer's.
-    """
+    """The failure of a call on either side: Kafka's name for the error, and the state in which it leaves a
+    producer that made the call."""
 
     def __init__(self, code: str, text: str = "", kind: Kind = "refused") -> None:
         super().__init__(f"{code} {text}".strip())
@@ -58,7 +58,7 @@ class CallError(Exception):
 
 
 class TooSlowError(Exception):
-    """The machine was so slow that something may have timed out before its time: run the program again."""
+    """The machine was so slow that something may have timed out too early. The program has to run again."""
 
 
 KINDS_BY_STATE: dict[str, Kind] = {"ABORTABLE_ERROR": "abortable", "FATAL_ERROR": "fatal"}
@@ -83,25 +83,27 @@ _FATAL_TO_A_WRITE = (
 
 
 def kind_of_a_write(code: str) -> Kind:
-    """What Kafka's producer makes of a Produce's error (`Sender`, `TransactionManager.maybeTransitionToErrorState`)."""
+    """The kind that Kafka's producer gives to a Produce's error (`Sender`,
+    `TransactionManager.maybeTransitionToErrorState`)."""
     if code in _RETRIABLE:
         return "retriable"
     return "fatal" if code in _FATAL_TO_A_WRITE else "abortable"
 
 
 def kind_of_a_request(code: str) -> Kind:
-    """What Kafka's producer makes of an error of its coordinators (`TransactionManager`'s handlers)."""
+    """The kind that Kafka's producer gives to an error of its coordinators (`TransactionManager`'s
+    handlers)."""
     if code in _RETRIABLE:
         return "retriable"
     return "abortable" if code == "TRANSACTION_ABORTABLE" else "fatal"
 
 
 def kind_of_a_read(code: str) -> Kind:
-    """What anybody else makes of an error."""
+    """The kind that every other client gives to an error."""
     return "retriable" if code in _RETRIABLE else "refused"
 
 
 def check(number: int, text: str | None = None) -> None:
-    """Raise where an answer's error code is one."""
+    """Raise a `CallError` if this error code of an answer is not zero."""
     if number:
         raise CallError(ERROR_NAMES.get(number, f"ERROR_{number}"), text or "")

@@ -1,4 +1,4 @@
-"""Kafka's own clients, from its jars, in a JVM beside this process (Py4J)."""
+"""Kafka's own clients, from its jars, in a JVM next to this process (Py4J)."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class ClientMachine:
         return found
 
     def admin(self, servers: str) -> Any:
-        """An admin client, one for all."""
+        """The admin client that all callers share."""
         with self._lock:
             if self._admin is None:
                 settings = self.properties({"bootstrap.servers": servers, "enable.metrics.push": "false"})
@@ -69,7 +69,8 @@ class ClientMachine:
             return self._admin
 
     def kind(self, producer: Any) -> Kind:
-        """What a producer's own state says that is left of it (`TransactionManager.currentState`)."""
+        """The state that an error left, according to the producer itself
+        (`TransactionManager.currentState`)."""
         if self._fields is None:
             manager = producer.getClass().getDeclaredField("transactionManager")
             manager.setAccessible(True)
@@ -96,7 +97,7 @@ class Operator:
         self._admin = machine.admin(f"127.0.0.1:{port}")
 
     def abort_transaction(self, at: tuple[str, int], hanging: Hanging) -> None:
-        """`kafka-transactions.sh abort`."""
+        """Abort a transaction as `kafka-transactions.sh abort` does."""
         spec = self._jvm.org.apache.kafka.clients.admin.AbortTransactionSpec(
             self._partition(at),
             self._jvm.java.lang.Long(hanging.producer_id),
@@ -107,7 +108,7 @@ class Operator:
         named(lambda: asked.all().get())
 
     def fence(self, transactional_ids: Iterable[str]) -> dict[str, Identity]:
-        """`Admin.fenceProducers`."""
+        """Fence producers with `Admin.fenceProducers`."""
         names = list(transactional_ids)
         asked = self._admin.fenceProducers(self._jvm.java.util.List.of(*names))
         named(lambda: asked.all().get())
@@ -121,7 +122,7 @@ class Operator:
 
 
 class JavaClients:
-    """Kafka's clients as one program uses them. `broker`: for what no client tells."""
+    """Kafka's clients as one program uses them. `broker` answers what no client can."""
 
     def __init__(
         self,
@@ -145,7 +146,7 @@ class JavaClients:
         self.ledger = Ledger()
 
     def close(self) -> None:
-        """Let go of all clients, whatever they are at."""
+        """Close all clients, whatever they are doing."""
         for client in (*self._producers.values(), *self._readers.values(), *self._lookers.values()):
             client.close(self._jvm.java.time.Duration.ZERO)
 
@@ -188,7 +189,7 @@ class JavaClients:
         self._settle(actor)
 
     def _settle(self, actor: str) -> None:
-        """Kafka answers before the markers are written; here they are when the call returns."""
+        """Wait until the markers are written, because Kafka answers before that."""
         name = f"{self._prefix}{self.ledger.ids[actor]}"
         self._until(
             lambda: not self._broker.describe_transaction(name).state.startswith("Prepare"),
@@ -213,9 +214,10 @@ class JavaClients:
         self._ask(actor, lambda producer: producer.sendOffsetsToTransaction(offsets, metadata))
 
     def _ask(self, actor: str, call: Callable[[Any], T]) -> T:
-        """A call of a producer; where it fails, what its own state says that is left of it.
+        """Call a producer. An error carries the state that it left, according to the producer itself.
 
-        Who waits for the call is told first, the producer's state changes right after.
+        Kafka's client first wakes the caller and then changes the producer's state, so this waits for the new
+        state.
         """
         producer = self._producer(actor)
         try:
@@ -241,7 +243,8 @@ class JavaClients:
         named(lambda: consumer.commitSync(self._offsets({place: offset})))
 
     def committed(self, group: str, place: Place) -> int:
-        """As the admin client tells it: a consumer asks for stable offsets only, and waits for them."""
+        """The offset as the admin client reports it. A consumer asks only for stable offsets, and waits for
+        them."""
         asked = self._machine.admin(self._servers).listConsumerGroupOffsets(self._group(group))
         found = named(lambda: asked.partitionsToOffsetAndMetadata().get()).get(self._partition(place))
         return -1 if found is None else int(found.offset())
@@ -278,7 +281,7 @@ class JavaClients:
         return None if found is None else int(found.offset())
 
     def _looker(self, isolation: Isolation, group: str | None) -> Any:
-        """A consumer that is used again and again: making one is most of its work."""
+        """A consumer that is used many times, because creating one takes most of the time of a look."""
         key = isolation, None if group is None else self._group(group)
         if key not in self._lookers:
             self._lookers[key] = self._consumer(isolation, key[1], reset="none")
@@ -303,7 +306,8 @@ class JavaClients:
     # --- tasks ----------------------------------------------------------------------------------------------
 
     def open_reader(self, actor: str, group: str, places: Sequence[Place], *, subscribes: bool) -> None:
-        """One that subscribes leaves the group when the next one comes: nobody waits for its session to end."""
+        """Open a reader. Before a subscribing reader opens, the earlier ones leave the group, so nobody waits
+        for their sessions to end."""
         if subscribes:
             for member in self._readers.values():
                 member.close(self._jvm.java.time.Duration.ofSeconds(5))
@@ -347,8 +351,10 @@ class JavaClients:
         return found
 
     def _find_position(self, actor: str, consumer: Any, partition: Any) -> None:
-        """Where the group is. Raises where that is held back: a consumer says so by waiting, for all partitions that it
-        has no position in, whichever of them is asked for.
+        """Find the group's position. Raises an error if the position is held back.
+
+        A consumer shows that by waiting for all partitions without a position, whichever of them is asked
+        for.
         """
 
         def is_found() -> bool:
@@ -409,7 +415,7 @@ class JavaClients:
 
 
 def named(call: Callable[[], T]) -> T:
-    """An exception by what it means; the innermost cause says it."""
+    """Raise an exception by its meaning, which its innermost cause has."""
     try:
         return call()
     except Py4JJavaError as error:

@@ -1,4 +1,5 @@
-"""Apache Kafka behind the adapter, for one program: partitions, ids and groups of its own on a shared broker."""
+"""Apache Kafka behind the adapter for one program, with its own partitions, ids and groups on a shared
+broker."""
 
 from __future__ import annotations
 
@@ -45,8 +46,10 @@ _NOT_YET = (
 
 
 class KafkaSide:
-    """`places`: where on the broker the program's partitions are. `prefix`: what makes its names its own. `operator`:
-    Kafka's own admin client. `fresh`: a partition that nobody has used.
+    """Apache Kafka as one program sees it.
+
+    `places` maps the program's partitions to partitions of the broker. `prefix` makes the program's names
+    unique. `operator` returns Kafka's own admin client. `fresh` returns a partition that nobody has used.
     """
 
     def __init__(
@@ -149,7 +152,8 @@ class KafkaSide:
         self._check_pace(transactional_id)
 
     def _check_pace(self, transactional_id: str) -> None:
-        """Raise where Kafka may have timed something out that on the other side's clock is young."""
+        """Raise an error if Kafka may have timed out something that is still young on the other side's
+        clock."""
         opened_s = self._opened_s.get(transactional_id)
         limit_ms = self._timeouts_ms.get(transactional_id, 60_000)
         if opened_s is not None and limit_ms > 0 and (time.monotonic() - opened_s) * 1_000 > limit_ms * 0.8:
@@ -166,7 +170,8 @@ class KafkaSide:
         _wait_until(is_over, "a transaction does not time out")
 
     def expire_ids(self, transactional_ids: Sequence[str]) -> None:
-        """By the broker's own short limit; raises where it may have forgotten one before."""
+        """Wait until the broker's own short limit has passed. Raises an error if the broker may have
+        forgotten an id before."""
         is_late = time.monotonic() - (self._idle_since_s or time.monotonic()) > ID_EXPIRATION_MS / 1_000 * 0.7
         self._idle_since_s = None
         if is_late:
@@ -177,7 +182,8 @@ class KafkaSide:
     # --- topics ---------------------------------------------------------------------------------------------
 
     def delete_topic(self, topic: str) -> None:
-        """Groups forget its offsets last of all: an offset of a group of nobody's shows when they have."""
+        """Delete the topic. Groups forget its offsets last of all, so an offset of a witness group shows when
+        they have."""
         name, witness = self._prefix + topic, f"{self._prefix}witness"
         with contextlib.suppress(CallError):  # nothing to be forgotten where the topic is not there
             when_ready(lambda: self._broker.offset_commit(witness, name, 0, 1))
@@ -241,7 +247,8 @@ class KafkaSide:
     # --- the operator ---------------------------------------------------------------------------------------
 
     def remove_records(self, place: Place) -> int:
-        """DeleteRecords, behind the last decided records. A marker that aborts them goes with them; others stay."""
+        """Remove records up to the end of the last decided ones (DeleteRecords). A marker that aborts them
+        goes too, and other markers stay."""
         before, stable, _ = self.ends(place)
         bound = max([before, *(end for end in _ends_of_what_is_decided(self.log(place)) if end <= stable)])
         if bound > before:
@@ -250,7 +257,8 @@ class KafkaSide:
         return self.ends(place).log_start_offset
 
     def _take_an_offset(self, place: Place) -> None:
-        """The engine's log start is a row of the log: keep the offsets alike, by a marker that nobody is shown."""
+        """Write a marker that no reader is shown. The engine's log start is a row of the log, so this keeps
+        the offsets alike."""
         self._fillers.add(FIRST_FILLER_ID + len(self._fillers))
         self._broker.write_marker(
             *self._at[place],
@@ -261,7 +269,8 @@ class KafkaSide:
         )
 
     def find_hanging(self, place: Place) -> list[Hanging]:
-        """As `kafka-transactions.sh` does: what is open there, without that which a coordinator knows of."""
+        """Find hanging transactions as `kafka-transactions.sh` does: open in the partition, and unknown to
+        every coordinator."""
         found = [each for each in self.producers(place) if each.open_since >= 0]
         known = {
             who for _, who, _ in self._broker.list_transactions((), [each[0] for each in found], -1, None)
@@ -346,7 +355,7 @@ class KafkaSide:
 
 
 def _ends_of_what_is_decided(batches: Sequence[RecordBatch]) -> Iterator[int]:
-    """Behind each plain or committed batch, and behind each marker that aborts any."""
+    """The end of each plain or committed batch, and the end of each marker that aborts any batch."""
     undecided: dict[int, list[int]] = {}
     for batch in batches:
         if batch.control != "none":
@@ -360,7 +369,7 @@ def _ends_of_what_is_decided(batches: Sequence[RecordBatch]) -> Iterator[int]:
 
 @contextlib.contextmanager
 def _of(kind: Callable[[str], Kind]) -> Iterator[None]:
-    """Errors as the client takes them that sends such a request."""
+    """Raise errors with the kind that the sending client gives them."""
     try:
         yield
     except CallError as error:
@@ -396,7 +405,8 @@ def _encode(who: Identity, batch: Batch, *, is_transactional: bool) -> bytes:
 def _visible(
     batches: Sequence[RecordBatch], aborted: Sequence[tuple[int, int]]
 ) -> Iterator[tuple[int, bytes]]:
-    """What a consumer hands on: no markers, no batches of transactions listed as aborted (`CompletedFetch`)."""
+    """The records that a consumer returns, without markers and without batches of aborted transactions
+    (`CompletedFetch`)."""
     waiting = sorted(aborted, key=lambda each: each[1])
     inside: set[int] = set()
     for batch in batches:
@@ -409,7 +419,8 @@ def _visible(
 
 
 def when_ready(ask: Callable[[], T], *not_yet: str) -> T:
-    """Ask again while a coordinator is still loading its partition, or a partition has no leader yet."""
+    """Repeat the call while a coordinator is still loading its partition, or a partition has no leader
+    yet."""
     deadline = time.monotonic() + SETTLE_LIMIT_S
     while True:
         try:
@@ -421,7 +432,7 @@ def when_ready(ask: Callable[[], T], *not_yet: str) -> T:
 
 
 def make_topic(broker: Broker, topic: str, partitions: int) -> None:
-    """A topic that is ready: each partition has its leader."""
+    """Create a topic and wait until each partition has its leader."""
     broker.create_topics({topic: partitions})
     for partition in range(partitions):
         ask = partial(broker.list_offsets, topic, partition, -1, isolation=READ_UNCOMMITTED)

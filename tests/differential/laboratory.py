@@ -1,4 +1,4 @@
-"""Many programs on one broker: each on partitions, ids and groups of its own, several at a time."""
+"""Many programs run on one broker, several at a time, each on its own partitions, ids and groups."""
 
 from __future__ import annotations
 
@@ -36,11 +36,12 @@ class NoPresetLeftError(Exception):
 
 
 class Laboratory:
-    """A broker's life: first partitions alone and ids that expire, then, after a restart, with coordinators and
-    verification.
+    """A broker's life. It first runs programs with partitions only and ids that expire. After a restart it
+    runs programs with coordinators and verification.
 
-    The rows of ids near the end of their epochs are written in between, so that the restarted coordinator loads them.
-    Where no program needs any of that the broker's life begins with coordinators and verification.
+    Between the two, the rows of ids near the end of their epochs are written, so that the restarted
+    coordinator loads them. If no program needs the first part, the broker begins with coordinators and
+    verification.
     """
 
     def __init__(self, jars: Path, programs: Sequence[Program]) -> None:
@@ -70,7 +71,7 @@ class Laboratory:
         self._server.__exit__(kind, error, trace)
 
     def run_all(self, said: Said, threads: int) -> None:
-        """Run every program; `said` gets each comparison, from any thread."""
+        """Run every program. `said` gets each comparison, from any thread."""
         self.run(self._alone, said, threads)
         self.run(self._expiring, said, threads * 2)  # they sleep most of the time
         if self._is_restarted:
@@ -80,7 +81,7 @@ class Laboratory:
         self.run(timed, said, threads * 3)  # they sleep most of the time
 
     def coordinate(self) -> None:
-        """Write the rows that are to be there already, and restart with verification."""
+        """Write the rows that have to exist already, and restart with verification."""
         rows = list(self._preset_rows())
         with self._server.connect(ADMIN_CLIENT_ID) as connection:
             broker = Broker(connection)
@@ -105,7 +106,7 @@ class Laboratory:
                 said(comparison)
 
     def compare(self, program: Program) -> Comparison:
-        """Run one program on both sides; again where the machine was too slow for its time-outs."""
+        """Run one program on both sides. It runs again if the machine was too slow for its time-outs."""
         for tries_left in reversed(range(TRIES)):
             try:
                 return self._compare(program)
@@ -157,14 +158,14 @@ class Laboratory:
 
     @property
     def _clients(self) -> ClientMachine:
-        """Kafka's own clients; their JVM starts with the first program that has any."""
+        """Kafka's own clients. Their JVM starts with the first program that has any."""
         with self._lock:
             if self._machine is None:
                 self._machine = ClientMachine(self._jars)
             return self._machine
 
     def _broker(self) -> Broker:
-        """One connection a thread."""
+        """The broker's requests over this thread's own connection."""
         if not hasattr(self._local, "broker"):
             self._local.broker = Broker(self._server.connect())
         found: Broker = self._local.broker
@@ -172,7 +173,8 @@ class Laboratory:
 
 
 def shrink(laboratory: Laboratory, comparison: Comparison) -> Comparison:
-    """The shortest program found that still ends in the same difference: steps are left out as long as that lasts."""
+    """The shortest program found that still ends in the same difference. Steps are left out as long as the
+    difference stays."""
     best = comparison
     size = max(len(best.lines) // 2, 1)
     try:
@@ -188,7 +190,8 @@ def shrink(laboratory: Laboratory, comparison: Comparison) -> Comparison:
 
 
 def _leave_out(laboratory: Laboratory, comparison: Comparison, size: int) -> Comparison | None:
-    """Without `size` steps in a row, wherever that ends in the same difference; None where it does nowhere."""
+    """Leave out `size` steps in a row, at the first place that keeps the difference. None if there is no such
+    place."""
     *before, last = comparison.lines
     steps = [line.step for line in before if not line.is_extra]
     for at in range(0, len(steps), size):

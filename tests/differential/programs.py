@@ -1,4 +1,5 @@
-"""Seeded programs: what a producer, its zombie, another one, a group and an operator may do to each other."""
+"""Seeded programs of what a producer, its zombie, another producer, a group and an operator may do to each
+other."""
 
 from __future__ import annotations
 
@@ -57,7 +58,7 @@ GROUPS = ("g0", "g1")
 
 
 class Preset(NamedTuple):
-    """A row that stands in the coordinator's log before the program begins: an id near the end of its epochs."""
+    """A row in the coordinator's log before the program begins, of an id near the end of its epochs."""
 
     state: str
     producer_epoch: int
@@ -73,7 +74,8 @@ PRESETS = tuple(
 
 @dataclass(frozen=True)
 class Program:
-    """Steps, and who and what they speak of. `own_topics`: nothing else may be in them."""
+    """The steps of a program, and the names that they use. With `own_topics` no other program may use its
+    topics."""
 
     seed: int
     kind: Kind
@@ -86,7 +88,7 @@ class Program:
 
 
 def generate(seed: int, kind: Kind | None = None) -> Program:
-    """The program of a seed: always the same. Seeds in a row take turns between the kinds."""
+    """The program of a seed, which is always the same. Consecutive seeds take turns between the kinds."""
     chance = random.Random(seed)
     chosen = kind or chance.choices(KINDS, weights=SHARES)[0]
     if chosen == "client":
@@ -103,7 +105,7 @@ def generate(seed: int, kind: Kind | None = None) -> Program:
 
 
 class _Values:
-    """Values that nothing else in the program has."""
+    """Values that are unique in the program."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -197,13 +199,14 @@ class _CoordinatorWriter:
         self._chance.choices(list(writers), weights=list(writers.values()))[0]()
 
     def _who(self) -> tuple[str, str]:
-        """(transactional id, actor): mostly its current instance."""
+        """A pair (transactional id, actor). The actor is mostly the id's current instance."""
         name = self._chance.choice(self._ids)
         actor = self._current[name] if self._chance.random() < 0.8 else f"{name}{self._chance.choice('ab')}"
         return name, actor
 
     def _place(self, name: str | None = None) -> Place:
-        """Any; for an id one of its own where ids time out together: the order of their markers is the sweep's."""
+        """Any partition. In programs of time-outs an id has its own partitions, because the sweep chooses the
+        order of the ids' markers."""
         if name is not None and self._kind == "time-out":
             return self._chance.choice(self._places[self._ids.index(name) :: len(self._ids)])
         return self._chance.choice(self._places)
@@ -212,7 +215,7 @@ class _CoordinatorWriter:
         return self._chance.choices((0, -1, 1, 2, -2), weights=(88, 6, 3, 2, 1))[0]
 
     def _produce(self) -> None:
-        """A batch; often behind the last one, since only there a sequence can be wrong."""
+        """Add a batch, often after the last one, because a sequence can be wrong only there."""
         if self._last is None or self._chance.random() < 0.5:
             name, actor = self._who()
             self._last = name, actor, self._place(name)
@@ -234,7 +237,8 @@ class _CoordinatorWriter:
         self._add(Produce(actor, name, place, values, kind, min(self._shift(), 0)))
 
     def _burst(self) -> None:
-        """Enough batches for the oldest to leave the window of five, of a producer that is most likely to write."""
+        """Add enough batches to move the oldest out of the window of five, for a producer that is most likely
+        to write."""
         name = self._chance.choice(self._ids)
         actor, place = self._current[name], self._place(name)
         for _ in range(6):
@@ -282,9 +286,10 @@ class _CoordinatorWriter:
         self._add(CommitOffset(self._chance.choice(GROUPS), self._place(), self._chance.randint(0, 9)))
 
     def _plain(self) -> None:
-        """A batch outside of any transaction: of the idempotent producer, or once of one with a transactional id.
+        """Add a batch outside of any transaction, of the idempotent producer or once of a producer with a
+        transactional id.
 
-        Once, and in sequence: see `_produce` for what Kafka's partition remembers of attempts that were refused.
+        The latter is in sequence: `_produce` explains what Kafka's partition remembers of refused attempts.
         """
         if self._last is not None and not self._is_mixed and self._chance.random() < 0.4:
             self._is_mixed = True
@@ -310,7 +315,7 @@ class _CoordinatorWriter:
         self._add(self._chance.choice(looks))
 
     def _list(self, actor: str) -> ListTransactions:
-        """With any of the filters, and several at once."""
+        """List transactions with any of the filters, or several at once."""
         return ListTransactions(
             self._chance.choice(((), ("Ongoing",), ("Empty", "CompleteAbort"), ("PrepareCommit", "Dead"))),
             (actor,) if self._chance.random() < 0.3 else (),
@@ -326,7 +331,8 @@ class _CoordinatorWriter:
             self._add(RemoveRecords(self._place()))
 
     def _change_topics(self) -> None:
-        """A topic goes, mostly with a transaction open in it or offsets of a group for it; or comes again."""
+        """Delete a topic, mostly with an open transaction in it or a group's offsets for it, or create it
+        again."""
         topic = self._chance.choice(sorted(self._deleted or self._sizes))
         if topic in self._deleted:
             if self._chance.random() < 0.1:
@@ -354,7 +360,7 @@ class _CoordinatorWriter:
             self._make(topic)
 
     def _make(self, topic: str) -> None:
-        """Anew; now and then with a partition less."""
+        """Create a topic again, sometimes with one partition less."""
         size = self._sizes[topic]
         if size > 1 and self._chance.random() < 0.1:
             size -= 1
@@ -364,7 +370,7 @@ class _CoordinatorWriter:
         self._deleted.discard(topic)
 
     def _race(self) -> None:
-        """What an id's coordinator answers between the decision and its completion."""
+        """Ask an id's coordinator between the decision and its completion."""
         name = self._chance.choice(self._ids)
         actor, committed = self._current[name], self._chance.random() < 0.5
         self._add(Produce(actor, name, self._place(name), self._values.take(1)))
@@ -392,7 +398,7 @@ class _CoordinatorWriter:
 
 @dataclass
 class _Guess:
-    """What the writer of a program believes about a producer in a partition: most of what it asks is legal then."""
+    """What the writer of a program believes about a producer in a partition. It makes most requests legal."""
 
     epoch: int = 0
     next_sequence: int = 0
@@ -402,7 +408,7 @@ class _Guess:
 
 
 class _PartitionWriter:
-    """Programs over partitions alone: any producer id, epoch, sequence and marker."""
+    """Programs over partitions alone, with any producer id, epoch, sequence and marker."""
 
     def __init__(self, seed: int, chance: random.Random) -> None:
         self._seed = seed
@@ -463,7 +469,7 @@ class _PartitionWriter:
             guess.is_open = guess.is_open or transactional
 
     def _nobody(self, place: Place) -> None:
-        """A batch without a producer id."""
+        """Add a batch without a producer id."""
         values = self._values.take(self._chance.randint(1, 3))
         self._steps.append(Append(Identity(-1, -1), place, -1, values, False))
 
@@ -490,7 +496,7 @@ class _PartitionWriter:
 
 
 class _ExpiryWriter:
-    """Programs over ids that are idle for so long that they are forgotten, and come back."""
+    """Programs over ids that are idle until they are forgotten, and come back."""
 
     def __init__(self, seed: int, chance: random.Random) -> None:
         self._seed = seed
@@ -512,7 +518,7 @@ class _ExpiryWriter:
         return Program(self._seed, "expiry", tuple(self._steps), tuple(self._places), self._ids, actors)
 
     def _transaction(self) -> None:
-        """Partitions only: this broker does not ask the coordinator about what is written there."""
+        """Add partitions only, because this broker does not ask the coordinator about writes."""
         name = self._chance.choice(self._ids)
         self._steps.append(AddPartitions(f"{name}a", name, (self._chance.choice(self._places),)))
         if self._chance.random() < 0.7:

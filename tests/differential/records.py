@@ -1,4 +1,4 @@
-"""Record batches of format version 2: what Kafka's log consists of."""
+"""Record batches of format version 2, of which Kafka's log consists."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ _HEADER = struct.Struct(
 
 @dataclass(frozen=True)
 class RecordBatch:
-    """One batch; `control` is "commit" or "abort" for a marker, else "none". `values`: one a record."""
+    """One batch. `control` is "commit" or "abort" for a marker, else "none". `values` has one value for each
+    record."""
 
     base_offset: int
     last_offset: int
@@ -27,7 +28,7 @@ class RecordBatch:
 
     @property
     def records(self) -> list[tuple[int, bytes]]:
-        """(offset, value) of each; none in a marker."""
+        """The (offset, value) of each record. A marker has no records."""
         return [] if self.control != "none" else list(enumerate(self.values, self.base_offset))
 
 
@@ -41,7 +42,7 @@ def encode_batch(
     timestamp_ms: int,
     keys: Sequence[bytes] | None = None,
 ) -> bytes:
-    """A batch as a producer sends it."""
+    """Encode a batch as a producer sends it."""
     records = b"".join(
         _encode_record(delta, None if keys is None else keys[delta], value)
         for delta, value in enumerate(values)
@@ -68,7 +69,7 @@ def _encode_record(delta: int, key: bytes | None, value: bytes) -> bytes:
 
 
 def decode_batches(data: bytes) -> Iterator[RecordBatch]:
-    """The whole batches at the start of `data`; a fetch may end inside of one."""
+    """The whole batches at the start of `data`. A fetch may end inside a batch."""
     at = 0
     while at + 12 <= len(data):
         base_offset, length = struct.unpack_from(">qi", data, at)
@@ -103,7 +104,7 @@ class _Cursor:
         self._at = at
 
     def record(self) -> tuple[bytes, bytes]:
-        """(key, value)."""
+        """The (key, value) of a record."""
         end = self._number() + self._at
         self._at += 1
         self._number()

@@ -1,4 +1,4 @@
-"""What a run says: the figures, and a difference as two columns."""
+"""The report of a run: the figures, and a difference as two columns."""
 
 from __future__ import annotations
 
@@ -43,21 +43,21 @@ class Tally:
 
     @property
     def unused(self) -> list[str]:
-        """Reviewed differences that no program met, although that was no matter of chance."""
+        """Reviewed differences that no program met, without those that depend on chance."""
         return [each.id for each in REVIEWED if each.id not in self.reviewed and not each.by_chance]
 
     @property
     def share_cut(self) -> float:
-        """How much of the programs was not asked, since an actor had to begin anew."""
+        """The share of the steps that were not taken because an actor had to begin again."""
         return self.cut / max(self.steps + self.cut, 1)
 
     @property
     def is_cut_too_much(self) -> bool:
-        """Whether reviewed differences take too much of the programs away."""
+        """Whether reviewed differences cut off too much of the programs."""
         return self.share_cut > MOST_CUT
 
     def figures(self) -> dict[str, object]:
-        """For the record of the run."""
+        """The figures for the record of the run."""
         return {
             "programs compared": self.programs.total(),
             "programs by kind": dict(sorted(self.programs.items())),
@@ -85,7 +85,7 @@ def _counted(counter: Counter[str]) -> str:
 
 
 def trace(comparison: Comparison) -> str:
-    """A program as both sides took it: step, ours, Kafka's."""
+    """A program as both sides took it, with the step, our outcome and Kafka's."""
     lines = [
         f"seed {comparison.program.seed} ({comparison.program.kind}), preset {comparison.program.preset}"
     ]

@@ -1,7 +1,7 @@
-"""The differences that were looked at, each with its reason, and the state that the reason speaks of.
+"""The reviewed differences, each with its reason and with the state that the reason needs.
 
-An entry excuses nothing but that: `where` is asked of what stood there when the two parted. One that no run needs any
-more fails the run.
+An entry excuses nothing else: `where` checks the state in which the two sides parted. The run fails if an
+entry is no longer needed.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ LAST_EPOCH = 32_767
 
 @dataclass(frozen=True)
 class Difference:
-    """One step that came to something else on either side. `undecided`: while the id's transaction is decided and not
-    complete.
-    """
+    """One step with a different outcome on each side. `undecided` says that the id's transaction is decided
+    and not complete."""
 
     step: Call
     ours: Outcome
@@ -35,10 +34,11 @@ class Difference:
 class Reviewed:
     """A difference that is as it should be.
 
-    `ours`, `kafka`: the codes that it may be on either side, each with what it leaves of the caller; None for success.
-    `answers`: patterns of ours and Kafka's, where both succeed. `anew`: the two are in different states afterwards;
-    both start again there (`begin_anew` of the step), and go on. `by_chance`: a program meets it only if its next call
-    reaches Kafka before Kafka has completed the transaction.
+    `ours` and `kafka` are the codes that each side may answer, each with the state in which it leaves the
+    caller, or None for success. `answers` are patterns of our answer and Kafka's if both succeed. With `anew`
+    the two are in different states afterwards, so both begin again there (`begin_anew` of the step) and go
+    on. With `by_chance` a program meets the difference only if its next call reaches Kafka before Kafka has
+    completed the transaction.
     """
 
     id: str
@@ -52,7 +52,7 @@ class Reviewed:
     by_chance: bool = False
 
     def explains(self, difference: Difference) -> bool:
-        """Whether this is that difference."""
+        """Whether this entry explains the difference."""
         return (
             type(difference.step).__name__ in self.steps
             and _error(difference.ours) in self.ours
@@ -81,9 +81,8 @@ def _error(outcome: Outcome) -> tuple[str, Kind] | None:
 
 
 def _is_a_strangers_write(difference: Difference) -> bool:
-    """The id is at another epoch, or has another producer id, than the writer: on both sides, and as the code says.
-    Kafka speaks of the topic where that is not there, and only then.
-    """
+    """On both sides the id has another epoch or another producer id than the writer, as the code says. Kafka
+    names the topic if and only if it does not exist."""
     ours, kafka = difference.ours_saw, difference.kafka_saw
     if (difference.kafka.code == "UNKNOWN_TOPIC_OR_PARTITION") != (ours.gone and kafka.gone):
         return False
@@ -98,7 +97,8 @@ def _is_a_strangers_write(difference: Difference) -> bool:
 
 
 def _is_decided_otherwise(difference: Difference) -> bool:
-    """A Prepare row of the caller's producer id; its own epoch with the other decision, or neither of its epochs."""
+    """The row is a Prepare row of the caller's producer id. The caller has its own epoch with the other
+    decision, or neither of its epochs."""
     step, row, writer = difference.step, difference.ours_saw.row, difference.ours_saw.writer
     if not isinstance(step, End) or not difference.undecided or row is None:
         return False
@@ -111,7 +111,7 @@ def _is_decided_otherwise(difference: Difference) -> bool:
 
 
 def _is_marked_already(difference: Difference) -> bool:
-    """Both have the producer at the marker's epoch, with nothing open and no later decision."""
+    """Both sides have the producer at the marker's epoch, with no open transaction and no later decision."""
     step = difference.step
     return isinstance(step, Mark) and all(
         known is not None
@@ -154,7 +154,8 @@ def _is_open_at_the_last_epoch(difference: Difference) -> bool:
 
 
 def _was_fenced_by_the_last_epoch(difference: Difference) -> bool:
-    """The caller holds the epoch before the last one, which an abort of what it had open has ended."""
+    """The caller holds the epoch before the last one. An abort of its open transaction has ended that
+    epoch."""
     return all(
         seen.row is not None
         and (seen.row.state, seen.row.producer_epoch) == ("CompleteAbort", LAST_EPOCH)
@@ -184,7 +185,8 @@ def _names_an_older_epoch_of_an_exhausted_id(difference: Difference) -> bool:
 
 
 def _asks_again_for_the_last_client_epoch(difference: Difference) -> bool:
-    """The holder of the epoch before the row's, which is the last one for a client; ours gives it the row's again."""
+    """The caller holds the epoch before the row's, which is a client's last one. The engine gives it the
+    row's epoch again."""
     step = difference.step
     return (
         isinstance(step, Init)
@@ -200,7 +202,8 @@ def _asks_again_for_the_last_client_epoch(difference: Difference) -> bool:
 
 
 def _holds_the_epoch_that_the_last_fence_ended(difference: Difference) -> bool:
-    """Of a transaction that was aborted since; ours gives it another producer id."""
+    """The caller holds an epoch whose transaction was aborted since. The engine gives it another producer
+    id."""
     step = difference.step
     return (
         isinstance(step, Init)
@@ -234,7 +237,8 @@ def _has_moved_on(difference: Difference) -> bool:
 
 
 def _is_a_time_of_nothing_to_read(difference: Difference) -> bool:
-    """Kafka's is no record that this reader gets; ours is the first such one from there on, of that time."""
+    """Kafka's offset has no record that this reader gets. The engine's offset has the first readable record
+    of that time or later."""
     found, seen = difference.kafka.answer, difference.kafka_saw
     following = [offset for offset, is_late in seen.visible if is_late]
     return (
@@ -249,8 +253,10 @@ def _is_superseded(difference: Difference) -> bool:
 
 
 def _names_what_is_not_there(difference: Difference) -> bool:
-    """On both sides. Only an abort is left where ours was to go with the transaction, or was of an idempotent producer,
-    whose errors are told by their codes.
+    """The partition does not exist on both sides.
+
+    In the engine the caller can only abort if the step sends an offset in a transaction, or is a write of an
+    idempotent producer, whose errors are told apart by their codes.
     """
     step = difference.step
     is_lost = isinstance(step, SendOffset) or (isinstance(step, Produce) and step.transactional_id is None)
@@ -262,7 +268,7 @@ def _names_what_is_not_there(difference: Difference) -> bool:
 
 
 def _marks_what_was_made_anew(difference: Difference) -> bool:
-    """Where Kafka has other markers than ours it has one more."""
+    """Where Kafka has another number of markers than the engine, it has one more."""
     ours, kafka = difference.ours.answer, difference.kafka.answer
     if not (isinstance(ours, tuple) and isinstance(kafka, tuple) and len(ours) == len(kafka)):
         return False
@@ -471,11 +477,11 @@ REVIEWED = (
 
 
 def find_reviewed(difference: Difference) -> Reviewed | None:
-    """The entry that explains a difference; None where nobody has looked at it."""
+    """The entry that explains a difference, or None if nobody has looked at it."""
     return next((each for each in REVIEWED if each.explains(difference)), None)
 
 
 def page_table() -> str:
-    """The list as docs/DIFFERENTIAL.md shows it."""
+    """The list as it is shown in docs/DIFFERENTIAL.md."""
     rows = [f"| `{each.id}` | {', '.join(each.steps)} | {each.reason} |" for each in REVIEWED]
     return "\n".join(["| id | calls | why |", "|---|---|---|", *rows]) + "\n"

@@ -1,7 +1,7 @@
-"""The adapter: what a program may ask, of Apache Kafka and of the engine alike.
+"""The adapter has everything that a program may ask Apache Kafka and the engine alike.
 
-Every call answers with a value or raises `CallError` with Kafka's name for what was wrong. Producer ids are each side's
-own; the run compares them by the order in which they turned up.
+Every call returns a value or raises `CallError` with Kafka's name for the error. Each side has its own
+producer ids. The run compares them by the order in which they first appear.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Isolation = Literal["read_committed", "read_uncommitted"]
 
 
 class Place(NamedTuple):
-    """A partition by the name that the program has for it."""
+    """A partition by its name in the program."""
 
     topic: str
     partition: int
@@ -26,7 +26,7 @@ class Place(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """What a producer writes under."""
+    """The producer id and epoch that a producer writes with."""
 
     producer_id: int
     producer_epoch: int
@@ -36,7 +36,7 @@ NOBODY = Identity(-1, -1)
 
 
 class Ends(NamedTuple):
-    """Where a partition begins, and where readers of either kind have to stop."""
+    """The start of a partition, and the offsets at which readers of either kind have to stop."""
 
     log_start_offset: int
     last_stable_offset: int
@@ -64,7 +64,7 @@ class KnownTransaction(NamedTuple):
 
 
 class Hanging(NamedTuple):
-    """A transaction that is open in a partition and that no coordinator knows of."""
+    """A transaction that is open in a partition and unknown to every coordinator."""
 
     producer_id: int
     producer_epoch: int
@@ -73,7 +73,7 @@ class Hanging(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Records to append: where in the producer's sequence, and what."""
+    """Records to append, with their place in the producer's sequence."""
 
     base_sequence: int
     values: tuple[bytes, ...]
@@ -81,14 +81,15 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class Seen:
-    """What stands where a step acts, as one side knows it: what a reviewed difference goes by.
+    """The state that a step acts on, as one side knows it. Reviewed differences are judged by it.
 
-    `writer`: whom the step is sent as. `producer`: what the partition remembered of it before. `row`: the transactional
-    id at its coordinator. `pending`: whether a transaction of another id had offsets of this group and partition
-    pending. `moved`: whether another has committed for a reader's group since the reader was there. `superseded`:
-    whether another producer has initialised the caller's transactional id since. `gone`: whether a partition that it
-    names is not there. `visible`: the offsets that a reader gets, each with whether its record is as late as the time
-    that is asked for.
+    `writer` is the identity that sends the step. `producer` is what the partition remembered of it before.
+    `row` is the transactional id at its coordinator. `pending` says whether a transaction of another id had
+    offsets of this group and partition pending. `moved` says whether another client has committed for a
+    reader's group since the reader fetched its position. `superseded` says whether another producer has
+    initialised the caller's transactional id since. `gone` says whether a named partition does not exist.
+    `visible` has the offsets that a reader gets, each with whether its record is as late as the requested
+    time.
     """
 
     writer: Identity = NOBODY
@@ -109,10 +110,10 @@ class Side(Protocol):
 
     # --- beginning anew, where the two are no longer at the same
     def move(self, place: Place) -> None:
-        """Let the program's partition be an empty one from now on."""
+        """Put an empty partition in the place of the program's partition."""
 
     def rename(self, name: str) -> None:
-        """Let the program's transactional id or group be one that nobody has used."""
+        """Replace the program's transactional id or group by one that nobody has used."""
 
     # --- a producer and its coordinator
     def init_producer_id(
@@ -127,27 +128,27 @@ class Side(Protocol):
         self, transactional_id: str, who: Identity, group: str, place: Place, offset: int
     ) -> None: ...
     def settle(self, transactional_id: str) -> None:
-        """Until no transaction of this id is decided and not complete."""
+        """Wait until no transaction of this id is decided and not complete."""
 
     def wait_for_time_outs(self, transactional_ids: Sequence[str], timeout_ms: int) -> None:
-        """Until what these ids had open has been open for longer than `timeout_ms`, and the sweep has been."""
+        """Wait until the open transactions of these ids are older than `timeout_ms` and the sweep has run."""
 
     def expire_ids(self, transactional_ids: Sequence[str]) -> None:
-        """Until those of these ids that nothing is open under have been idle for too long, and are forgotten."""
+        """Wait until the ids without an open transaction have been idle too long and are forgotten."""
 
     # --- topics
     def delete_topic(self, topic: str) -> None:
-        """Until everybody has heard of it."""
+        """Delete a topic, and wait until every client and coordinator knows it."""
 
     def make_topic(self, topic: str, partitions: int) -> None:
-        """Anew, where it was deleted before. Until everybody has heard of it."""
+        """Create a topic, also after it was deleted, and wait until every client and coordinator knows it."""
 
     def has(self, place: Place) -> bool: ...
 
     # --- a partition alone: any producer id, no coordinator
     def append(self, who: Identity, place: Place, batch: Batch, *, is_transactional: bool) -> int: ...
     def append_marker(self, who: Identity, place: Place, *, committed: bool, coordinator_epoch: int) -> bool:
-        """Whether anything was written."""
+        """Append a marker. Returns whether anything was written."""
         ...
 
     # --- groups
@@ -156,7 +157,7 @@ class Side(Protocol):
 
     # --- the operator
     def remove_records(self, place: Place) -> int:
-        """Let go of all decided records; where the log starts then."""
+        """Remove all decided records. Returns the new start of the log."""
         ...
 
     def find_hanging(self, place: Place) -> list[Hanging]: ...
@@ -173,5 +174,6 @@ class Side(Protocol):
     def list_transactions(
         self, states: Sequence[str], producer_ids: Sequence[int], duration_ms: int, pattern: str
     ) -> list[tuple[str, int, str]]:
-        """`duration_ms` -1, `pattern` "": no such filter. A pattern is of the program's names."""
+        """List transactions. A `duration_ms` of -1 or a `pattern` of "" is no filter. A pattern applies to
+        the program's names."""
         ...

@@ -1,6 +1,7 @@
-"""What programs consist of. A step names actors, not numbers: either side fills in what it gave out itself.
+"""The steps of programs. A step names actors, not numbers, because each side fills in the numbers that it
+gave out.
 
-An *actor* is one instance of a producer: it has the identity that its last `Init` or `End` brought, and its own
+An *actor* is one instance of a producer. It has the identity of its last `Init` or `End`, and its own
 sequences. Two actors of one transactional id are a producer and its zombie.
 """
 
@@ -32,7 +33,8 @@ SequenceKind = Literal["next", "again", "again 5", "again 6", "gap", "zero", "lo
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a step came to on one side: an answer, or an error's code and what it leaves of the caller."""
+    """The outcome of a step on one side: an answer, or an error's code and the state in which it leaves the
+    caller."""
 
     answer: Answer = None
     code: str | None = None
@@ -43,26 +45,26 @@ class Outcome:
 
 
 class SkippedError(Exception):
-    """The step makes no sense here (its actor has no identity yet): nothing is asked of either side."""
+    """The step makes no sense now because its actor has no identity yet, so neither side is asked."""
 
 
 @dataclass
 class Actor:
-    """What one instance of a producer knows."""
+    """The knowledge of one instance of a producer."""
 
     identity: Identity = NOBODY
     next_sequence: dict[Place, int] = field(default_factory=lambda: defaultdict(int))
     sent: dict[tuple[Place, bool], list[Batch]] = field(default_factory=lambda: defaultdict(list))
 
     def begin(self, identity: Identity) -> None:
-        """Go on under another identity: sequences start again, where it is another one."""
+        """Continue with this identity. If it is another one, sequences start again."""
         if identity != self.identity:
             self.identity = identity
             self.next_sequence.clear()
             self.sent.clear()
 
     def leave(self, place: Place) -> None:
-        """What was sent there is nothing to send again."""
+        """Forget the batches that were sent to this partition, so none of them is sent again."""
         self.next_sequence.pop(place, None)
         for kind in (True, False):
             self.sent.pop((place, kind), None)
@@ -70,16 +72,15 @@ class Actor:
 
 @dataclass(frozen=True)
 class Namesakes:
-    """A transaction, and the partitions in it whose topic was deleted and made anew since, and that it has not joined
-    again.
-    """
+    """A transaction, and its partitions whose topic was deleted and created again, and which it has not
+    joined again."""
 
     writer: Identity
     places: set[Place]
 
 
 class Scene:
-    """One side with the actors of a program as they are there, and names for its producer ids."""
+    """One side with a program's actors as they are there, and with names for its producer ids."""
 
     def __init__(
         self,
@@ -103,24 +104,24 @@ class Scene:
             self.name(producer_id)
 
     def name(self, producer_id: int) -> str:
-        """`p0`, `p1`, ... in the order in which the ids turned up."""
+        """Name the producer ids `p0`, `p1`, ... in the order in which they first appear."""
         return self._names.setdefault(producer_id, f"p{self._given() - 1}")
 
     def _given(self) -> int:
         return len(self._names) + self._passed_over
 
     def name_like(self, other: Scene) -> None:
-        """Go on with the same name as the other side, where one of them was given an id more."""
+        """Give later ids the same names as the other side, even if one of the sides was given one more id."""
         most = max(self._given(), other._given())
         for scene in (self, other):
             scene._passed_over += most - scene._given()
 
     def named(self, identity: Identity) -> str:
-        """An identity as the two sides may be compared by it."""
+        """An identity in a form in which the two sides may be compared."""
         return f"{self.name(identity.producer_id)} epoch {identity.producer_epoch}"
 
     def identity(self, actor: str, epoch_shift: int = 0) -> Identity:
-        """Who the actor is, or was, or might become."""
+        """The actor's identity, or one with an earlier or a later epoch."""
         identity = self.actors[actor].identity
         if identity == NOBODY:
             raise SkippedError
@@ -130,12 +131,13 @@ class Scene:
         return Identity(identity.producer_id, shifted)
 
     def is_over(self, transactional_id: str) -> None:
-        """The id's transaction is decided: nothing of it is pending any more, or will not be for long."""
+        """Record that the id's transaction is decided, so no offset of it is pending for long."""
         for senders in self.sent_offsets.values():
             senders.discard(transactional_id)
 
     def is_pending_by_another(self, group: str, place: Place, transactional_id: str | None = None) -> bool:
-        """Whether this side holds back the group's offset for the transaction of another id, which has sent one."""
+        """Whether this side holds back the group's offset because a transaction of another id has sent
+        one."""
         if not self.sent_offsets[group, place] - {transactional_id}:
             return False
         try:
@@ -145,7 +147,7 @@ class Scene:
         return False
 
     def row(self, transactional_id: str) -> KnownTransaction | None:
-        """The id as its coordinator knows it; None where it does not."""
+        """The id as its coordinator knows it, or None if it does not."""
         try:
             return self.side.describe(transactional_id)
         except CallError:
@@ -154,18 +156,18 @@ class Scene:
     # --- topics that change -----------------------------------------------------------------------------------
 
     def is_gone(self, *places: Place) -> bool:
-        """Whether one of them is not there."""
+        """Whether any of these partitions does not exist."""
         return any(
             (place not in self.places or place.topic in self._deleted) and not self.side.has(place)
             for place in places
         )
 
     def note_deleted(self, topic: str) -> None:
-        """The topic's partitions may not be there from now on."""
+        """Record that the topic's partitions may not exist from now on."""
         self._deleted.add(topic)
 
     def note_made_anew(self, topic: str) -> None:
-        """Transactions may be open that have a partition of the same name in them, of the topic before."""
+        """Record that open transactions may have a partition of the earlier topic with the same name."""
         for name in self.transactional_ids:
             row = self.row(name)
             if row is not None and row.state == "Ongoing":
@@ -176,12 +178,12 @@ class Scene:
                     self.namesakes[name] = Namesakes(Identity(row.producer_id, row.producer_epoch), places)
 
     def has_joined(self, transactional_id: str, *places: Place) -> None:
-        """The transaction has these partitions in it as they are now."""
+        """Record that the transaction has these partitions of the present topic."""
         if transactional_id in self.namesakes:
             self.namesakes[transactional_id].places.difference_update(places)
 
     def decided_namesakes(self, transactional_id: str) -> tuple[Place, ...]:
-        """Where this id's transaction, decided by now, had but a partition of the topic before."""
+        """The partitions that this id's decided transaction had only in the earlier topic."""
         namesakes = self.namesakes.get(transactional_id)
         if namesakes is None or not namesakes.places:
             return ()
@@ -194,7 +196,7 @@ class Scene:
     # --- beginning anew ---------------------------------------------------------------------------------------
 
     def move(self, place: Place) -> None:
-        """An empty partition in the place of one that the sides have different batches in."""
+        """Put an empty partition in the place of one that has different batches on the two sides."""
         self.side.move(place)
         self._moved.add(place)
         for namesakes in self.namesakes.values():
@@ -203,15 +205,14 @@ class Scene:
             actor.leave(place)
 
     def rename_group(self, group: str) -> None:
-        """A group without offsets in the place of one that the sides have different offsets for."""
+        """Put a group without offsets in the place of one that has different offsets on the two sides."""
         self.side.rename(group)
         for key in [key for key in self.sent_offsets if key[0] == group]:
             del self.sent_offsets[key]
 
     def rename_id(self, transactional_id: str | None) -> None:
-        """An id that was never used in the place of one that the sides have in different states; its transaction may be
-        open for ever wherever it has written.
-        """
+        """Put an unused id in the place of one that has different states on the two sides. The old id's
+        transaction may stay open for ever wherever it has written, so the partitions move too."""
         if transactional_id is None:
             raise TypeError("no id to begin anew with")
         for place in self.places:
@@ -225,11 +226,11 @@ class Scene:
 
 @dataclass(frozen=True)
 class Call:
-    """One step of a program: an immutable value that says of itself what it asks."""
+    """One step of a program. It is an immutable value that knows its own requests."""
 
     @property
     def touches(self) -> str | None:
-        """The transactional id that it asks the coordinator about."""
+        """The transactional id about which the step asks the coordinator."""
         return None
 
     def __str__(self) -> str:
@@ -239,7 +240,8 @@ class Call:
 
 @dataclass(frozen=True)
 class Step(Call):
-    """A request. `ask` returns what the sides have to agree on; `look` what it will meet there."""
+    """A request. `ask` returns what the sides have to agree on, and `look` returns the state that it will
+    meet."""
 
     def ask(self, scene: Scene) -> Answer:
         raise NotImplementedError
@@ -248,7 +250,7 @@ class Step(Call):
         return Seen()
 
     def begin_anew(self, scene: Scene) -> None:
-        """Leave behind what the two sides have in different states after this step."""
+        """Discard everything that has different states on the two sides after this step."""
         raise TypeError(f"nothing to begin anew after {self}")
 
 
@@ -257,7 +259,7 @@ class Step(Call):
 
 @dataclass(frozen=True)
 class Init(Step):
-    """InitProducerId. `holding`: the actor whose identity is given as the expected one."""
+    """InitProducerId. `holding` is the actor whose identity is given as the expected one."""
 
     actor: str
     transactional_id: str | None
@@ -291,7 +293,7 @@ class Init(Step):
 
 @dataclass(frozen=True)
 class AddPartitions(Step):
-    """AddPartitionsToTxn, without writing anything there."""
+    """AddPartitionsToTxn, without a write to the partitions."""
 
     actor: str
     transactional_id: str
@@ -314,7 +316,8 @@ class AddPartitions(Step):
 
 @dataclass(frozen=True)
 class Produce(Step):
-    """A batch; with a transactional id in its transaction, which the partition joins by that."""
+    """A batch. With a transactional id it is in the id's transaction, and it adds the partition to the
+    transaction."""
 
     actor: str
     transactional_id: str | None
@@ -363,7 +366,7 @@ def _batch(sent: list[Batch], following: int, values: tuple[bytes, ...], kind: S
 
 @dataclass(frozen=True)
 class End(Step):
-    """EndTxn. Where it is not to `settle`, what follows meets the transaction decided and not complete."""
+    """EndTxn. Without `settle` the next steps meet the transaction while it is decided and not complete."""
 
     actor: str
     transactional_id: str
@@ -404,7 +407,7 @@ class Settle(Step):
 
 @dataclass(frozen=True)
 class TimeOut(Step):
-    """Let time pass until what these ids have open has timed out and was swept."""
+    """Let time pass until the open transactions of these ids have timed out and were swept."""
 
     transactional_ids: tuple[str, ...]
     timeout_ms: int
@@ -418,7 +421,7 @@ class TimeOut(Step):
 
 @dataclass(frozen=True)
 class SendOffset(Step):
-    """A group's offset, in the transaction."""
+    """A group's offset in the transaction."""
 
     actor: str
     transactional_id: str
@@ -452,7 +455,7 @@ class SendOffset(Step):
 
 @dataclass(frozen=True)
 class Append(Step):
-    """A batch of anybody's."""
+    """A batch of any producer."""
 
     who: Identity
     place: Place
@@ -473,7 +476,7 @@ class Append(Step):
 
 @dataclass(frozen=True)
 class Mark(Step):
-    """A marker of anybody's."""
+    """A marker of any producer."""
 
     who: Identity
     place: Place
@@ -503,7 +506,7 @@ def _producer(scene: Scene, place: Place, who: Identity) -> KnownProducer | None
 
 @dataclass(frozen=True)
 class CommitOffset(Step):
-    """A group's offset, plainly."""
+    """A plain commit of a group's offset."""
 
     group: str
     place: Place
@@ -542,7 +545,7 @@ class FetchOffset(Step):
 
 @dataclass(frozen=True)
 class DeleteTopic(Step):
-    """A topic of the program goes, with all that is in it or about it."""
+    """Delete a topic of the program, with everything that is in it or about it."""
 
     topic: str
 
@@ -557,7 +560,8 @@ class DeleteTopic(Step):
 
 @dataclass(frozen=True)
 class MakeTopic(Step):
-    """And comes again under its name. `known`: to the producers too, which begin new sequences there."""
+    """Create the topic again under its name. With `known` the producers know it too, and begin new sequences
+    there."""
 
     topic: str
     partitions: int
@@ -575,8 +579,9 @@ class MakeTopic(Step):
 
 @dataclass(frozen=True)
 class CountMarkers(Step):
-    """How many markers there are where a transaction, now decided, had but a partition of the topic before. Not of the
-    programs: asked behind what decided it.
+    """Count the markers in partitions that a decided transaction had only in the earlier topic of that name.
+
+    No program has this step. It is taken after the step that decided the transaction.
     """
 
     transactional_id: str
@@ -600,7 +605,7 @@ class CountMarkers(Step):
 
 @dataclass(frozen=True)
 class Read(Step):
-    """All that a reader of that kind may see, with offsets."""
+    """Read everything that a reader of this isolation level may see, with offsets."""
 
     place: Place
     isolation: Isolation
@@ -614,7 +619,8 @@ class Read(Step):
 
 @dataclass(frozen=True)
 class Look(Step):
-    """The partition itself: its ends, its log batch by batch, its producers, its aborted transactions.
+    """Look at the partition itself: its ends, its log batch by batch, its producers and its aborted
+    transactions.
 
     Coordinator epochs are compared as numbers only where the program has chosen them.
     """
@@ -657,7 +663,7 @@ class Describe(Step):
 
 @dataclass(frozen=True)
 class ListTransactions(Step):
-    """The ids there are, filtered."""
+    """List the transactional ids with these filters."""
 
     states: tuple[str, ...] = ()
     actors: tuple[str, ...] = ()
@@ -675,7 +681,7 @@ class ListTransactions(Step):
 
 @dataclass(frozen=True)
 class RemoveRecords(Step):
-    """All decided records go: where the log starts then."""
+    """Remove all decided records, and compare the new start of the log."""
 
     place: Place
 
@@ -685,7 +691,7 @@ class RemoveRecords(Step):
 
 @dataclass(frozen=True)
 class ExpireIds(Step):
-    """Let time pass until the ids that nothing is open under are forgotten."""
+    """Let time pass until the ids without an open transaction are forgotten."""
 
     transactional_ids: tuple[str, ...]
 
@@ -696,7 +702,7 @@ class ExpireIds(Step):
 
 @dataclass(frozen=True)
 class AbortHanging(Step):
-    """What hangs in the partition; the first of it is aborted."""
+    """Find the hanging transactions of a partition, and abort the first one."""
 
     place: Place
 
@@ -711,7 +717,7 @@ class AbortHanging(Step):
 
 @dataclass(frozen=True)
 class Fence(Step):
-    """An operator fences whoever has this id."""
+    """Fence the producer that has this id, as an operator does."""
 
     transactional_id: str
 

@@ -1,4 +1,5 @@
-"""The engine and Apache Kafka 4.2 run the same programs, and a difference between them would be seen."""
+"""The engine and Apache Kafka 4.2 run the same programs, and the tests fail if they differ without a
+review."""
 
 from __future__ import annotations
 
@@ -81,14 +82,14 @@ def _run(jars: Path, chosen: Sequence[tuple[int, Kind | None]]) -> Iterator[Run]
 
 @pytest.fixture(scope="module")
 def few(jars: Path) -> Iterator[Run]:
-    """The programs of `make test`, on both sides."""
+    """The programs of `make test`, after they ran on both sides."""
     with _run(jars, FEW) as run:
         yield run
 
 
 @pytest.fixture(scope="module")
 def many(jars: Path) -> Iterator[Run]:
-    """All fixed programs, on both sides."""
+    """All fixed programs, after they ran on both sides."""
     with _run(jars, MANY) as run:
         yield run
 
@@ -120,7 +121,7 @@ def test_the_engine_does_what_kafka_does(few: Run, capsys: pytest.CaptureFixture
 def test_the_engine_does_what_kafka_does_in_many_programs(
     many: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """All fixed programs agree with Apache Kafka 4.2; half of them are of shipping clients.
+    """All fixed programs agree with Apache Kafka 4.2, and half of them are of shipping clients.
 
     They meet every reviewed difference.
     """
@@ -131,7 +132,7 @@ def test_the_engine_does_what_kafka_does_in_many_programs(
 
 
 def _plant(bug: str, monkeypatch: pytest.MonkeyPatch) -> Kind:
-    """Put a bug into the engine; the kind of programs that meet it."""
+    """Put a bug into the engine. Returns the kind of programs that meet it."""
     if bug == "window of four":
         monkeypatch.setattr(producers, "BATCHES_TO_RETAIN", 4)
     elif bug == "gaps accepted":
@@ -175,7 +176,7 @@ def test_a_wrong_engine_is_found(few: Run, bug: str, monkeypatch: pytest.MonkeyP
 def test_a_wrong_engine_is_found_by_more_programs(
     many: Run, bug: str, steps_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same with bugs that fewer programs meet."""
+    """Bugs that fewer programs meet are found and shrunk as well."""
     _check_found(many.laboratory, _plant(bug, monkeypatch), steps_max)
 
 

@@ -1,4 +1,4 @@
-"""Each reviewed difference excuses what its reason speaks of, and nothing that only looks like it."""
+"""Each reviewed difference excuses what its reason describes, and nothing that only looks like it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def known(epoch: int, *, open_since: int = -1, decision: int = 0) -> KnownProduc
 
 
 def both(difference: Difference, **seen: Any) -> Difference:
-    """The same, where both sides saw something else."""
+    """The same difference, after both sides saw something else."""
     return replace(
         difference,
         ours_saw=replace(difference.ours_saw, **seen),
@@ -54,18 +54,18 @@ def both(difference: Difference, **seen: Any) -> Difference:
 
 
 def kafka_alone(difference: Difference, **seen: Any) -> Difference:
-    """The same, where only Kafka saw something else."""
+    """The same difference, after only Kafka saw something else."""
     return replace(difference, kafka_saw=replace(difference.kafka_saw, **seen))
 
 
 def ours_alone(difference: Difference, **seen: Any) -> Difference:
-    """The same, where only the engine saw something else."""
+    """The same difference, after only the engine saw something else."""
     return replace(difference, ours_saw=replace(difference.ours_saw, **seen))
 
 
 @dataclass(frozen=True)
 class Case:
-    """A difference that the entry is for, and others that look like it."""
+    """A difference that the entry excuses, and others that look like it."""
 
     id: str
     excused: Difference
@@ -429,7 +429,7 @@ CASES = (
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_an_entry_excuses_what_its_reason_speaks_of(case: Case) -> None:
-    """The difference itself is excused, by this entry; none of those that only look like it, by any entry."""
+    """The entry excuses the difference itself. No entry excuses a difference that only looks like it."""
     found = find_reviewed(case.excused)
     assert found is not None
     assert found.id == case.id
@@ -438,7 +438,7 @@ def test_an_entry_excuses_what_its_reason_speaks_of(case: Case) -> None:
 
 
 def test_every_entry_has_its_negatives() -> None:
-    """No entry goes without differences that it has to refuse."""
+    """Every entry has differences that it must refuse."""
     assert {case.id for case in CASES if len(case.refused) >= 3} == {entry.id for entry in REVIEWED}
 
 
@@ -448,7 +448,7 @@ def test_every_entry_has_its_negatives() -> None:
     ids=str,
 )
 def test_offsets_wait_by_whatever_call(step: Any) -> None:
-    """A plain commit may be tried again, a transaction has to abort."""
+    """While another offset is pending, a plain commit may be tried again, and a transaction has to abort."""
     kind: Kind = "abortable" if isinstance(step, SendOffsets) else "retriable"
     pending = replace(PENDING, step=step, ours=failed("OFFSETS_PENDING", kind))
     assert find_reviewed(pending) is not None
@@ -468,7 +468,7 @@ def test_offsets_wait_by_whatever_call(step: Any) -> None:
     ids=str,
 )
 def test_an_unknown_topic_is_final_by_whatever_call(step: Any, kind: Kind) -> None:
-    """What it leaves of the caller is the call's."""
+    """An unknown topic is excused only with the state in which this call leaves its caller."""
     unknown = replace(UNKNOWN_TOPIC, step=step, ours=failed("UNKNOWN_TOPIC_OR_PARTITION", kind))
     assert find_reviewed(unknown) is not None
     assert find_reviewed(both(unknown, gone=False)) is None
@@ -477,7 +477,8 @@ def test_an_unknown_topic_is_final_by_whatever_call(step: Any, kind: Kind) -> No
 
 
 def test_a_zombie_is_fenced_before_its_topic_is_looked_for() -> None:
-    """Kafka's broker looks for the topic first; not where the writer is the id's own."""
+    """The engine fences a zombie, although Kafka's broker looks for the topic first. If the writer is the
+    id's own, the difference is not excused."""
     gone = both(replace(FENCED_WRITE, kafka=failed("UNKNOWN_TOPIC_OR_PARTITION", "retriable")), gone=True)
     found = find_reviewed(gone)
     assert found is not None
@@ -486,7 +487,7 @@ def test_a_zombie_is_fenced_before_its_topic_is_looked_for() -> None:
 
 
 def test_an_agreement_in_the_code_alone_is_a_difference() -> None:
-    """The same code, abortable on one side and fatal on the other, is not the same."""
+    """The same code is a difference if it is abortable on one side and fatal on the other."""
     abortable, fatal = failed("INVALID_TXN_STATE", "abortable"), failed("INVALID_TXN_STATE", "fatal")
     assert abortable != fatal
     assert (

@@ -1,4 +1,5 @@
-"""Kafka's wire protocol, as much of it as is needed here: flexible versions (KIP-482) over one blocking socket."""
+"""The part of Kafka's wire protocol that is needed here: flexible versions (KIP-482) over one blocking
+socket."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ class Writer:
         return self
 
     def varint(self, value: int) -> Self:
-        """Unsigned, seven bits a byte."""
+        """Write an unsigned number with seven bits a byte."""
         while value > 0x7F:
             self._parts.append(bytes([value & 0x7F | 0x80]))
             value >>= 7
@@ -52,11 +53,11 @@ class Writer:
         return self.varint(0) if value is None else self.varint(len(value) + 1).raw(value)
 
     def string(self, value: str | None) -> Self:
-        """A compact (nullable) string."""
+        """Write a compact (nullable) string."""
         return self.compact_bytes(None if value is None else value.encode())
 
     def array(self, values: Iterable[T], write: Callable[[Writer, T], object]) -> Self:
-        """A compact array; `write` writes one element, its tagged fields too where it is a struct."""
+        """Write a compact array. `write` writes one element, with its tagged fields if it is a struct."""
         listed = list(values)
         self.varint(len(listed) + 1)
         for value in listed:
@@ -67,7 +68,7 @@ class Writer:
         return self.array(values, Writer.int32)
 
     def tags(self) -> Self:
-        """No tagged fields: the end of every struct."""
+        """Write no tagged fields, which ends every struct."""
         return self.varint(0)
 
     def done(self) -> bytes:
@@ -120,11 +121,11 @@ class Reader:
         return None if value is None else value.decode()
 
     def array(self, read: Callable[[Reader], T]) -> list[T]:
-        """A compact array; a null one is empty."""
+        """Read a compact array. A null array is read as empty."""
         return [read(self) for _ in range(max(self.varint() - 1, 0))]
 
     def structs(self, read: Callable[[Reader], T]) -> list[T]:
-        """A compact array of structs, each with its tagged fields behind it."""
+        """Read a compact array of structs, each with its tagged fields after it."""
 
         def one(reader: Reader) -> T:
             value = read(reader)
@@ -140,7 +141,7 @@ class Reader:
 
 
 class Connection:
-    """One connection to the broker; a request, then its answer. For one thread."""
+    """One connection to the broker, for one thread. Each request is followed by its answer."""
 
     def __init__(self, port: int, client_id: str = "differential") -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=ANSWER_TIMEOUT_S)
@@ -149,7 +150,7 @@ class Connection:
         self._correlation_id = 0
 
     def ask(self, api_key: int, version: int, body: Writer) -> Reader:
-        """Send a request of a flexible version; its answer, behind the header."""
+        """Send a request of a flexible version, and return its answer after the header."""
         self._correlation_id += 1
         header = Writer().int16(api_key).int16(version).int32(self._correlation_id)
         header.int16(len(self._client_id)).raw(self._client_id).tags()

@@ -1,1 +1,1 @@
-"""What tests of several folders share: servers, stores that fail, Spark, Airflow, a browser."""
+"""The parts that tests of several folders share: servers, stores that fail, Spark, Airflow, a browser."""

@@ -1,7 +1,7 @@
 """An Airflow of the tests' own: a temporary home, and this checkout's DAGs and plugins.
 
-Airflow reads its settings when it is imported, so this module sets the environment when *it* is imported: first of all,
-by the conftest beside it.
+Airflow reads its settings when it is imported, so this module sets the environment when *it* is imported. So
+a conftest that needs Airflow imports this module before it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def _remove_home() -> None:
 
 
 def forget_runs() -> None:
-    """No DAG, no run of one in Airflow's database, and no report of a run, whichever tests came before."""
+    """Remove every DAG and every run from Airflow's database, and every report of a run, so that earlier
+    tests leave nothing."""
     from airflow.models import DagModel, DagRun
     from airflow.utils.session import create_session
     from sqlalchemy import delete
@@ -60,7 +61,8 @@ def forget_runs() -> None:
 
 @cache
 def make_database() -> None:
-    """Once in a process: a copy of the one that set-up migrated, else a new one (8 seconds)."""
+    """Make Airflow's database once in a process: a copy of the one that set-up migrated, else a new one (8
+    seconds)."""
     if SEED_DATABASE.exists():
         with (
             closing(sqlite3.connect(f"file:{SEED_DATABASE}?mode=ro", uri=True)) as seed,

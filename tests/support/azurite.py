@@ -26,7 +26,7 @@ _VERSION: Final = "2023-11-03"
 
 
 def missing_azurite() -> str | None:
-    """What is missing to run it; None where nothing is."""
+    """What is missing to run Azurite, or None if nothing is missing."""
     if shutil.which("node") is None:
         return "no Node.js on this machine: with it, .ci/setup-azurite brings Azurite"
     return None if SCRIPT.is_file() else "no Azurite: run .ci/setup-azurite"
@@ -34,7 +34,7 @@ def missing_azurite() -> str | None:
 
 @dataclass(frozen=True)
 class AzureContainer:
-    """A container of one test's own, how to get in, and a client that signs by itself (Shared Key)."""
+    """A container of one test's own, with its credentials and a client that signs by itself (Shared Key)."""
 
     name: str
     endpoint: str
@@ -47,7 +47,7 @@ class AzureContainer:
 
     @property
     def settings(self) -> dict[str, str]:
-        """Of `open_store`."""
+        """The settings for `open_store`."""
         return {"endpoint": self.endpoint, "account": self.account, "account_key": self.key}
 
     @property
@@ -63,15 +63,15 @@ class AzureContainer:
         self._ask("PUT", "", {"restype": "container"})
 
     def put(self, name: str, data: bytes) -> None:
-        """Put a blob, over what is there."""
+        """Put a blob, and overwrite an existing one."""
         self._ask("PUT", name, {}, data, {"x-ms-blob-type": "BlockBlob"})
 
     def get(self, name: str) -> bytes:
-        """The blob; `HTTPError` where there is none."""
+        """The blob. Raises `HTTPError` if it does not exist."""
         return self._ask("GET", name, {})
 
     def exists(self, name: str) -> bool:
-        """Whether there is such a blob."""
+        """Whether this blob exists."""
         try:
             self._ask("HEAD", name, {})
         except HTTPError as error:
@@ -116,7 +116,7 @@ class AzureContainer:
 
 
 class AzuriteServer(Server):
-    """Its blob service alone: no queue, no table, nothing reported to anybody."""
+    """Azurite's blob service alone, without a queue service, a table service or telemetry."""
 
     stop_patience_s = 0.5  # it waits for connections that clients keep open; the data are in memory
 
@@ -126,7 +126,7 @@ class AzuriteServer(Server):
         self.key = base64.b64encode(secrets.token_bytes(48)).decode()
 
     def command(self) -> list[str]:
-        """Data in memory: they go with the server anyway."""
+        """The command. Data are in memory, because they are removed with the server anyway."""
         return [
             str(shutil.which("node")), str(SCRIPT), "--blobHost", "127.0.0.1", "--blobPort", str(self.port),
             "--silent", "--disableTelemetry", "--inMemoryPersistence",
@@ -134,24 +134,24 @@ class AzuriteServer(Server):
         ]  # fmt: skip
 
     def process_environment(self) -> dict[str, str]:
-        """An account of its own, not the one whose key everybody knows."""
+        """The server has an account of its own, not the emulator's well-known one."""
         return {
             "AZURITE_ACCOUNTS": f"{self.account}:{self.key}",
             "NODE_OPTIONS": os.environ.get("NODE_OPTIONS", ""),
         }
 
     def is_ready(self) -> bool:
-        """A container can be made."""
+        """The server is ready as soon as a container can be made."""
         self.container()
         return True
 
     @property
     def endpoint(self) -> str:
-        """With the account in its path, as emulators have it."""
+        """The endpoint, with the account in its path, as emulators have it."""
         return f"{self.url}/{self.account}"
 
     def container(self) -> AzureContainer:
-        """A fresh one, which nobody else uses."""
+        """A new container, which nobody else uses."""
         made = AzureContainer(f"test-{secrets.token_hex(8)}", self.endpoint, self.account, self.key)
         made.create()
         return made

@@ -21,14 +21,15 @@ _PATIENCE_MS = 60_000
 
 
 def chromium_binary() -> Path | None:
-    """`TXN_ENGINE_CHROMIUM`, or the Chromium that set-up found or fetched; None without either."""
+    """The Chromium of `TXN_ENGINE_CHROMIUM`, or the one that set-up found or fetched, or None."""
     binary = Path(os.environ.get("TXN_ENGINE_CHROMIUM") or FOUND / "chromium")
     return binary if os.access(binary, os.X_OK) else None
 
 
 @contextlib.contextmanager
 def running_browser(binary: Path) -> Iterator[Browser]:
-    """A headless Chromium. As root it runs without its sandbox: it only opens pages of the tests' own server."""
+    """A headless Chromium. As root it runs without its sandbox, because it only opens pages of the tests' own
+    server."""
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=binary, args=arguments)

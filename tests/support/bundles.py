@@ -1,4 +1,4 @@
-"""Where Airflow takes DAGs from in these tests: one folder, and DAGs that a test made itself."""
+"""Airflow takes DAGs from one folder in these tests, and from DAGs that a test made itself."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ NAME = "blocks"
 
 
 def use_bundle(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let this folder be the only bundle of DAGs."""
+    """Make this folder the only bundle of DAGs."""
     local = "airflow.dag_processing.bundles.local.LocalDagBundle"
     bundles = [{"name": NAME, "classpath": local, "kwargs": {"path": str(folder), "refresh_interval": 300}}]
     monkeypatch.setenv("AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST", json.dumps(bundles))
 
 
 def keep(*dags: Any) -> None:
-    """Write DAGs to the database as the DAG processor does: what their tasks and outlets are is known from then on."""
+    """Write DAGs to the database as the DAG processor does, so that Airflow knows the outlets of their
+    tasks."""
     from airflow.dag_processing.bundles.manager import DagBundlesManager
     from airflow.dag_processing.collection import update_dag_parsing_results_in_db
     from airflow.serialization.serialized_objects import LazyDeserializedDAG

@@ -1,7 +1,8 @@
-"""`python -m tests.support.class_archive`: make the archive of Spark's classes that the tests' JVMs start with.
+"""`python -m tests.support.class_archive` makes the archive of Spark's classes that the tests' JVMs start
+with.
 
-It takes half a minute on a quiet machine, and pays for itself after four sessions. Make it again after a change of Java
-or of Spark: until then each JVM ignores it.
+It takes half a minute on a quiet machine, and pays for itself after four sessions. Make it again after a
+change of Java or of Spark, because until then each JVM ignores it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ WAIT_S = 900
 
 
 def main() -> None:
-    """Use Spark as the tests do, and let its JVM write what it has loaded."""
+    """Use Spark as the tests do, and let its JVM write the classes that it has loaded."""
     archive = jvm.archive()
     archive.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
@@ -45,7 +46,7 @@ def main() -> None:
 
 
 def use(spark: SparkSession, engine: Engine, folder: str) -> None:
-    """A read, a job, a stream of each kind, and SQL."""
+    """Run a read, a job, a stream of each kind, and SQL."""
     for topic in ("payments", "copies", "others"):
         engine.admin.create_topic(topic, partitions=2, schema=SCHEMA, key="account_id")
     engine.admin.create_topic("balances", partitions=2, schema=BALANCES_SCHEMA, key="account_id")

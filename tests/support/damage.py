@@ -1,7 +1,8 @@
-"""A ledger on a local disk with something of everything, and every kind of damage that may befall one place of it.
+"""A ledger on a local disk with something of everything, and every kind of damage that may befall one place
+of it.
 
-The sound half must stay live whatever is done to the other: topic `payments` is hurt, `balances` is not; of the ids,
-groups and partitions too one is hurt and one is not.
+The sound half must stay live whatever happens to the other. Topic `payments` is damaged, and `balances` is
+not. One of the ids, one of the groups and one of the partitions is damaged too, and another one is not.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ def records(*accounts: int) -> pa.Table:
 
 
 def build(root: Path) -> str:
-    """Two topics of two partitions, an id and a group for each, snapshots in the middle; the store's URL."""
+    """Build two topics of two partitions, an id and a group for each, and snapshots in the middle. Returns
+    the store's URL."""
     url = f"file://{root}"
     with connect(url, configs=CONFIGS) as engine:
         build_in(engine)
@@ -46,7 +48,7 @@ def build(root: Path) -> str:
 
 
 def build_in(engine: Engine) -> None:
-    """The same in a store that is open."""
+    """Build the same in a store that is open."""
     for topic, transactional_id, group in (
         ("payments", HURT_ID, HURT_GROUP),
         ("balances", SOUND_ID, SOUND_GROUP),
@@ -75,7 +77,7 @@ def _read(engine: Engine, topic: str, group: str) -> None:
 
 
 def accounts(engine: Engine, topic: str, partition: int | None = None) -> list[int]:
-    """What a scan of a topic, or of one partition of it, gives."""
+    """The accounts that a scan of a topic, or of one of its partitions, returns."""
     partitions = None if partition is None else [partition]
     return sorted(engine.scan(topic, partitions=partitions).to_table().column("account_id").to_pylist())
 
@@ -91,8 +93,10 @@ def offsets_of(engine: Engine, topic: str) -> dict[int, int]:
 
 @dataclass(frozen=True)
 class Damage:
-    """A kind of damage. `names`: the places that cannot be read after it; `closed`: those that are read and written,
-    and of which no snapshot can be. `codes`: what `verify` says of it.
+    """A kind of damage.
+
+    `names` are the places that cannot be read after it. `closed` are the places that can be read and written,
+    but cannot get a snapshot. `codes` are the findings of `verify`.
     """
 
     do: Callable[[Path], None]
@@ -114,7 +118,8 @@ def _put_all(root: Path) -> None:
 
 
 def overwrite(root: Path, pattern: str, content: bytes | None = GARBAGE, *, which: int = 0) -> None:
-    """Put `content` (None: half of what is there) into the one of these files that `which` names, in order."""
+    """Put `content` into one of these files, or half of its present content if it is None. `which` is the
+    file's number in order."""
     path = sorted(root.glob(pattern))[which]
     held = path.read_bytes()
     path.unlink()
@@ -150,9 +155,10 @@ def _fifo_for(root: Path, pattern: str, *, which: int = 0) -> None:
 
 @contextmanager
 def nested(folder: Path, name: str, levels: int) -> Iterator[None]:
-    """So many folders of that name below the folder, each in the one before, and a file in the last.
+    """Nest this many folders of that name below the folder, each in the one before, with a file in the last
+    one.
 
-    Gone at the end, by `rm`: Python's own removals call themselves for each.
+    At the end `rm` removes them, because Python's own removals call themselves for each folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
     at = os.open(folder, os.O_RDONLY)

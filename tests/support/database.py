@@ -15,7 +15,7 @@ VARIABLE = f"AIRFLOW_CONN_{CONN_ID}"
 
 
 def connection_text(dsn: str, **other: Any) -> str:
-    """The connection of type `postgres`, as the environment has it."""
+    """The connection of type `postgres`, in the form that an environment variable has."""
     words = conninfo.conninfo_to_dict(dsn)
     fields = {
         "conn_type": "postgres",
@@ -29,7 +29,7 @@ def connection_text(dsn: str, **other: Any) -> str:
 
 
 def fill(dsn: str, table: str, first: int, count: int, columns: str = "") -> None:
-    """So many rows of payments; the table is made where it is not there."""
+    """Insert this many rows of payments. The table is created if it does not exist."""
     with psycopg.connect(dsn) as connection:
         connection.execute(
             f"CREATE TABLE IF NOT EXISTS {table}"  # type: ignore[arg-type]
@@ -43,13 +43,13 @@ def fill(dsn: str, table: str, first: int, count: int, columns: str = "") -> Non
 
 
 def ids(dsn: str, table: str) -> list[int]:
-    """The accounts of a table's rows, sorted."""
+    """The accounts of a table's rows in order."""
     with psycopg.connect(dsn) as connection:
         return [row[0] for row in connection.execute(f"SELECT account_id FROM {table} ORDER BY 1")]  # type: ignore[arg-type]
 
 
 def drain(engine: Engine, connection: Connection[Any], **settings: Any) -> Any:
-    """Somebody else's call, by the outbox's own id."""
+    """Load the outbox as another caller would, under the outbox's own id."""
     from txn_engine.postgres import load_outbox
 
     return load_outbox(engine, connection, "outbox", "payments", **settings)

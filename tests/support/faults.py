@@ -1,4 +1,4 @@
-"""A store that fails where it is told to: for every suite that asks what an error may break."""
+"""A store that fails where a test wants it to, for every suite that asks what an error may break."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ only).
 class FaultyStore:
     """An ObjectStore around a real one that fails by plan, and remembers every call.
 
-    `plan` holds one item a call of `operation` in order: None lets it through. After the plan, and for
-    other operations, all goes through. `decide` is asked instead of a plan: (operation, key, call number
-    from 0) -> fault or None. `error` makes what is raised. `calls` lists (operation, key, fault).
+    `plan` holds one item for each call of `operation` in order, and None lets a call through. Every call
+    after the plan and every other operation goes through. `decide` is asked instead of a plan: (operation,
+    key, call number from 0) -> fault or None. `error` makes the error that is raised. `calls` lists
+    (operation, key, fault).
     """
 
     inner: ObjectStore
@@ -122,7 +123,7 @@ def raising(kind: type[StorageError], seen: str = "refused") -> Callable[[Operat
 
 
 def faults(*plan: Fault | None) -> builtins.list[Fault | None]:
-    """A plan for one operation, typed."""
+    """A typed plan for one operation."""
     return [*plan]
 
 
@@ -131,16 +132,18 @@ def no_pause(attempt: int) -> None:
 
 
 def keys_of(infos: Iterable[ObjectInfo]) -> builtins.list[str]:
-    """The keys of a listing, in its order."""
+    """The keys of a listing in its order."""
     return [info.key for info in infos]
 
 
 class ProcessDiedError(BaseException):
-    """What a store raises whose process is no more: no handler of ours may take it for an error."""
+    """The error that a store raises if its process is gone. No handler of the engine may take it for an
+    ordinary error."""
 
 
 class DyingStore(FaultyStore):
-    """A store whose client dies at its n-th put, before or after that took effect: nothing is done from then on."""
+    """A store whose client dies at its n-th put, before or after the put took effect. It does nothing from
+    then on."""
 
     def __init__(self, url: str, at: int, *, after: bool) -> None:
         super().__init__(open_store(url), decide=self._decide, error=self._die)  # type: ignore[arg-type]

@@ -13,7 +13,8 @@ DELTA_ID, TIMESTAMP_ID = 2_147_483_001, 2_147_483_002
 
 
 def ids_of(data: bytes) -> dict[str, int]:
-    """The ids of a file by dotted path, as Arrow reads them; without those of our own two columns, which are right."""
+    """The ids of a file by dotted path, as Arrow reads them. The engine's own two columns are checked and
+    left out."""
     schema = pq.read_schema(pa.BufferReader(data))
     found = dict(part for field in schema for part in _ids("", field))
     own = (found.pop("_offset_delta", None), found.pop("_timestamp", None))

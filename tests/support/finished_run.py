@@ -39,17 +39,18 @@ class FinishedRun:
 
     @property
     def errors(self) -> list[str]:
-        """The line that each failed task ended with, as its log has it."""
+        """The line that each failed task ended with, as its log shows it."""
         return [line for line in self.log.splitlines() if _ERROR.match(line)]
 
     @property
     def faults(self) -> list[tuple[str, str, str]]:
-        """Reason, subject and variable of each `TaskError` that a try raised. No try raised anything else."""
+        """Reason, subject and variable of each `TaskError` that a try raised. This fails if a try raised
+        anything else."""
         return [(str(error.reason), error.subject, error.variable) for error in self.failures]
 
     @property
     def are_final(self) -> bool:
-        """Whether tries failed, and each of them with an error that Airflow does not retry."""
+        """Whether tries failed, and each of them failed with an error that Airflow does not retry."""
         from airflow.sdk.exceptions import AirflowFailException
 
         return bool(self.failures) and all(isinstance(error, AirflowFailException) for error in self.failures)
@@ -85,7 +86,7 @@ class FinishedRun:
 
     @property
     def aliases(self) -> set[str]:
-        """The asset aliases through which it emitted them."""
+        """The asset aliases through which the run emitted its events."""
         from airflow.models.asset import AssetEvent
         from airflow.utils.session import create_session
         from sqlalchemy import select
@@ -95,7 +96,7 @@ class FinishedRun:
             return {alias.name for event in found for alias in event.source_aliases}
 
     def xcom(self, task_id: str, key: str = "return_value", map_index: int = -1) -> Any:
-        """What a task returned or pushed; None for nothing."""
+        """The value that a task returned or pushed, or None."""
         from airflow.models.xcom import XComModel
         from airflow.utils.session import create_session
 

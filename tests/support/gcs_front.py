@@ -1,10 +1,10 @@
-"""Google's XML interface in front of a real MinIO: its words are S3's but for a few, and these are put into the others.
+"""Google's XML interface in front of a real MinIO. It translates the few words that differ from S3's.
 
-No emulator that a registry has speaks it: fake-gcs-server 1.56.1 answers a put by it with "invalid uploadType" and has
-`x-goog-if-generation-match` nowhere, gcp-storage-emulator has the JSON interface alone. So requests go through to a
-MinIO, which keeps objects, lists them and decides races; what is translated is `x-goog-if-generation-match: 0`, the
-escapes of a path, and what is said of a bucket or object that is not there. How Google itself answers is for
-`txn-engine doctor --conformance` to see.
+No emulator that a registry has speaks this interface. fake-gcs-server 1.56.1 answers a put with "invalid
+uploadType" and does not have `x-goog-if-generation-match`. gcp-storage-emulator has only the JSON interface.
+So requests go through to a MinIO, which keeps objects, lists them and decides races. The front translates
+`x-goog-if-generation-match: 0`, the escapes of a path, and the errors for a bucket or an object that does not
+exist. `txn-engine doctor --conformance` shows how Google itself answers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NOT_FOUND = "<?xml version='1.0' encoding='UTF-8'?><Error><Code>{}</Code></Erro
 
 @dataclass(frozen=True)
 class GcsBucket:
-    """A bucket of one test's own; `client` asks MinIO itself."""
+    """A bucket of one test's own. Its `client` asks MinIO itself."""
 
     name: str
     endpoint: str
@@ -112,7 +112,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 class GcsFront:
-    """A proxy of its own port, with the MinIO behind it."""
+    """A proxy on a port of its own, and the MinIO that it forwards to."""
 
     def __init__(self, server: MinioServer) -> None:
         self._minio = server
@@ -131,7 +131,7 @@ class GcsFront:
             connection.close()  # the MinIO waits for them when it is stopped
 
     def bucket(self) -> GcsBucket:
-        """A fresh one, open to who signs nothing, as the front does."""
+        """A new bucket, open to callers that sign nothing, as the front does."""
         made = GcsBucket(f"test-{secrets.token_hex(8)}", self.url, self._minio)
         client = made.client()
         client.make_bucket(made.name)

@@ -1,8 +1,8 @@
-"""The one JVM of Spark that a test process starts, and the options of those that its children start.
+"""The one JVM of Spark that a test process starts, and the options of the JVMs that its children start.
 
-A session in a new JVM takes some 14 s of processor time until its first job is done; a session in a JVM that has run
-one already takes 1 s. So all tests of a process that are marked `spark` share one JVM (`tests/conftest.py`). Each test
-or package still makes a session of its own: only the JVM outlives it.
+A session in a new JVM takes some 14 s of processor time until its first job is done. A session in a JVM that
+has run one already takes 1 s. So all tests of a process that are marked `spark` share one JVM
+(`tests/conftest.py`). Each test or package still makes a session of its own, and only the JVM outlives it.
 """
 
 from __future__ import annotations
@@ -27,12 +27,14 @@ _shared: list[JavaGateway] = []
 
 
 def be_brief() -> None:
-    """Let each Spark that this process or one of its children starts compile once and quickly: none lives for long, and
-    half of a JVM's processor time went into optimizing what ran for seconds. A session's own options come after these.
+    """Let each Spark that this process or one of its children starts compile once and quickly.
 
-    Where there is an archive of Spark's classes (`python -m tests.support.class_archive`), the JVM maps it instead of
-    loading and checking 20,000 classes, which is half of the processor time of a session and its first jobs. A JVM
-    ignores an archive that another Java or another Spark made.
+    No such JVM lives for long, and half of its processor time went into optimizing code that ran for seconds.
+    A session's own options come after these.
+
+    If there is an archive of Spark's classes (`python -m tests.support.class_archive`), the JVM maps it
+    instead of loading and checking 20,000 classes, which is half of the processor time of a session and its
+    first jobs. A JVM ignores an archive that another Java or another Spark made.
 
     Python workers come from `tests/support/spark_python.py`, which imports once what each of them needs.
     """
@@ -53,10 +55,11 @@ def archive() -> Path:
 def shared_jvm(log: Path) -> Iterator[None]:
     """Run one JVM for all sessions of this process until the block ends.
 
-    It brings the jars of S3A, because a session for a folder may be the first one and a session for a bucket a later
-    one. It has no other setting: what a JVM is started with would be a default of every session. Python workers get the
-    environment of this moment, and all that Spark logs goes to `log`, whatever `log_path` a session is given. So a test
-    of credentials in the environment or of a session's log starts its session in a child process.
+    It brings the jars of S3A, because a session for a folder may be the first one and a session for a bucket
+    a later one. It has no other setting, because each option of a JVM would be a default of every session.
+    Python workers get the environment of this moment, and all that Spark logs goes to `log`, whatever
+    `log_path` a session is given. So a test of credentials in the environment or of a session's log starts
+    its session in a child process.
     """
     from pyspark import SparkContext
 
@@ -89,10 +92,10 @@ def end_session() -> None:
 
 
 def let_queries_propagate() -> None:
-    """Undo what PySpark does when a query fails: it lets the logger of failed queries propagate no more.
+    """Undo a change of PySpark, whose logger of failed queries stops propagating once a query has failed.
 
-    pytest adds its handler to each such logger, and a logger of PySpark gives each handler a JSON format. So every
-    later test would read JSON in `caplog.text`.
+    pytest adds its handler to each such logger, and a logger of PySpark gives each handler a JSON format. So
+    every later test would read JSON in `caplog.text`.
     """
     if "pyspark.logger" not in sys.modules:
         return

@@ -1,4 +1,5 @@
-"""A Kafka broker of one's own: KRaft, one node, on free ports of 127.0.0.1, its data in a folder that goes with it."""
+"""A Kafka broker of the test's own: KRaft, one node, on free ports of 127.0.0.1. Its data are removed when it
+stops."""
 
 from __future__ import annotations
 
@@ -58,17 +59,19 @@ _SOON_UP = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
 def kafka_jars() -> Path | None:
-    """The folder with Kafka's jars: `TXN_ENGINE_KAFKA_JARS`, or what `.ci/setup-kafka` fetched; None with neither."""
+    """The folder with Kafka's jars: `TXN_ENGINE_KAFKA_JARS`, or the one that `.ci/setup-kafka` fetched, or
+    None."""
     given = os.environ.get("TXN_ENGINE_KAFKA_JARS")
     folder = Path(given) if given else REPOSITORY / ".cache" / "kafka" / "jars"
     return folder if any(folder.glob("*kafka_2.13-*.jar")) else None
 
 
 class KafkaServer:
-    """`with KafkaServer(jars) as server:`; `restart` keeps port and data.
+    """`with KafkaServer(jars) as server:` runs a broker, and `restart` keeps port and data.
 
-    Without `verification` a partition takes transactional batches of any producer id and does not ask the coordinator,
-    and ids expire after a few seconds. `measured`: as fast as it can be once it is warm.
+    Without `verification` a partition takes transactional batches of any producer id and does not ask the
+    coordinator, and ids expire after a few seconds. `measured` makes the broker as fast as possible once it
+    is warm.
     """
 
     def __init__(self, jars: Path, *, verification: bool, measured: bool = False) -> None:
@@ -81,11 +84,11 @@ class KafkaServer:
         self.port = 0
 
     def connect(self, client_id: str = "differential") -> Connection:
-        """A connection of one's own."""
+        """A new connection of the caller's own."""
         return Connection(self.port, client_id)
 
     def start(self) -> Self:
-        """Format, start, and wait until the coordinators answer."""
+        """Format the storage, start, and wait until the coordinators answer."""
         self.port = free_port()
         self._write_settings(free_port())
         self._run_tool("kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(self._settings))
@@ -93,7 +96,7 @@ class KafkaServer:
         return self
 
     def restart(self, *, verification: bool) -> None:
-        """Stop and start again: coordinators load their logs anew."""
+        """Stop and start again, so that coordinators load their logs again."""
         self._end(signal.SIGTERM)
         self._verification = verification
         self._write_settings(free_port())

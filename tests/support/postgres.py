@@ -1,4 +1,4 @@
-"""A Postgres for the tests on 127.0.0.1, which `make postgres` starts to try things with."""
+"""A Postgres for the tests on 127.0.0.1. `make postgres` starts one for people who want to try things."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def postgres_binaries() -> Path | None:
 
 
 class PostgresServer:
-    """A cluster with one database, gone with the block. Postgres refuses to run as root: then it runs as another."""
+    """A cluster with one database, which is removed with the block. Postgres refuses to run as root, so then
+    it runs as another user."""
 
     def __init__(self, binaries: Path) -> None:
         self._binaries = binaries
@@ -45,12 +46,12 @@ class PostgresServer:
 
     @property
     def url(self) -> str:
-        """The address as SQLAlchemy takes it."""
+        """The address in SQLAlchemy's form."""
         return f"postgresql+psycopg2://airflow:{self._password}@127.0.0.1:{self._port}/postgres"
 
     @property
     def dsn(self) -> str:
-        """The address as libpq takes it."""
+        """The address in libpq's form."""
         return self.url.replace("+psycopg2", "")
 
     def __enter__(self) -> Self:
@@ -94,13 +95,14 @@ class PostgresServer:
 
     @property
     def pid(self) -> int:
-        """The id of the first process. SIGQUIT to it ends all of them at once, with only the log (WAL) written down."""
+        """The id of the first process. SIGQUIT to it ends all of them at once, and only the log (WAL) is on
+        the disk."""
         assert self._process is not None
         return self._process.pid
 
     @property
     def is_down(self) -> bool:
-        """Whether somebody has killed it."""
+        """Whether the server was killed."""
         return self._process is not None and self._process.poll() is not None
 
     def wait_until_down(self) -> None:
@@ -109,7 +111,7 @@ class PostgresServer:
             self._process.wait(60)
 
     def start_again(self) -> None:
-        """Once it was killed: it recovers from its log."""
+        """Start again after the server was killed. It recovers from its log."""
         self._start()
 
     def __exit__(self, *_: object) -> None:
@@ -145,7 +147,7 @@ class PostgresServer:
 
 
 def environment_file(dsn: str) -> str:
-    """What a shell reads: libpq's own variables, and Airflow's connection `postgres_default`."""
+    """A file for the shell with libpq's own variables, and Airflow's connection `postgres_default`."""
     words = conninfo.conninfo_to_dict(dsn)
     values = {
         "PGHOST": words["host"],

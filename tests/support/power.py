@@ -1,8 +1,11 @@
-"""Power cuts for the durable local store: its real code runs on a real folder, every call that changes the disk is put
-on a tape, and after each of them the disk is cut in every way that POSIX allows.
+"""Power cuts for the durable local store.
 
-What POSIX promises is little: the bytes of a file are on the disk once the file was synced, a name once its folder was.
-Until then each may be there or not, whichever came first, and unsynced bytes may be there in part or as zeros.
+The store's real code runs on a real folder, and every call that changes the disk is recorded on a tape. After
+each of them the disk is cut in every way that POSIX allows.
+
+POSIX promises little: the bytes of a file are on the disk once the file was synced, and a name once its
+folder was synced. Until then each may be there or not, whichever came first, and unsynced bytes may be there
+in part or as zeros.
 """
 
 from __future__ import annotations
@@ -53,14 +56,14 @@ class Step:
 
 
 class MachineOffError(BaseException):
-    """What a process that is gone does not live to see."""
+    """The error that ends a process whose machine is off."""
 
 
 class Recorder:
-    """Stands in for the module `os` in the local store: does the call, and puts it on the tape.
+    """A replacement for the module `os` in the local store. It makes each call, and records it on the tape.
 
-    `drops(call, path)`: syncs that are left out, as a mutant store would. `dies_at`: the process is gone at that call
-    that changes the disk (0, 1, ...), and at all calls from then on.
+    `drops(call, path)` selects syncs that are left out, as a mutant store would do. `dies_at` is the number
+    of the disk-changing call (0, 1, ...) from which on the process is gone.
     """
 
     def __init__(self, base: Path, *, drops: Callable[[str, str], bool] = lambda _call, _path: False) -> None:
@@ -78,7 +81,7 @@ class Recorder:
         return getattr(os, name)
 
     def say(self, kind: Kind, path: str = "", data: bytes = b"", said: object = None) -> None:
-        """Put on the tape what the store or its user said."""
+        """Record on the tape what the store or its user said."""
         with self._lock:
             self.tape.append(Step(kind, path, data=data, said=said))
 
@@ -162,12 +165,12 @@ class Recorder:
 
 
 class WithoutFullSync:
-    """Stands in for `fcntl`: the sync is fdatasync, on macOS too, so that the tape has it."""
+    """A replacement for `fcntl`. The sync is fdatasync, on macOS too, so that the tape has it."""
 
 
 @contextmanager
 def recording(base: Path, **settings: Any) -> Iterator[Recorder]:
-    """Put what local stores below `base` do to the disk on a tape."""
+    """Record what local stores below `base` do to the disk."""
     recorder = Recorder(base, **settings)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(storage.local, "os", recorder)
@@ -178,7 +181,8 @@ def recording(base: Path, **settings: Any) -> Iterator[Recorder]:
 
 @dataclass(slots=True)
 class PromisingStore:
-    """A local store whose answers are put on the tape as promises: what was put or read is there from then on."""
+    """A local store whose answers are recorded as promises: an object that was put or read exists from then
+    on."""
 
     inner: LocalStore
     recorder: Recorder
@@ -242,14 +246,15 @@ class _File:
 
 @dataclass(slots=True)
 class _Folder:
-    """Names on the disk, and changes of names that are not: (when, name, file or folder, None for an unlink)."""
+    """Names that are on the disk, and changes of names that are not: (when, name, file or folder, None for an
+    unlink)."""
 
     durable: dict[str, int] = field(default_factory=dict)
     pending: list[tuple[int, str, int | None]] = field(default_factory=list)
 
 
 class Disk:
-    """What is on the disk for sure, and what may be."""
+    """What is certainly on the disk, and what may be."""
 
     def __init__(self) -> None:
         self._folders: dict[str, _Folder] = {"": _Folder()}
@@ -257,7 +262,7 @@ class Disk:
         self._times = itertools.count()
 
     def apply(self, step: Step) -> bool:
-        """Do one step; whether it changed the disk."""
+        """Apply one step. Returns whether it changed the disk."""
         match step.kind:
             case "create":
                 self._files[step.file] = _File()
@@ -282,7 +287,8 @@ class Disk:
         return True
 
     def cuts(self, chance: random.Random) -> Iterator[Tree]:
-        """The disks that a power cut may leave now. Names in the litter folder are all there or none."""
+        """The disks that a power cut may leave now. Either all names in the litter folder are there or
+        none."""
         changes = sorted(
             (when, path) for path, folder in self._folders.items() for when, _, _ in folder.pending
         )
@@ -297,7 +303,7 @@ class Disk:
                     yield tree
 
     def cut(self, chance: random.Random) -> Tree:
-        """One of these disks, by chance; its unsynced files are all torn in the same way."""
+        """One of these disks, chosen at random. Its unsynced files are all torn in the same way."""
         changes = sorted(when for folder in self._folders.values() for when, _, _ in folder.pending)
         share = chance.choice((0.0, 0.5, 0.9, 1.0))
         kept = {when for when in changes if chance.random() < share}
@@ -307,7 +313,7 @@ class Disk:
 
     @classmethod
     def of(cls, tree: Tree) -> Disk:
-        """A disk that has come up again: all that is on it is there for good."""
+        """A disk after a restart. Everything on it is durable."""
         disk = cls()
         for file, (path, data) in enumerate(tree.items()):  # a folder comes before what is in it
             folder, _, name = path.rpartition("/")
@@ -348,7 +354,8 @@ def _applied(folder: _Folder, kept: set[int]) -> dict[str, int]:
 
 
 def _subsets(changes: list[int], chance: random.Random) -> Iterator[set[int]]:
-    """All subsets of a few changes; of many none, all, each prefix, all but each one, and some by chance."""
+    """All subsets of a few changes. Of many changes: none, all, each prefix, all but each one, and some
+    random ones."""
     if len(changes) <= ALL_SUBSETS_MAX:
         for size in range(len(changes) + 1):
             yield from map(set, itertools.combinations(changes, size))
@@ -378,7 +385,7 @@ def _whole(file: _File) -> bytes:
 
 
 class Promises:
-    """What has been promised so far: which bytes may be at a key, and which must be."""
+    """The promises so far: which bytes may be at a key, and which must be there."""
 
     def __init__(self, tape: list[Step], start: Tree) -> None:
         self.said: list[object] = []
@@ -389,7 +396,7 @@ class Promises:
                 self._proposed.setdefault(step.path, set()).add(step.data)
 
     def note(self, step: Step) -> bool:
-        """Take in one step; whether it promised something."""
+        """Take in one step. Returns whether it promised something."""
         match step.kind:
             case "promise":
                 self._must[step.path] = {step.data}
@@ -405,7 +412,8 @@ class Promises:
         return True
 
     def broken(self, tree: Tree) -> list[str]:
-        """What a disk breaks: objects that are empty or partial, promised ones that are gone or others."""
+        """The promises that a disk breaks: objects that nobody put there, or that are empty or partial, and
+        promised ones that are gone or different."""
         found = [
             f"{path}: {len(data)} bytes that nobody put there"
             for path, data in tree.items()
@@ -437,14 +445,14 @@ def litter_of(tree: Tree) -> list[str]:
 
 @contextmanager
 def disks_in_memory() -> Iterator[Path]:
-    """A folder to make disks real in: in memory where that can be had, since nobody syncs it for its own sake."""
+    """A folder for the disks, in memory if possible, because nobody syncs it for its own sake."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as folder:
         yield Path(folder)
 
 
 def write_tree(tree: Tree, base: Path) -> Path:
-    """Make the disk real below `base`, in place of the one before, and return the store's folder."""
+    """Write this disk below `base`, in place of the disk before, and return the store's folder."""
     shutil.rmtree(base, ignore_errors=True)
     base.mkdir()
     for path, data in tree.items():  # a folder comes before what is in it
@@ -457,7 +465,8 @@ def write_tree(tree: Tree, base: Path) -> Path:
 
 @dataclass(slots=True)
 class Survey:
-    """What came of all cuts of a tape: `cuts` made, distinct disks looked into, and what was `broken`."""
+    """The result of all cuts of a tape: the number of `cuts`, the number of different disks, and the `broken`
+    promises."""
 
     cuts: int = 0
     disks: int = 0
@@ -474,11 +483,12 @@ def survey(
     broken_max: int = 1,
     start: Tree | None = None,
 ) -> Survey:
-    """Cut the power after every step of the tape, in every way; stop when `broken_max` breaks were found.
+    """Cut the power after every step of the tape, in every way, and stop at `broken_max` broken promises.
 
-    Every disk is judged by the promises made until then; each distinct one is also given to `inspect`.
-    `objects_only`: disks that differ in temporary files and empty folders only are one. `every`: of the distinct disks
-    only each so-many-th is given to `inspect`; promises are judged on all. `start`: the disk that the tape began on.
+    Every disk is judged by the promises made until then, and each different one is also given to `inspect`.
+    With `objects_only`, disks that differ only in temporary files and empty folders count as one. With
+    `every`, only each n-th of the different disks is given to `inspect`, but promises are judged on all.
+    `start` is the disk at the beginning of the tape.
     """
     result, disk, promises = Survey(), Disk.of(start or {}), Promises(tape, start or {})
     chance = random.Random(seed)
@@ -503,5 +513,5 @@ def survey(
 
 
 def promising(recorder: Recorder, base: Path, kind: type[LocalStore] = LocalStore) -> ObjectStore:
-    """A store below `base` whose promises are on the tape."""
+    """A store below `base` whose promises are recorded on the tape."""
     return PromisingStore(kind(base / STORE), recorder)

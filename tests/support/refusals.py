@@ -1,4 +1,4 @@
-"""What a test says of an error: its class and its reason. Its words are tested where they are made."""
+"""What a test expects of an error: its class and its reason. Its words are tested where the error is made."""
 
 from __future__ import annotations
 

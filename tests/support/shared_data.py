@@ -1,4 +1,4 @@
-"""The data sets that stand beside the repository, not in it: a fixture for tests that need them."""
+"""The shared data sets are next to the repository, not in it. This is a fixture for tests that need them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ REPOSITORY = Path(__file__).parents[2]
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """The folder of shared data sets: `data` in what `TXN_ENGINE_SHARED` names, else in `shared` beside the repository.
+    """The folder of shared data sets: `data` in the folder that `TXN_ENGINE_SHARED` names, else in `shared`
+    next to the repository.
 
-    A folder that is named and not there fails the test: CI names it (.ci/run). In a clone that has none the test is
-    skipped; what it holds against real data, another holds against data that the repository brings or makes.
+    If a folder is named and does not exist, the test fails, because CI names it (.ci/run). In a clone without
+    the folder the test is skipped. Another test then checks the same with data that the repository brings or
+    makes.
     """
     named = os.environ.get("TXN_ENGINE_SHARED")
     folder = Path(named or REPOSITORY.parent / "shared") / "data"

@@ -1,9 +1,10 @@
-"""What runs in place of Python when Spark starts its Python workers in the tests: the same code, imported once.
+"""A replacement for Python when Spark starts its Python workers in the tests: the same code, imported once.
 
-Spark plans, reads and writes by a Python source in some six processes for each query. Each is a fork of a daemon that
-has imported next to nothing, and each finds PySpark in a zip file, which it compiles again. So more than 80 % of the
-processor time of these processes went into imports. Here the daemon imports the engine's source before it forks, and
-PySpark comes from the installed package, whose modules are compiled already.
+Spark plans, reads and writes by a Python source in some six processes for each query. Each is a fork of a
+daemon that has imported next to nothing, and each finds PySpark in a zip file, which it compiles again. So
+more than 80 % of the processor time of these processes went into imports. Here the daemon imports the
+engine's source before it forks, and PySpark comes from the installed package, whose modules are compiled
+already.
 
 `jvm.be_brief` names the script that runs this as `PYSPARK_PYTHON`.
 """

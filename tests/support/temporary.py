@@ -1,8 +1,9 @@
-"""Where the tests put their files: in memory, where it has room.
+"""The tests put their files in memory if it has room.
 
-Every object of a local store is synced to the disk, as is every commit of Airflow's SQLite, Postgres and MinIO: on most
-disks that is milliseconds of waiting each, hundreds of times a test. No test can take the power away to see what a disk
-kept: that is the work of recorded system calls (`tests/support/power.py`), which are the same here and there.
+Every object of a local store is synced to the disk, as is every commit of Airflow's SQLite, Postgres and
+MinIO. On most disks each sync waits for milliseconds, hundreds of times a test. No test can take the power
+away to see what a disk kept. The recorded system calls do that (`tests/support/power.py`), and they are the
+same in memory and on a disk.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ ROOM_BYTES = 8 * 1024**3
 
 
 def use_memory() -> None:
-    """Let pytest's folders and everything in `TMPDIR` be in memory, for this process and those that it starts.
+    """Put pytest's folders and everything in `TMPDIR` in memory, for this process and for the processes that
+    it starts.
 
-    Whatever the environment names stays, and so does everything where there is not enough room, or where no program
+    Paths that the environment names stay. Everything stays if there is not enough room, or if no program
     could be run from there.
     """
     if "TMPDIR" in os.environ or "PYTEST_DEBUG_TEMPROOT" in os.environ or not _has_room():

@@ -1,4 +1,5 @@
-"""What nobody foresaw is a failure of one partition to the engine, and to who looks for mistakes in it a finding."""
+"""To the engine an unforeseen error is a failure of one partition, and to a test that looks for mistakes it
+is a finding."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from unittest.mock import patch
 
 @contextmanager
 def as_it_was_raised() -> Iterator[None]:
-    """No `UnexpectedError` is made in here: the exception leaves every job and every listing as it is."""
+    """The engine makes no `UnexpectedError` inside the block, so the exception leaves every job and every
+    listing as it was raised."""
     with patch("txn_engine.unreadable.unexpected", _raise):
         yield
 

@@ -1,4 +1,4 @@
-"""A small engine in memory for each test, and one that the cells of a table share."""
+"""The fixtures give a small engine in memory for each test, and one that the cells of a table share."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def url() -> str:
-    """A memory store nobody else uses."""
+    """The URL of a memory store that nobody else uses."""
     return f"memory://kafka-rules-{next(_STORES)}"
 
 
@@ -35,7 +35,7 @@ def engine(url: str, clock: ManualClock) -> Iterator[Engine]:
 
 @pytest.fixture
 def log(engine: Engine) -> Partition:
-    """The first partition of the topic, with the rules its leader keeps."""
+    """The first partition of the topic, with its leader's rules."""
     return Partition(engine.partition(TOPIC, 0))
 
 
@@ -46,7 +46,7 @@ def table_clock() -> ManualClock:
 
 @pytest.fixture(scope="module")
 def table_engine(table_clock: ManualClock) -> Iterator[Engine]:
-    """One engine for all the cells of a table; each cell has a transactional id of its own."""
+    """One engine for all cells of a table. Each cell has a transactional id of its own."""
     with txn_engine.connect(f"memory://kafka-rules-table-{next(_STORES)}", clock=table_clock) as connected:
         connected.admin.create_topic(TOPIC, partitions=4, schema=SCHEMA)
         yield connected

@@ -26,13 +26,13 @@ _NAMES = count()
 
 
 def records(*values: int, count: int | None = None) -> pa.Table:
-    """Records with these values, or so many with values nobody else has."""
+    """Records with these values, or this many records with unique values."""
     chosen = [next(_VALUES) for _ in range(count)] if count is not None else list(values)
     return pa.table({"value": pa.array(chosen, pa.int64())}, schema=SCHEMA)
 
 
 def answer(call: Callable[[], Any]) -> Any:
-    """What the call returns, or the Kafka code of its refusal."""
+    """The call's result, or the Kafka code of its refusal."""
     try:
         return call()
     except TxnEngineError as error:
@@ -45,7 +45,7 @@ def fresh_id(kind: str = "id") -> str:
 
 
 class Partition:
-    """One partition's log: the answers of a leader, as offsets or as Kafka's error code."""
+    """One partition's log. Its methods answer as a leader does, with offsets or with Kafka's error code."""
 
     def __init__(self, log: PartitionLog) -> None:
         self.log = log
@@ -60,7 +60,7 @@ class Partition:
         transactional: bool = False,
         timestamp_ms: int | None = None,
     ) -> tuple[int, int] | str:
-        """A client's batch: (base offset, last offset), or the code it is refused with."""
+        """Append a client's batch. Returns (base offset, last offset), or the code of the refusal."""
 
         def append() -> tuple[int, int]:
             result = self.log.append(
@@ -79,11 +79,11 @@ class Partition:
         return self.client(pid, epoch, seq, count=count, transactional=True, **more)
 
     def plain(self, count: int = 1) -> tuple[int, int] | str:
-        """Records of no producer."""
+        """Append records without a producer."""
         return self.client(-1, -1, -1, count=count)
 
     def marker(self, pid: int, epoch: int, *, committed: bool, coordinator_epoch: int = 0) -> int | str:
-        """A marker: its offset, -1 for a repeated one, or the code it is refused with."""
+        """Append a marker. Returns its offset, -1 for a repeated one, or the code of the refusal."""
 
         def append() -> int:
             result = self.log.append_marker(
@@ -103,7 +103,7 @@ class Partition:
         return self.marker(pid, epoch, committed=False, coordinator_epoch=coordinator_epoch)
 
     def producer(self, pid: int) -> ProducerState | None:
-        """What the partition remembers of a producer."""
+        """The partition's state of a producer."""
         return next((state for state in self.log.producers() if state.producer_id == pid), None)
 
     @property
@@ -131,7 +131,8 @@ def put_row(
     name: str | None = None,
     **more: Any,
 ) -> str:
-    """A transactional id in this state; its name. Ongoing and Prepare* hold t-0 unless told."""
+    """Write a row with a transactional id in this state, and return its name. By default a row in Ongoing or
+    Prepare* holds t-0."""
     name = name or fresh_id(state)
     if partitions is None:
         partitions = [T0] if state in ("Ongoing", "PrepareCommit", "PrepareAbort") else []
@@ -149,6 +150,6 @@ def row_of(engine: Engine, name: str) -> TransactionRow:
 
 
 def state_of(engine: Engine, name: str) -> tuple[str, int, int]:
-    """(state, producer id, epoch) as `describe_transaction` says."""
+    """The (state, producer id, epoch) that `describe_transaction` returns."""
     found = engine.admin.describe_transaction(name)
     return found.state, found.producer_id, found.producer_epoch

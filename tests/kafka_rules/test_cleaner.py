@@ -1,6 +1,5 @@
-"""Compaction by key (LogCleanerTest, LogCleanerManagerTest, LogValidator): a compacted topic through
-`Engine.maintenance`.
-"""
+"""`Engine.maintenance` compacts a topic by key as Kafka does (LogCleanerTest, LogCleanerManagerTest,
+LogValidator)."""
 
 from __future__ import annotations
 
@@ -19,7 +18,8 @@ ALWAYS = MaintenancePolicy(min_files=1_000, min_dirty_ratio=0.0)
 
 
 class Table(Partition):
-    """A compacted partition with Kafka's columns: batches of keys, each with a value of its own or none."""
+    """A compacted partition with Kafka's columns. It takes batches of keys, each with a value of its own or
+    with none."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine.partition(TABLE, 0))
@@ -30,7 +30,7 @@ class Table(Partition):
     def put(
         self, *keys: int, pid: int = -1, epoch: int = -1, seq: int = -1, tombstone: bool = False
     ) -> tuple[int, int] | str:
-        """One batch, of a transaction where there is a producer."""
+        """Append one batch, in a transaction if it has a producer."""
         self._written += 1
         value = None if tombstone else b"%d" % self._written
         rows = [{"key": b"%d" % key, "value": value, "headers": None} for key in keys]
@@ -46,14 +46,14 @@ class Table(Partition):
         return found
 
     def clean(self) -> Compacted | None:
-        """One run of the cleaner; what it did, None for nothing."""
+        """Run the cleaner once. Returns what it did, or None if it did nothing."""
         report = self._engine.maintenance.compact(TABLE, policy=ALWAYS)
         assert report.failures == ()
         return report.partitions[0] if report.partitions else None
 
     @property
     def held(self) -> list[tuple[int, int]]:
-        """(key, offset) of every record that a reader gets."""
+        """The (key, offset) of every record that a reader gets."""
         found = self.log.read(0)
         keys = [int(key) for key in found.column("key").to_pylist()]
         return list(zip(keys, found.column("_offset").to_pylist(), strict=True))
@@ -87,9 +87,8 @@ def test_cln_01_the_cleaner_knows_transactions(table: Table) -> None:
 
 
 def test_cln_02_a_marker_stays_when_its_records_are_gone(table: Table, clock: ManualClock) -> None:
-    """CLN-02, by other means: markers are entries, and the cleaner removes no entry. The last sequence and the epoch
-    that a marker ended are kept in the partition's state, however long ago the records went.
-    """
+    """CLN-02, by other means: the cleaner removes no entry, so it removes no marker. The partition's state
+    keeps the last sequence and the epoch that a marker ended, however long ago the records went."""
     table.put(1, 2, pid=1, epoch=0, seq=0)  # 0, 1
     assert table.commit(1, 1, coordinator_epoch=7) == 2
     table.put(1, 2, pid=2, epoch=0, seq=0)  # 3, 4
@@ -105,9 +104,8 @@ def test_cln_02_a_marker_stays_when_its_records_are_gone(table: Table, clock: Ma
 
 
 def test_cln_02_the_last_sequence_outlives_its_record(table: Table) -> None:
-    """An empty batch keeps a producer's last sequence in Kafka; here the state does: a duplicate is still known, and a
-    gap still refused.
-    """
+    """In Kafka an empty batch keeps a producer's last sequence. Here the state keeps it, so a duplicate is
+    still known and a gap still refused."""
     for sequence in range(3):
         table.log.append(
             pa.Table.from_pylist([{"key": b"1", "value": b"x", "headers": None}], schema=table.schema),
@@ -127,9 +125,8 @@ def test_cln_02_the_last_sequence_outlives_its_record(table: Table) -> None:
 
 
 def test_cln_02_a_tombstone_waits_for_its_horizon(table: Table, clock: ManualClock) -> None:
-    """The delete horizon is a tombstone's: it stays for `delete.retention.ms` after what it supersedes was removed, and
-    goes in a later pass, though nothing was written since.
-    """
+    """A tombstone has the delete horizon. It stays for `delete.retention.ms` after the records that it
+    supersedes were removed, and goes in a later pass even if nothing was written since."""
     table.put(1, 2)  # 0, 1
     table.put(1, tombstone=True)  # 2
     clock.advance(5 * DAY_MS)
@@ -166,7 +163,7 @@ def test_cln_05_what_is_undecided_waits_for_the_next_pass(table: Table) -> None:
 
 
 def test_a_record_without_a_key_is_refused(engine: Engine, table: Table) -> None:
-    """LogValidator: a compacted topic takes no record without a key; another topic does."""
+    """LogValidator: a compacted topic refuses a record without a key, and another topic accepts it."""
     row = {"key": None, "value": b"x", "headers": None}
     records = pa.Table.from_pylist([row], schema=pa.schema([(f.name, f.type) for f in table.schema]))
     assert answer(lambda: table.log.append(records)) == "INVALID_RECORD"
@@ -189,7 +186,7 @@ def test_a_record_without_a_key_is_refused(engine: Engine, table: Table) -> None
     ],
 )
 def test_topic_configuration(engine: Engine, config: dict[str, object], code: str | None) -> None:
-    """Kafka's names and values, in any order; a compacted topic needs a key."""
+    """A topic takes Kafka's names and values, in any order. A compacted topic needs a key."""
     found = answer(lambda: engine.admin.create_topic("configured", **config))  # type: ignore[arg-type]
     assert found == code or code is None
     if code is None:
@@ -198,7 +195,8 @@ def test_topic_configuration(engine: Engine, config: dict[str, object], code: st
 
 
 def test_min_compaction_lag(engine: Engine, clock: ManualClock) -> None:
-    """`min.compaction.lag.ms`: a record stays that long, with all records after it, even if it is superseded."""
+    """With `min.compaction.lag.ms` a record stays that long, with all records after it, even if it is
+    superseded."""
     engine.admin.create_topic(TABLE, partitions=1, cleanup_policy="compact", min_compaction_lag_ms=1_000)
     table = Table(engine)
     table.put(1)
@@ -213,7 +211,8 @@ def test_min_compaction_lag(engine: Engine, clock: ManualClock) -> None:
 
 
 def test_the_dirty_ratio(engine: Engine, table: Table) -> None:
-    """`min.cleanable.dirty.ratio`: a partition waits until half of its bytes were written since the last pass."""
+    """With `min.cleanable.dirty.ratio` a partition waits until half of its bytes were written since the last
+    pass."""
     half = MaintenancePolicy(min_files=1_000)
     table.put(*range(500))
     table.put(*range(500))
@@ -243,7 +242,8 @@ def test_compact_and_delete(engine: Engine, clock: ManualClock) -> None:
 
 
 def test_a_consumer_keeps_its_place(engine: Engine, table: Table) -> None:
-    """A position whose record is gone goes on at the next one that is there (FetcherTest, compacted topics)."""
+    """A consumer whose next record was cleaned goes on at the next existing one (FetcherTest, compacted
+    topics)."""
     for _ in range(6):
         table.put(1, 2)
     consumer = engine.consumer()

@@ -1,4 +1,4 @@
-"""kafka-transactions.sh: TransactionsCommandTest, at `Engine.admin` and on the command line."""
+"""`Engine.admin` and the command line behave as kafka-transactions.sh does (TransactionsCommandTest)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ Run = Callable[..., Any]
 
 @pytest.fixture
 def run(url: str, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """The command line on this test's store: exit code, and the JSON document or the text."""
+    """Call the command line on this test's store. Returns the exit code, and the JSON document or the
+    text."""
     monkeypatch.setenv("COLUMNS", "200")
 
     def call(*arguments: str) -> tuple[int, Any]:
@@ -38,7 +39,7 @@ def run(url: str, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 @pytest.fixture
 def clock() -> ManualClock:
-    """The command line has no other clock than the machine's."""
+    """The engine's clock shows the machine's time, because the command line has no other clock."""
     return ManualClock(system_clock())
 
 
@@ -59,7 +60,8 @@ def hang(engine: Engine, clock: ManualClock, age_ms: int, pid: int = PID, partit
 def test_cmd_01_a_candidate_is_older_than_any_may_be(
     engine: Engine, clock: ManualClock, age: int, found: int
 ) -> None:
-    """CMD-01: open, and its last record more than 15 minutes old; not at 15 minutes."""
+    """CMD-01: a hanging transaction is open, and its last record is more than 15 minutes old. At exactly 15
+    minutes it is not hanging."""
     hang(engine, clock, age)
     hanging = engine.admin.find_hanging_transactions()
     assert len(hanging) == found
@@ -68,9 +70,8 @@ def test_cmd_01_a_candidate_is_older_than_any_may_be(
 
 
 def test_cmd_01_the_last_record_counts(engine: Engine, clock: ManualClock) -> None:
-    """CMD-01: a transaction that still writes is not hanging, however long ago it began; another limit may be
-    given.
-    """
+    """CMD-01: a transaction that still writes is not hanging, however long ago it began. Another limit may be
+    given."""
     hang(engine, clock, 60 * MINUTE_MS)
     clock.advance(-MINUTE_MS)
     Partition(engine.partition(TOPIC, 0)).transactional(PID, EPOCH, 1)
@@ -96,7 +97,8 @@ def test_cmd_01_the_last_record_counts(engine: Engine, clock: ManualClock) -> No
 def test_cmd_01_what_a_coordinator_row_explains_is_not_hanging(
     engine: Engine, clock: ManualClock, state: str, pid: int, partitions: list[Any], hangs: bool
 ) -> None:
-    """CMD-01: only a row that is Ongoing or Prepare* for this producer id with this partition in it explains it."""
+    """CMD-01: a transaction is not hanging only if an Ongoing or Prepare* row of this producer id has this
+    partition."""
     hang(engine, clock, 16 * MINUTE_MS)
     put_row(engine, state, pid=pid, partitions=partitions)
     assert bool(engine.admin.find_hanging_transactions()) == hangs
@@ -105,9 +107,8 @@ def test_cmd_01_what_a_coordinator_row_explains_is_not_hanging(
 
 
 def test_cmd_03_where_it_looks(engine: Engine, clock: ManualClock, run: Run) -> None:
-    """CMD-03: a partition without a topic is a usage error; with nothing named all topics are searched, the
-    internal one too. There is no broker to name.
-    """
+    """CMD-03: a partition without a topic is a usage error. Without any name all topics are searched, the
+    internal one too. There is no option for a broker."""
     hang(engine, clock, 16 * MINUTE_MS, partition=2)
     engine.admin.create_topic("other", partitions=1, schema=engine.admin.describe_topic(TOPIC).schema)  # type: ignore[arg-type]
     assert answer(lambda: engine.admin.find_hanging_transactions(None, 0)) == "INVALID_REQUEST"
@@ -148,9 +149,8 @@ def test_cmd_03_the_groups_offsets_are_searched_too(engine: Engine, clock: Manua
 
 
 def test_cmd_04_an_abort_by_start_offset(engine: Engine, clock: ManualClock) -> None:
-    """CMD-04: producer id, epoch and coordinator epoch are the partition's own; -1 is sent as 0. The epoch
-    stays, so the old rule for markers (at least the stored one) holds here.
-    """
+    """CMD-04: the abort uses the partition's own producer id, epoch and coordinator epoch, and sends -1 as 0.
+    The epoch stays, so the old rule for markers (at least the stored epoch) holds here."""
     hang(engine, clock, 16 * MINUTE_MS)
     engine.admin.abort_transaction(TOPIC, 0, 0)
     assert engine.admin.describe_producers(TOPIC, 0) == [ProducerState(PID, EPOCH, 0, clock(), 0, -1)]
@@ -159,7 +159,7 @@ def test_cmd_04_an_abort_by_start_offset(engine: Engine, clock: ManualClock) -> 
 
 
 def test_cmd_04_the_coordinator_epoch_is_kept(engine: Engine, clock: ManualClock) -> None:
-    """CMD-04: a coordinator epoch that the partition has seen is the one sent."""
+    """CMD-04: the abort sends the coordinator epoch that the partition has seen."""
     log = Partition(engine.partition(TOPIC, 0))
     log.abort(PID, EPOCH, coordinator_epoch=29)
     hang(engine, clock, 16 * MINUTE_MS)
@@ -171,9 +171,8 @@ def test_cmd_04_the_coordinator_epoch_is_kept(engine: Engine, clock: ManualClock
 
 @pytest.mark.parametrize("start_offset", [1, 2, 99, -1])
 def test_cmd_04_nothing_begins_there(engine: Engine, clock: ManualClock, start_offset: int) -> None:
-    """CMD-04: an offset at which no open transaction begins is refused, inside the transaction too; nothing
-    is written.
-    """
+    """CMD-04: if no open transaction begins at the offset, the abort is refused and writes nothing, even at
+    an offset inside a transaction."""
     hang(engine, clock, 16 * MINUTE_MS)
     Partition(engine.partition(TOPIC, 0)).transactional(PID, EPOCH, 1)
     found = answer(lambda: engine.admin.abort_transaction(TOPIC, 0, start_offset))
@@ -182,7 +181,7 @@ def test_cmd_04_nothing_begins_there(engine: Engine, clock: ManualClock, start_o
 
 
 def test_an_abort_of_one_leaves_the_others(engine: Engine, clock: ManualClock) -> None:
-    """Two hang in one partition: each is found, and ended by its own start offset."""
+    """If two transactions hang in one partition, each is found, and each is ended by its own start offset."""
     hang(engine, clock, 16 * MINUTE_MS)
     hang(engine, clock, 16 * MINUTE_MS, pid=PID + 1)
     assert [found.start_offset for found in engine.admin.find_hanging_transactions(TOPIC)] == [0, 1]
@@ -210,7 +209,7 @@ COLUMNS = {
 
 @pytest.mark.parametrize("command", COLUMNS)
 def test_cmd_05_columns(engine: Engine, clock: ManualClock, run: Run, command: tuple[str, ...]) -> None:
-    """CMD-05: Kafka's columns, in Kafka's order, above one line a finding."""
+    """CMD-05: the table has Kafka's columns in Kafka's order, and one line for each finding."""
     hang(engine, clock, 16 * MINUTE_MS)
     put_row(engine, "Ongoing", name="open", pid=PID + 1, partitions=[T0._replace(partition=1)])
     code, text = run("transactions", *command)
@@ -221,7 +220,8 @@ def test_cmd_05_columns(engine: Engine, clock: ManualClock, run: Run, command: t
 
 
 def test_cmd_05_values(engine: Engine, clock: ManualClock, run: Run) -> None:
-    """CMD-05: what stands in the columns: the duration in whole minutes, None where nothing is open."""
+    """CMD-05: the duration is in whole minutes, and the columns of an open transaction are None if there is
+    none."""
     hang(engine, clock, 16 * MINUTE_MS + 59_000)
     put_row(engine, "Empty", name="idle", pid=7, epoch=1)
     _, found = run("transactions", "find-hanging", "--json")
@@ -241,7 +241,8 @@ def test_cmd_05_values(engine: Engine, clock: ManualClock, run: Run) -> None:
 
 
 def test_cmd_05_the_whole_cure(engine: Engine, clock: ManualClock, run: Run) -> None:
-    """Find it, abort it by what the finding says, and find nothing: on the command line alone."""
+    """CMD-05: on the command line alone a hanging transaction can be found, and aborted with the values of
+    the finding. Then nothing is found."""
     hang(engine, clock, 16 * MINUTE_MS)
     _, found = run("transactions", "find-hanging", "--json")
     (hanging,) = found["hanging_transactions"]
@@ -269,7 +270,7 @@ def test_cmd_05_the_whole_cure(engine: Engine, clock: ManualClock, run: Run) -> 
 def test_filters_on_the_command_line(
     engine: Engine, clock: ManualClock, run: Run, options: tuple[str, ...], expected: list[str]
 ) -> None:
-    """The filters of `list`, alone and together."""
+    """The filters of `list` work alone and together."""
     clock.advance(-60 * MINUTE_MS)
     put_row(engine, "Ongoing", name="a", pid=1)
     clock.advance(55 * MINUTE_MS)

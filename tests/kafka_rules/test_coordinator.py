@@ -1,6 +1,5 @@
-"""The coordinator's requests: TransactionCoordinatorTest and TransactionMetadataTest, through
-`Engine.coordinator`.
-"""
+"""`Engine.coordinator` answers the coordinator's requests as Kafka does (TransactionCoordinatorTest,
+TransactionMetadataTest)."""
 
 from __future__ import annotations
 
@@ -51,7 +50,8 @@ def init(engine: Engine, name: str | None, pid: int = -1, epoch: int = -1, **mor
 
 
 def test_tc_01_without_an_id_and_with_an_empty_one(engine: Engine) -> None:
-    """TC-01: no transactional id gives a fresh producer id at epoch 0 each time and writes no row; "" is refused."""
+    """TC-01: without a transactional id every call gets a new producer id at epoch 0 and writes no row. An
+    empty id is refused."""
     first, second = init(engine, None), init(engine, None)
     assert (first.producer_epoch, second.producer_epoch) == (0, 0)
     assert second.producer_id == first.producer_id + 1
@@ -60,9 +60,7 @@ def test_tc_01_without_an_id_and_with_an_empty_one(engine: Engine) -> None:
 
 
 def test_tc_02_a_new_id(engine: Engine) -> None:
-    """TC-02: an id nobody had gets a fresh producer id at epoch 0, whatever producer id and epoch the caller
-    brings.
-    """
+    """TC-02: a new id gets a new producer id at epoch 0, whatever producer id and epoch the caller brings."""
     assert init(engine, "a").producer_epoch == 0
     brought = init(engine, "b", 7, 3)
     assert brought.producer_id not in (7, init(engine, "a").producer_id)
@@ -91,9 +89,8 @@ def test_tc_04_a_known_id_is_bumped(table_engine: Engine, state: str) -> None:
 
 @pytest.mark.parametrize("state", ["PrepareCommit", "PrepareAbort"])
 def test_tc_05_a_decided_transaction_comes_first(engine: Engine, state: str) -> None:
-    """TC-05: while a decision is not complete, CONCURRENT_TRANSACTIONS and nothing written; afterwards the
-    next epoch.
-    """
+    """TC-05: while a decision is not complete, the answer is CONCURRENT_TRANSACTIONS and nothing is written.
+    After that the caller gets the next epoch."""
     name = put_row(engine, state, pid=PID, epoch=EPOCH)
     before = engine.coordinator.current(name)
     assert init(engine, name) == CONCURRENT
@@ -103,9 +100,8 @@ def test_tc_05_a_decided_transaction_comes_first(engine: Engine, state: str) -> 
 
 
 def test_an_open_transaction_is_fenced_and_aborted(engine: Engine) -> None:
-    """TC-06: Ongoing is fenced and decided to abort in one row with one bump; the caller comes again when it
-    is complete.
-    """
+    """TC-06: an Ongoing transaction is fenced and decided to abort in one row with one bump. The caller comes
+    again when it is complete."""
     name = put_row(engine, "Ongoing", pid=PID, epoch=EPOCH, last_producer_epoch=EPOCH - 1)
     assert init(engine, name) == CONCURRENT
     assert state_of(engine, name) == ("PrepareAbort", PID, EPOCH + 1)
@@ -119,7 +115,8 @@ def test_an_open_transaction_is_fenced_and_aborted(engine: Engine) -> None:
 
 
 def first_race(engine: Engine, clock: ManualClock, name: str, other: Callable[[Engine], object]) -> Engine:
-    """An engine on the same store whose next row for the id comes second: `other` is written right before its put."""
+    """An engine on the same store whose next row for the id comes second, because `other` runs right before
+    its put."""
     prefix = engine.logs.coordinator(name).keys.log_prefix
     raced = False
 
@@ -151,9 +148,8 @@ def test_tc_07_the_epoch_moved_between_look_and_row(engine: Engine, clock: Manua
 
 @pytest.mark.parametrize("fault", ["before", "after"])
 def test_tc_08_a_fence_that_has_no_answer_bumps_once(clock: ManualClock, fault: Fault) -> None:
-    """TC-08: the row of a fence fails, before or after it was stored; however often the call is made again, the epoch
-    grows by one for the fence.
-    """
+    """TC-08: if the row of a fence fails, before or after it was stored, the epoch grows by one for the
+    fence, however often the call is made again."""
     inner = MemoryStore(fresh_id("store"))
     faulty = FaultyStore(inner, error=raising(StoreUnreachableError))
     with Engine(faulty, clock=clock, pause=no_pause) as engine:
@@ -178,9 +174,8 @@ def test_tc_08_a_fence_that_has_no_answer_bumps_once(clock: ManualClock, fault: 
 
 
 def test_tc_09_a_fence_at_the_last_epoch(engine: Engine) -> None:
-    """TC-09, TM-08: Ongoing at 32766 is fenced and aborted at 32767, once and without overflow; then the id
-    rotates.
-    """
+    """TC-09, TM-08: an Ongoing id at 32766 is fenced and aborted at 32767, once and without overflow. Then
+    the id rotates."""
     name = put_row(engine, "Ongoing", pid=PID, epoch=LAST)
     for _ in range(3):
         assert init(engine, name) == CONCURRENT
@@ -210,7 +205,8 @@ def test_tc_14_a_decided_end_is_not_bumped(engine: Engine) -> None:
 def test_tsm_01_the_timeout_is_checked_before_the_state(
     table_engine: Engine, state: str, timeout: int, good: bool
 ) -> None:
-    """TSM-01: 1 ms to `transaction.max.timeout.ms` (900 000); else refused, in every state, with nothing written."""
+    """TSM-01: the timeout may be 1 ms to `transaction.max.timeout.ms` (900 000). Another one is refused in
+    every state, and nothing is written."""
     name = fresh_id() if state == "unknown" else put_row(table_engine, state)
     before = table_engine.coordinator.current(name)
     found = init(table_engine, name, transaction_timeout_ms=timeout)
@@ -222,9 +218,8 @@ def test_tsm_01_the_timeout_is_checked_before_the_state(
 
 
 def test_the_order_of_checks(table_engine: Engine) -> None:
-    """No id before the timeout, the id's form before the timeout, the timeout before what is pending, that before the
-    expected producer.
-    """
+    """The coordinator checks the id first, then the timeout, then a pending transaction, then the expected
+    producer. Without an id it does not check the timeout."""
     assert init(table_engine, None, transaction_timeout_ms=0).producer_epoch == 0
     assert init(table_engine, "", transaction_timeout_ms=0) == REQUEST
     pending = put_row(table_engine, "PrepareCommit", pid=PID, epoch=EPOCH)
@@ -237,7 +232,7 @@ def test_the_order_of_checks(table_engine: Engine) -> None:
 
 @pytest.mark.parametrize("half", [(PID, -1), (-1, EPOCH)])
 def test_half_an_identity(table_engine: Engine, half: tuple[int, int]) -> None:
-    """A producer id without an epoch, or the other way round, is a wrong call."""
+    """A producer id without an epoch, or an epoch without a producer id, is a wrong call."""
     assert init(table_engine, put_row(table_engine, "Empty"), *half) == REQUEST
 
 
@@ -255,9 +250,9 @@ EXPECTED = {
 
 @pytest.mark.parametrize(("state", "held"), list(product(STATES, EXPECTED)))
 def test_init_with_what_the_caller_holds(table_engine: Engine, state: str, held: str) -> None:
-    """KIP-360 in every state: at rest the epoch decides; Ongoing is fenced for every caller with a valid id, whatever
-    the epoch; Prepare* waits; after a tombstone every caller begins from the start.
-    """
+    """KIP-360 holds in every state. At rest the epoch decides. An Ongoing transaction is fenced for every
+    caller with a valid id, whatever the epoch. In Prepare* the caller waits. After a tombstone every caller
+    begins from the start."""
     name = put_row(table_engine, state, pid=PID, epoch=EPOCH, last_producer_epoch=3)
     (pid, epoch), at_rest = EXPECTED[held]
     found = init(table_engine, name, pid, epoch)
@@ -273,9 +268,8 @@ def test_init_with_what_the_caller_holds(table_engine: Engine, state: str, held:
 
 
 def test_a_lost_reply_of_init_is_answered_again(engine: Engine) -> None:
-    """testInitProducerIdWithCurrentEpochProvided: with the epoch it holds a client gets the next one; asking
-    again with the same gets the same again, and a third one with a new bump in between is fenced.
-    """
+    """testInitProducerIdWithCurrentEpochProvided: a client that brings its epoch gets the next one, and the
+    same one again if it asks again. It is fenced once a new bump came in between."""
     name = put_row(engine, "Empty", pid=PID, epoch=EPOCH)
     assert init(engine, name, PID, EPOCH) == (PID, EPOCH + 1)
     assert init(engine, name, PID, EPOCH) == (PID, EPOCH + 1)
@@ -285,9 +279,8 @@ def test_a_lost_reply_of_init_is_answered_again(engine: Engine) -> None:
 
 
 def test_a_lost_reply_of_a_rotation_is_answered_again(engine: Engine) -> None:
-    """testRetryInitProducerIdAfterProducerIdRotation: the old id at its last epoch is a retry; at another
-    one, or once the new id moved on, it is fenced.
-    """
+    """testRetryInitProducerIdAfterProducerIdRotation: the old id at its last epoch is a retry. At another
+    epoch, or once the new id moved on, it is fenced."""
     name = put_row(engine, "Empty", pid=PID, epoch=LAST)
     new = init(engine, name, PID, LAST)
     assert new.producer_epoch == 0
@@ -299,16 +292,15 @@ def test_a_lost_reply_of_a_rotation_is_answered_again(engine: Engine) -> None:
 
 
 def test_a_rotation_nobody_asked_for_has_no_retry(engine: Engine) -> None:
-    """A rotation without an expected epoch records none, so the old pair is fenced."""
+    """A rotation without an expected epoch records no earlier pair, so the old pair is fenced."""
     name = put_row(engine, "CompleteCommit", pid=PID, epoch=LAST)
     assert init(engine, name).producer_epoch == 0
     assert init(engine, name, PID, LAST) == FENCED
 
 
 def test_an_end_and_then_init_with_the_epoch_before(engine: Engine) -> None:
-    """A client whose EndTxn was answered by nobody may initialise with the epoch it holds: it is the last
-    epoch, and is given the stored one.
-    """
+    """A client that got no answer to its EndTxn may initialise with the epoch that it holds. That is the last
+    epoch, so it gets the stored one."""
     name = put_row(engine, "Ongoing", pid=PID, epoch=EPOCH)
     held = engine.coordinator.end_transaction(name, PID, EPOCH, committed=True)
     assert init(engine, name, PID, EPOCH) == held
@@ -319,35 +311,37 @@ def test_an_end_and_then_init_with_the_epoch_before(engine: Engine) -> None:
 
 
 def test_tm_01_the_first_epoch(engine: Engine) -> None:
-    """TM-01: a row that never had an epoch (-1) gets 0, and no last epoch."""
+    """TM-01: a row that never had an epoch (-1) gets 0, and has no last epoch."""
     name = put_row(engine, "Empty", pid=PID, epoch=-1)
     assert init(engine, name) == (PID, 0)
     assert row_of(engine, name).last_producer_epoch == -1
 
 
 def test_tm_02_a_bump_of_nobodys(engine: Engine) -> None:
-    """TM-02: without an expected epoch 735 becomes 736 and no last epoch is kept."""
+    """TM-02: without an expected epoch 735 becomes 736, and the row keeps no last epoch."""
     name = put_row(engine, "Empty", pid=PID, epoch=735)
     assert init(engine, name) == (PID, 736)
     assert row_of(engine, name).last_producer_epoch == -1
 
 
 def test_tm_03_a_bump_by_the_holder(engine: Engine) -> None:
-    """TM-03: with the current epoch expected 735 becomes 736 and 735 is the last epoch."""
+    """TM-03: with the current epoch expected 735 becomes 736, and 735 is the last epoch."""
     name = put_row(engine, "Empty", pid=PID, epoch=735)
     assert init(engine, name, PID, 735) == (PID, 736)
     assert row_of(engine, name).last_producer_epoch == 735
 
 
 def test_tm_06_a_new_row_takes_any_holder(engine: Engine) -> None:
-    """TM-06: a row without an epoch takes whatever pair is brought; epoch 0, no last epoch."""
+    """TM-06: a row without an epoch takes any pair that the caller brings, and gets epoch 0 and no last
+    epoch."""
     name = put_row(engine, "Empty", pid=PID, epoch=-1)
     assert init(engine, name, OTHER_PID, 735) == (PID, 0)
     assert row_of(engine, name).last_producer_epoch == -1
 
 
 def test_tm_07_an_exhausted_epoch_is_never_bumped(engine: Engine) -> None:
-    """TM-07: at 32766 the id rotates: epoch 0, the old id and its last epoch remembered; no client gets 32767."""
+    """TM-07: at 32766 the id rotates to epoch 0, and the row remembers the old id and its last epoch. No
+    client gets 32767."""
     name = put_row(engine, "Empty", pid=PID, epoch=LAST)
     new = init(engine, name, PID, LAST)
     row = row_of(engine, name)
@@ -368,7 +362,7 @@ def test_tm_08_a_fence_takes_the_last_epoch(engine: Engine) -> None:
 
 
 def test_tm_09_a_fence_beyond_the_last_epoch(engine: Engine) -> None:
-    """TM-09: Ongoing at 32767 is fenced at 32767 (as Kafka after 4.2), aborted, and rotated."""
+    """TM-09: an Ongoing id at 32767 is fenced at 32767 (as Kafka after 4.2), aborted, and rotated."""
     name = put_row(engine, "Ongoing", pid=PID, epoch=MAX_EPOCH)
     log = engine.partition(TOPIC, 0)
     log.append(
@@ -388,9 +382,8 @@ def test_tm_09_a_fence_beyond_the_last_epoch(engine: Engine) -> None:
 
 @pytest.mark.parametrize("state", ["Ongoing", "PrepareCommit", "PrepareAbort"])
 def test_tm_10_no_rotation_with_something_open(table_engine: Engine, state: str) -> None:
-    """TM-10: with a transaction open or undecided an exhausted id is not rotated: the producer id stays until
-    it ends.
-    """
+    """TM-10: while a transaction is open or undecided, an exhausted id is not rotated, and the producer id
+    stays until it ends."""
     name = put_row(table_engine, state, pid=PID, epoch=LAST)
     assert init(table_engine, name) == CONCURRENT
     assert state_of(table_engine, name)[1] == PID
@@ -398,14 +391,15 @@ def test_tm_10_no_rotation_with_something_open(table_engine: Engine, state: str)
 
 @pytest.mark.parametrize("state", [state for state in STATES if state != "Ongoing"])
 def test_tm_10_only_an_open_transaction_is_fenced(state: str) -> None:
-    """TM-10 on the pure core: a fence from any state but Ongoing is an illegal state, never a row."""
+    """TM-10 on the pure core: a fence from any state but Ongoing is an illegal state, and gives no row."""
     row = TransactionRow("id", TransactionState(state), PID, EPOCH)
     with pytest.raises(IllegalStateError):
         fence_and_abort(row, 1_000)
 
 
 def test_tm_11_every_end_bumps_the_epoch(engine: Engine) -> None:
-    """TM-11: at epoch 10 the decision is at 11 under the same producer id, and completion leaves it there."""
+    """TM-11: at epoch 10 the decision is at 11 under the same producer id, and the completion leaves it
+    there."""
     name = put_row(engine, "Ongoing", pid=PID, epoch=10)
     engine.coordinator.end_transaction(name, PID, 10, committed=True, markers="deferred")
     assert state_of(engine, name) == ("PrepareCommit", PID, 11)
@@ -414,9 +408,8 @@ def test_tm_11_every_end_bumps_the_epoch(engine: Engine) -> None:
 
 
 def test_tm_14_the_clock_may_go_back_while_adding(engine: Engine, clock: ManualClock) -> None:
-    """TM-14: the start is the first AddPartitions' time, even one before the row's; later ones leave it and
-    add up.
-    """
+    """TM-14: the start is the time of the first AddPartitions, even one before the row's. Later ones leave it
+    and add their partitions."""
     name = put_row(engine, "Empty", pid=PID, epoch=EPOCH)
     begun = clock.advance(-1)
     engine.coordinator.add_partitions(name, PID, EPOCH, [T0])
@@ -431,7 +424,8 @@ def test_tm_14_the_clock_may_go_back_while_adding(engine: Engine, clock: ManualC
 def test_tm_15_the_clock_may_go_back_while_ending(
     engine: Engine, clock: ManualClock, committed: bool
 ) -> None:
-    """TM-15: decision and completion at earlier times are taken; the start stays, the update is the time given."""
+    """TM-15: decision and completion at earlier times are accepted. The start stays, and the update has the
+    given time."""
     begun = clock()
     name = put_row(engine, "Ongoing", pid=PID, epoch=EPOCH)
     for step in (
@@ -445,9 +439,8 @@ def test_tm_15_the_clock_may_go_back_while_ending(
 
 @pytest.mark.parametrize("epoch", [3, LAST])
 def test_the_clock_may_go_back_while_initialising(engine: Engine, clock: ManualClock, epoch: int) -> None:
-    """testTolerateUpdateTime*: a bump or a rotation at an earlier time is taken; nothing is open, so there is
-    no start.
-    """
+    """testTolerateUpdateTime*: a bump or a rotation at an earlier time is accepted. There is no start,
+    because no transaction is open."""
     name = put_row(engine, "CompleteCommit", pid=PID, epoch=epoch)
     now = clock.advance(-5_000)
     init(engine, name)
@@ -467,7 +460,8 @@ HOLDERS = {
 
 @pytest.mark.parametrize(("state", "holder"), list(product([*STATES, "unknown"], HOLDERS)))
 def test_add_partitions_in_every_state(table_engine: Engine, state: str, holder: str) -> None:
-    """AddPartitionsToTxn: unknown, then pending, then the producer id, then the epoch (either way), then the row."""
+    """AddPartitionsToTxn checks whether the id is known, then whether it is pending, then the producer id,
+    then the epoch (either way), then the row."""
     name = fresh_id() if state == "unknown" else put_row(table_engine, state, pid=PID, epoch=EPOCH)
     before = table_engine.coordinator.current(name)
     found = answer(lambda: table_engine.coordinator.add_partitions(name, *HOLDERS[holder], [T1]))
@@ -489,7 +483,8 @@ def test_add_partitions_in_every_state(table_engine: Engine, state: str, holder:
 
 
 def test_partitions_that_are_in_already(engine: Engine) -> None:
-    """Ongoing with all of them in: success and no row; with one more: a row with the union; "" is refused."""
+    """If an Ongoing row has all partitions, the call succeeds and writes no row. With one more it writes a
+    row with all of them. An empty id is refused."""
     name = put_row(engine, "Ongoing", pid=PID, epoch=EPOCH, partitions=[T0, T1])
     before = engine.coordinator.current(name)
     for again in ([T0], [T1, T0], [T0, T0], []):
@@ -503,7 +498,8 @@ def test_partitions_that_are_in_already(engine: Engine) -> None:
 
 
 def test_the_start_is_that_of_the_first_partition(engine: Engine, clock: ManualClock) -> None:
-    """A new transaction has its own start; adding to it does not move the start, ending it does not either."""
+    """A new transaction has its own start. The start does not move when partitions are added or when the
+    transaction ends."""
     name = put_row(engine, "CompleteCommit", pid=PID, epoch=EPOCH)
     begun = clock.advance(500)
     engine.coordinator.add_partitions(name, PID, EPOCH, [T0])
@@ -517,9 +513,8 @@ def test_the_start_is_that_of_the_first_partition(engine: Engine, clock: ManualC
 
 @pytest.mark.parametrize(("state", "holder"), list(product([*STATES, "unknown"], HOLDERS)))
 def test_tc_15_verification_in_every_state(table_engine: Engine, state: str, holder: str) -> None:
-    """TC-15: the producer id, the epoch, then Prepare*, then whether it is Ongoing with the partition;
-    nothing is written.
-    """
+    """TC-15: the check looks at the producer id, the epoch, then Prepare*, then whether it is Ongoing with
+    the partition. It writes nothing."""
     name = fresh_id() if state == "unknown" else put_row(table_engine, state, pid=PID, epoch=EPOCH)
     before = table_engine.coordinator.current(name)
 
@@ -545,9 +540,8 @@ def test_tc_15_verification_in_every_state(table_engine: Engine, state: str, hol
 
 
 def test_tc_19_a_timed_out_transaction_is_aborted(engine: Engine, clock: ManualClock) -> None:
-    """TC-19: Ongoing beyond its timeout is aborted with the epoch bumped once, the fenced one named as the
-    last, then completed.
-    """
+    """TC-19: a transaction that is Ongoing beyond its timeout is aborted and completed. The epoch is bumped
+    once, and the fenced epoch is the last one."""
     name = put_row(
         engine, "Ongoing", pid=PID, epoch=EPOCH, last_producer_epoch=4, transaction_timeout_ms=1_000
     )
@@ -561,7 +555,7 @@ def test_tc_19_a_timed_out_transaction_is_aborted(engine: Engine, clock: ManualC
 
 @pytest.mark.parametrize("state", ["PrepareCommit", "PrepareAbort"])
 def test_tc_19_a_decided_one_is_skipped(engine: Engine, clock: ManualClock, state: str) -> None:
-    """TC-19: what is decided does not time out, however old; its decision stays and its epoch too."""
+    """TC-19: a decided transaction does not time out, however old it is. Its decision and its epoch stay."""
     name = put_row(engine, state, pid=PID, epoch=EPOCH, transaction_timeout_ms=1)
     clock.advance(10_000_000)
     assert engine.coordinator.abort_timed_out_transactions().transactional_ids == ()
@@ -570,7 +564,7 @@ def test_tc_19_a_decided_one_is_skipped(engine: Engine, clock: ManualClock, stat
 
 @pytest.mark.parametrize("move", ["fenced", "ended and begun again", "ended"])
 def test_tc_19_it_moved_on_meanwhile(engine: Engine, clock: ManualClock, move: str) -> None:
-    """TC-19: what has another epoch by the time of the sweep's put is left alone: nothing is written for it."""
+    """TC-19: the sweep writes nothing for an id that has another epoch by the time of its put."""
     name = put_row(engine, "Ongoing", pid=PID, epoch=EPOCH, transaction_timeout_ms=1_000)
     clock.advance(1_001)
 
@@ -592,9 +586,8 @@ def test_tc_19_it_moved_on_meanwhile(engine: Engine, clock: ManualClock, move: s
 
 @pytest.mark.parametrize("fault", ["before", "after"])
 def test_tc_19_a_sweep_that_has_no_answer_bumps_once(clock: ManualClock, fault: Fault) -> None:
-    """TC-19: the sweep's row fails, before or after it was stored: the report says so, and the next sweeps
-    end it with one bump.
-    """
+    """TC-19: if the sweep's row fails, before or after it was stored, the report says so, and the next sweeps
+    end the transaction with one bump."""
     inner = MemoryStore(fresh_id("store"))
     faulty = FaultyStore(inner, error=raising(StoreUnreachableError))
     with Engine(faulty, clock=clock, pause=no_pause) as engine:
@@ -624,7 +617,7 @@ def test_tc_19_a_sweep_that_has_no_answer_bumps_once(clock: ManualClock, fault: 
 
 
 def test_two_sweeps_at_once_bump_once(engine: Engine, clock: ManualClock) -> None:
-    """Two sweepers that saw the same transaction: one writes, the other finds it done."""
+    """If two sweepers saw the same transaction, one writes, and the other finds it done."""
     name = put_row(engine, "Ongoing", pid=PID, epoch=EPOCH, transaction_timeout_ms=1_000)
     clock.advance(1_001)
     with first_race(
@@ -660,7 +653,8 @@ def test_tc_21_describe_in_every_state(table_engine: Engine, state: str) -> None
 
 
 def test_fencing_from_outside(engine: Engine) -> None:
-    """KIP-664: fencing an id bumps its epoch and ends what is open, as an initialisation does; the holder is out."""
+    """KIP-664: fencing an id bumps its epoch and ends its open transaction, as an initialisation does. The
+    earlier holder is fenced."""
     name = put_row(engine, "Ongoing", pid=PID, epoch=EPOCH)
     assert engine.admin.fence_producers([name]) == {name: (PID, EPOCH + 2)}
     assert answer(lambda: engine.coordinator.add_partitions(name, PID, EPOCH, [T0])) == FENCED
@@ -668,7 +662,7 @@ def test_fencing_from_outside(engine: Engine) -> None:
 
 
 def test_requests_of_two_engines_agree(url: str, engine: Engine, clock: ManualClock) -> None:
-    """No coordinator owns an id: each request, on whichever connection, is answered from the log's end."""
+    """No coordinator owns an id, so each request, on any connection, is answered from the log's end."""
     with txn_engine.connect(url, clock=clock) as other:
         held = engine.coordinator.init_producer_id("shared")
         other.coordinator.add_partitions("shared", *held, [T0])
@@ -682,9 +676,8 @@ def test_requests_of_two_engines_agree(url: str, engine: Engine, clock: ManualCl
 
 
 def test_producer_ids_are_nobody_elses(engine: Engine, url: str, clock: ManualClock) -> None:
-    """ProducerIdManagerTest: connections take blocks of ids; whatever they ask for, in turn, fresh or by a
-    rotation, no id is given out twice, and one that a lost race did not use is not lost.
-    """
+    """ProducerIdManagerTest: connections take blocks of ids. No id is given out twice, whether it is
+    requested in turn, fresh or by a rotation, and an id that a lost race did not use is not lost."""
     with txn_engine.connect(url, clock=clock) as other:
         taken = [init(asked, None).producer_id for asked in (engine, other) * 10]
         taken += [

@@ -1,4 +1,5 @@
-"""EndTxn under transactions V2: every cell of the table, through `Engine.coordinator` on rows put into the log."""
+"""EndTxn under transactions V2 follows every cell of the table, through `Engine.coordinator` on rows put into
+the log."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ WHO = ["now", "again", "older", "newer", "other producer"]
 
 
 def expected(state: str, committed: bool, who: str) -> str:
-    """What the broker answers: pending first, then the producer id, the epoch, the table."""
+    """The broker's answer, which depends on what is pending, then on the producer id, then on the epoch, then
+    on the table."""
     if state == "Dead":
         return UNMAPPED
     if who == "other producer":
@@ -47,9 +49,8 @@ def ask(engine: Engine, name: str, pid: int, epoch: int, *, committed: bool) -> 
 
 @pytest.mark.parametrize(("state", "committed", "who"), list(product(TABLE, [True, False], WHO)))
 def test_tc_18_every_cell(table_engine: Engine, state: str, committed: bool, who: str) -> None:
-    """TC-18: by state, commit or abort, and caller. A decision is one row with the epoch bumped once, and a refusal
-    writes no row.
-    """
+    """TC-18: the answer depends on state, commit or abort, and caller. A decision is one row with the epoch
+    bumped once, and a refusal writes no row."""
     name = put_row(table_engine, state, pid=PID, epoch=EPOCH, last_producer_epoch=EPOCH - 1)
     before = table_engine.coordinator.current(name)
     assert before is not None
@@ -71,7 +72,8 @@ def test_tc_18_every_cell(table_engine: Engine, state: str, committed: bool, who
 
 @pytest.mark.parametrize("committed", [True, False], ids=["commit", "abort"])
 def test_an_unknown_id(table_engine: Engine, committed: bool) -> None:
-    """An id nobody has initialised is INVALID_PRODUCER_ID_MAPPING; an empty one is INVALID_REQUEST."""
+    """An id that nobody has initialised is INVALID_PRODUCER_ID_MAPPING, and an empty one is
+    INVALID_REQUEST."""
     assert ask(table_engine, "never-initialised", PID, EPOCH, committed=committed) == UNMAPPED
     assert ask(table_engine, "", PID, EPOCH, committed=committed) == "INVALID_REQUEST"
 
@@ -79,9 +81,8 @@ def test_an_unknown_id(table_engine: Engine, committed: bool) -> None:
 @pytest.mark.parametrize("committed", [True, False], ids=["commit", "abort"])
 @pytest.mark.parametrize("markers", ["inline", "deferred"])
 def test_a_decision_is_completed(engine: Engine, committed: bool, markers: Any) -> None:
-    """TM-11's end: the markers carry the bumped epoch and the Complete row keeps it; a repeated request is
-    answered so.
-    """
+    """The end of TM-11: the markers carry the bumped epoch, and the Complete row keeps it. A repeated request
+    gets the same answer."""
     log = engine.partition("t", 0)
     name = put_row(engine, "Ongoing", pid=PID, epoch=EPOCH)
     reply = engine.coordinator.end_transaction(name, PID, EPOCH, committed=committed, markers=markers)
@@ -100,9 +101,8 @@ def test_a_decision_is_completed(engine: Engine, committed: bool, markers: Any) 
 
 
 def test_a_delayed_end_does_not_decide_the_next_transaction(engine: Engine) -> None:
-    """KIP-890's reason: the request of an ended transaction, arriving in the next one, is a zombie's,
-    whatever it asks.
-    """
+    """KIP-890: a request of an ended transaction that arrives in the next one is a zombie's, and is fenced
+    for commit and abort."""
     name = put_row(engine, "Ongoing", pid=PID, epoch=EPOCH)
     engine.coordinator.end_transaction(name, PID, EPOCH, committed=False)
     engine.coordinator.add_partitions(name, PID, EPOCH + 1, [T0])
@@ -119,9 +119,8 @@ LAST = MAX_EPOCH - 1
 @pytest.mark.parametrize("committed", [True, False], ids=["commit", "abort"])
 def test_tc_18_epochs_run_out(engine: Engine, committed: bool) -> None:
     """TC-18, testEpochBumpOnEndTxnOverflow: at 32766 the Prepare row and the markers keep the old producer id
-    at 32767, the reply and the Complete row have the next id at epoch 0; the request sent again is known all
-    along.
-    """
+    at 32767. The reply and the Complete row have the next id at epoch 0. A repeated request is known at every
+    point."""
     name = put_row(engine, "Ongoing", pid=PID, epoch=LAST)
     reply = ask(engine, name, PID, LAST, committed=committed)
     assert reply.producer_id != PID
@@ -144,9 +143,8 @@ def test_tc_18_epochs_run_out(engine: Engine, committed: bool) -> None:
 
 
 def test_the_retry_is_over_once_the_new_id_is_in_use(engine: Engine) -> None:
-    """After the rotation the old pair is a retry only until the new id is used: in the next transaction, and after
-    its end, it is a wrong mapping.
-    """
+    """After the rotation the old pair is a retry only until the new id is used. In the next transaction, and
+    after its end, it is a wrong mapping."""
     name = put_row(engine, "Ongoing", pid=PID, epoch=LAST)
     new = engine.coordinator.end_transaction(name, PID, LAST, committed=True)
     engine.coordinator.add_partitions(name, *new, [T0])
@@ -157,7 +155,7 @@ def test_the_retry_is_over_once_the_new_id_is_in_use(engine: Engine) -> None:
 
 @pytest.mark.parametrize("state", ["Empty", "CompleteCommit", "CompleteAbort"])
 def test_an_abort_of_nothing_rotates_too(engine: Engine, state: str) -> None:
-    """The bump of an abort without a transaction runs out of epochs as any other."""
+    """An abort without a transaction bumps the epoch too, so at the last epoch it rotates the id."""
     name = put_row(engine, state, pid=PID, epoch=LAST)
     reply = engine.coordinator.end_transaction(name, PID, LAST, committed=False)
     assert reply.producer_epoch == 0
@@ -166,7 +164,7 @@ def test_an_abort_of_nothing_rotates_too(engine: Engine, state: str) -> None:
 
 
 def test_below_the_last_epoch_nothing_rotates(engine: Engine) -> None:
-    """32765 is not exhausted: the end bumps to 32766 under the same id."""
+    """At 32765 the id is not exhausted, and the end bumps it to 32766 under the same id."""
     name = put_row(engine, "Ongoing", pid=PID, epoch=LAST - 1)
     assert engine.coordinator.end_transaction(name, PID, LAST - 1, committed=True) == (PID, LAST)
 
@@ -175,9 +173,8 @@ def test_below_the_last_epoch_nothing_rotates(engine: Engine) -> None:
 
 
 def test_int_05_an_abort_of_nothing_after_a_commit(engine: Engine, table_clock: ManualClock) -> None:
-    """INT-05 at the coordinator: after a commit, an abort with nothing sent is taken, bumps the epoch and
-    marks nothing.
-    """
+    """INT-05 at the coordinator: after a commit, an abort without records is accepted, bumps the epoch and
+    writes no marker."""
     name = put_row(engine, "Ongoing", pid=PID, epoch=EPOCH)
     held = engine.coordinator.end_transaction(name, PID, EPOCH, committed=True)
     end = engine.partition("t", 0).high_watermark

@@ -1,4 +1,5 @@
-"""What a reader gets: FetcherTest and CompletedFetchTest, through consumers, scans and `PartitionLog.read`."""
+"""Consumers, scans and `PartitionLog.read` return what Kafka's readers get (FetcherTest,
+CompletedFetchTest)."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ def test_fet_01_aborted_records_are_stepped_over(engine: Engine, log: Partition)
 
 
 def test_fet_02_markers_are_not_seen(engine: Engine, log: Partition) -> None:
-    """FET-02: a committed transaction's records and nothing else."""
+    """FET-02: a reader gets a committed transaction's records and no marker."""
     log.transactional(1, 0, 0)
     log.transactional(1, 0, 1)
     log.commit(1, 1)
@@ -50,9 +51,8 @@ def test_fet_02_markers_are_not_seen(engine: Engine, log: Partition) -> None:
 
 
 def test_fet_04_a_marker_twice(engine: Engine, log: Partition) -> None:
-    """FET-04: an abort repeated is not in the log twice, and an abort with nothing open hides nothing that
-    follows.
-    """
+    """FET-04: a repeated abort is not in the log twice, and an abort without an open transaction hides no
+    later record."""
     log.transactional(1, 0, 0, count=2)
     assert log.abort(1, 1) == 2
     assert log.abort(1, 1) == -1
@@ -63,9 +63,8 @@ def test_fet_04_a_marker_twice(engine: Engine, log: Partition) -> None:
 
 
 def test_interleaved_transactions_of_several_producers(engine: Engine, log: Partition) -> None:
-    """testReadCommittedWithCommittedAndAbortedTransactions: two producers whose transactions end both ways,
-    interleaved.
-    """
+    """testReadCommittedWithCommittedAndAbortedTransactions: a reader gets the committed records of two
+    interleaved producers whose transactions end both ways."""
     log.transactional(1, 0, 0)  # 0, aborted
     log.transactional(2, 0, 0, count=2)  # 1, 2 committed
     log.transactional(1, 0, 1, count=2)  # 3, 4 aborted
@@ -81,9 +80,8 @@ def test_interleaved_transactions_of_several_producers(engine: Engine, log: Part
 
 
 def test_a_commit_in_the_middle_of_anothers_abort(engine: Engine, log: Partition) -> None:
-    """testReadCommittedAbortMarkerWithNoData, and plain records inside an aborted transaction's range: they
-    are returned.
-    """
+    """testReadCommittedAbortMarkerWithNoData: plain records inside an aborted transaction's range are
+    returned."""
     log.abort(1, 1)
     log.transactional(1, 1, 0)
     log.plain(2)
@@ -93,9 +91,8 @@ def test_a_commit_in_the_middle_of_anothers_abort(engine: Engine, log: Partition
 
 @pytest.mark.parametrize("step", [1, 2, 3, 100])
 def test_any_number_at_a_time(engine: Engine, log: Partition, step: int) -> None:
-    """However few a poll may return, the same records come, once each and in order, and the position ends at
-    the LSO.
-    """
+    """However few records a poll may return, the same ones come, once each and in order, and the position
+    ends at the LSO."""
     log.plain(3)
     log.transactional(1, 0, 0, count=4)
     log.plain(2)
@@ -111,9 +108,8 @@ def test_any_number_at_a_time(engine: Engine, log: Partition, step: int) -> None
 
 
 def test_fet_07_positions_step_over_what_has_no_records(engine: Engine, log: Partition) -> None:
-    """FET-07, as far as it can happen here: a position that lies in a range without records, be it markers or
-    what was aborted, moves to the range's end.
-    """
+    """FET-07, as far as it can happen here: a position inside a range without records (markers or aborted
+    records) moves to the range's end."""
     log.plain(37)
     log.transactional(1, 0, 0, count=18)  # 37 to 54
     log.abort(1, 1)  # 55
@@ -125,9 +121,8 @@ def test_fet_07_positions_step_over_what_has_no_records(engine: Engine, log: Par
 
 
 def test_fet_08_lag_counts_to_the_last_stable_offset(engine: Engine, log: Partition) -> None:
-    """FET-08: the lag of a committed reader is the LSO less its position; the other one's is to the high
-    watermark.
-    """
+    """FET-08: the lag of a committed reader counts to the LSO, and the lag of an uncommitted one to the high
+    watermark."""
     log.plain(50)
     log.transactional(1, 0, 0, count=50)
     consumer, dirty = reader(engine), reader(engine, "read_uncommitted")
@@ -142,9 +137,8 @@ def test_fet_08_lag_counts_to_the_last_stable_offset(engine: Engine, log: Partit
 
 
 def test_an_open_transaction_holds_readers_back(engine: Engine, log: Partition) -> None:
-    """No record after the first open one is read, transactional or not, until its transaction ends. Then all of them
-    are.
-    """
+    """A committed reader gets no record after the first open one, transactional or not, until that
+    transaction ends. Then it gets all of them."""
     log.plain(2)
     log.transactional(1, 0, 0)
     log.plain(2)
@@ -178,7 +172,7 @@ def test_ends_follow_the_isolation_level(engine: Engine, log: Partition) -> None
 
 
 def test_a_scan_and_a_consumer_agree(engine: Engine, log: Partition) -> None:
-    """The same records, whether they are polled, scanned or read from the partition."""
+    """A poll, a scan and a read of the partition return the same records."""
     log.plain(2)
     log.transactional(1, 0, 0, count=3)
     log.transactional(2, 0, 0, count=2)

@@ -1,6 +1,5 @@
-"""docs/KAFKA.md is complete and true: every scenario once, every test it names there, every error class with
-its code.
-"""
+"""docs/KAFKA.md is complete and true. It has every scenario once with existing tests, and every error class
+with its code."""
 
 from __future__ import annotations
 
@@ -56,7 +55,7 @@ def named_tests(cell: str) -> dict[str, list[str]]:
 
 
 def test_each_scenario_stands_once() -> None:
-    """No id twice; each has either tests or the reason why it does not apply."""
+    """Each id is on the page once, and has either tests or the reason why it does not apply."""
     ids = [cells[0] for cells in rows(_ID.pattern)]
     assert len(ids) == len(set(ids))
     assert len(ids) > 70
@@ -65,7 +64,7 @@ def test_each_scenario_stands_once() -> None:
 
 
 def test_every_test_named_is_there() -> None:
-    """A row's tests exist, in the file it names, and carry the scenario's id in their names."""
+    """The tests of a row exist in the file that it names, and have the scenario's id in their names."""
     present = functions_by_file()
     for scenario, cell, *_ in rows(_ID.pattern):
         if cell.startswith("not applicable: "):
@@ -78,7 +77,7 @@ def test_every_test_named_is_there() -> None:
 
 
 def test_every_test_of_a_scenario_is_named() -> None:
-    """A test with a scenario's id in its name stands in that scenario's row."""
+    """A test with a scenario's id in its name is named in that scenario's row."""
     listed = {
         (file, test)
         for _, cell, *_ in rows(_ID.pattern)
@@ -96,7 +95,7 @@ def test_every_test_of_a_scenario_is_named() -> None:
 
 
 def test_the_files_named_are_there() -> None:
-    """Modules and test files in the table of rules exist."""
+    """The modules and test files that the table of rules names exist."""
     root = HERE.parents[1]
     section = PAGE.read_text(encoding="utf-8").split("## Where each rule is")[1].split("## ")[0]
     for name in re.findall(r"`([\w/]+(?:\.py|/))`", section):
@@ -110,7 +109,7 @@ def test_no_scenario_is_missing() -> None:
 
 
 def test_the_scenarios_are_the_design_s(shared_data: Path) -> None:
-    """The list that the repository brings is the whole of the design's page."""
+    """The list in the repository has every scenario of the design's page."""
     design = (shared_data.parent / "design" / "kafka-rules.md").read_text(encoding="utf-8")
     wanted = re.findall(rf"^\| ({_ID.pattern}) \|", design, re.MULTILINE)
     assert SCENARIOS.read_text(encoding="utf-8").split() == sorted(wanted)
@@ -131,16 +130,16 @@ REFUSED = {
 
 
 def state_row(state: ProducerState) -> list[str]:
-    """What the page says of a state of the producer: which states it comes after, and what each call does there."""
+    """The page's row of a producer's state, with the states that it comes after and the effect of each
+    call."""
     before = VALID_PREVIOUS_STATES[state]
     calls = [LEADS_TO[call] if state in LEGAL[call] else REFUSED.get(state, "ILLEGAL_STATE") for call in Call]
     return [state, ", ".join(each for each in ProducerState if each in before) or "-", *calls]
 
 
 def test_every_call_in_every_state_stands_there() -> None:
-    """The producer's table is that of the code, state by state and call by call (`producer/states.py`); what the
-    producer does is held against the same in `test_producer_machine.py`.
-    """
+    """The producer's table on the page is the same as the code's, state by state and call by call
+    (`producer/states.py`). `test_producer_machine.py` compares the producer itself with the same table."""
     heads = ["state", "comes after", *(f"`{call}`" for call in Call)]
     text = PAGE.read_text(encoding="utf-8")
     table = [heads, ["---"] * len(heads), *map(state_row, ProducerState)]
@@ -158,7 +157,7 @@ def kinds(error: type[errors.TxnEngineError]) -> str:
 
 
 def test_every_error_has_its_row() -> None:
-    """Each class once, with its code and kind, and with what the caller does."""
+    """Each error class has one row, with its code and kind, and with what the caller does."""
     classes = {
         name: value
         for name, value in inspect.getmembers(errors, inspect.isclass)
@@ -177,7 +176,8 @@ def test_every_error_has_its_row() -> None:
 
 @pytest.mark.parametrize("error", [value for _, value in inspect.getmembers(errors, inspect.isclass)])
 def test_every_error_says_what_to_do(error: type) -> None:
-    """A class says in its docstring what happened; one that tells the caller to abort or to stop has an action."""
+    """A class says in its docstring what happened. An error that tells the caller to abort or to stop has an
+    action."""
     if not issubclass(error, errors.TxnEngineError):
         return
     assert error.__doc__
@@ -187,7 +187,8 @@ def test_every_error_says_what_to_do(error: type) -> None:
 
 @pytest.mark.parametrize("error", [value for _, value in inspect.getmembers(errors, inspect.isclass)])
 def test_the_flags_of_an_error_agree(error: type) -> None:
-    """What the producer may call again a task may run again; damage, access and age of the code no retry mends."""
+    """If the producer may repeat a call, a task may run again. No retry helps against damage, missing access
+    and old code."""
     if not issubclass(error, errors.TxnEngineError):
         return
     assert error.retry_helps or not error.retriable
@@ -200,7 +201,8 @@ def test_the_flags_of_an_error_agree(error: type) -> None:
 
 
 def test_the_loop_of_the_page_runs(engine: Engine) -> None:
-    """Consume, transform, produce, just as it is printed: each record once, whatever a rival does to a try."""
+    """The loop that the page prints (consume, transform, produce) runs, and copies each record once, whatever
+    a rival does to a try."""
     block = re.search(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     assert block is not None
     names: dict[str, Any] = {}
@@ -213,7 +215,7 @@ def test_the_loop_of_the_page_runs(engine: Engine) -> None:
     tries = []
 
     def transform(batch: pa.Table) -> pa.Table:
-        """The first try finds that a rival has committed the first three meanwhile."""
+        """Transform a batch. During the first try a rival commits the first three records."""
         tries.append(batch.num_rows)
         if len(tries) == 1:
             with engine.consumer(group_id="enrich") as rival:

@@ -1,4 +1,5 @@
-"""The log of a partition: UnifiedLogTest's transactions, TransactionIndexTest, the LSO rule and the aborted index."""
+"""The log of a partition follows UnifiedLogTest's transactions, TransactionIndexTest, the LSO rule and the
+aborted index."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ from txn_engine.types import AbortedTransaction
 
 
 def test_log_02_an_old_epoch(log: Partition) -> None:
-    """LOG-02: what a later epoch has written shuts the earlier one out."""
+    """LOG-02: once a later epoch has written, the earlier one is refused."""
     assert log.client(1, 1, 0) == (0, 0)
     assert log.client(1, 0, 0) == "INVALID_PRODUCER_EPOCH"
     assert log.client(1, 0, 1) == "INVALID_PRODUCER_EPOCH"
@@ -39,9 +40,8 @@ def test_log_02_an_old_epoch(log: Partition) -> None:
 
 
 def test_log_04_read_up_to_the_last_stable_offset(log: Partition) -> None:
-    """LOG-04: two interleaved transactions and plain records; a committed read returns what lies below the
-    LSO, all of it and nothing else, and is empty at it.
-    """
+    """LOG-04: two transactions and plain records are interleaved. A committed read returns all records below
+    the LSO and no others, and is empty at the LSO."""
 
     def check(stable: int, seen: list[int]) -> None:
         assert log.stable == stable
@@ -70,7 +70,8 @@ def test_log_04_read_up_to_the_last_stable_offset(log: Partition) -> None:
 
 
 def test_log_06_plain_records_between(log: Partition) -> None:
-    """LOG-06: an aborted and a committed transaction with plain records between them."""
+    """LOG-06: plain records between an aborted and a committed transaction are read as soon as they are below
+    the LSO."""
     log.transactional(1, 0, 0, count=3)
     log.plain(3)
     log.transactional(2, 0, 0, count=3)
@@ -84,9 +85,8 @@ def test_log_06_plain_records_between(log: Partition) -> None:
 
 
 def test_log_10_the_marker_and_its_index_entry_are_one(clock: ManualClock) -> None:
-    """LOG-10, where we differ: the marker's entry is the index entry, so that they cannot part. A marker
-    whose put has no answer leaves the LSO where it was until the answer is known, and is there once.
-    """
+    """LOG-10, where we differ: the marker's entry is the index entry, so they cannot part. A marker whose put
+    has no answer leaves the LSO in place until the answer is known, and is in the log once."""
     faulty = FaultyStore(MemoryStore(fresh_id("store")))
     with Engine(faulty, clock=clock, pause=no_pause) as engine:
         engine.admin.create_topic(TOPIC, partitions=1, schema=SCHEMA)
@@ -163,9 +163,9 @@ def test_log_14_no_reader_sees_an_open_transaction(engine: Engine, url: str, clo
 
 
 def test_log_12_a_first_write_needs_its_transaction(clock: ManualClock) -> None:
-    """LOG-12: a transaction's first write into a partition is legal only while the coordinator has it there. One that
-    slept from AddPartitions through the time-out and the marker is refused, and nothing is open.
-    """
+    """LOG-12: a transaction's first write into a partition is legal only while the coordinator has it there.
+    A producer that slept from AddPartitions through the time-out and the marker is refused, and nothing is
+    open."""
     store = FaultyStore(MemoryStore(fresh_id("store")))
     with Engine(store, clock=clock) as engine, Engine(store.inner, clock=clock) as sweeper:
         engine.admin.create_topic(TOPIC, partitions=1, schema=SCHEMA)
@@ -223,9 +223,11 @@ def test_log_12_a_check_from_an_earlier_transaction_is_no_use(clock: ManualClock
 
 
 def test_log_12_a_partition_that_is_not_in_the_transaction(clock: ManualClock) -> None:
-    """LOG-12: the producer's own epoch, its transaction open, but not with this partition in it: the first write is
-    refused as one that can only abort (Kafka's INVALID_TXN_STATE; since KIP-890 TRANSACTION_ABORTABLE), nothing is
-    open. The view is the one from before AddPartitions, of a partition that has forgotten the producer since.
+    """LOG-12: a producer with an open transaction without this partition cannot write there.
+
+    Its first write is refused, and it can only abort (Kafka's INVALID_TXN_STATE; since KIP-890
+    TRANSACTION_ABORTABLE). Nothing is open. The producer's view is older than AddPartitions, and the
+    partition has forgotten the producer since.
     """
     store = FaultyStore(MemoryStore(fresh_id("store")))
     with Engine(store, clock=clock) as engine, Engine(store.inner, clock=clock) as other:
@@ -260,9 +262,8 @@ def test_log_12_a_partition_that_is_not_in_the_transaction(clock: ManualClock) -
 
 
 def test_log_12_the_partition_alone_asks_nobody(log: Partition) -> None:
-    """Where the coordinator is not asked, as at `Engine.partition`, any transaction may begin; that is what
-    the tool for hanging ones is for.
-    """
+    """Without a check at the coordinator, as at `Engine.partition`, any transaction may begin. The tool for
+    hanging transactions needs that."""
     assert log.transactional(77, 0, 0) == (0, 0)
 
 
@@ -270,10 +271,10 @@ def test_log_12_the_partition_alone_asks_nobody(log: Partition) -> None:
 
 
 def index(log: Partition) -> None:
-    """Three aborted transactions, two of them overlapping, one committed between.
+    """Three aborted transactions, of which two overlap, and a committed one between them.
 
-    offsets: 1 opens @0, 2 opens @1, plain @2, abort 1 @3 (stable 1), commit 2 @4, 3 opens @5, 4 opens @6, abort 4 @7
-    (stable 5), abort 3 @8 (stable 9), plain @9
+    offsets: 1 opens @0, 2 opens @1, plain @2, abort 1 @3 (stable 1), commit 2 @4, 3 opens @5, 4 opens @6,
+    abort 4 @7 (stable 5), abort 3 @8 (stable 9), plain @9
     """
     log.transactional(1, 0, 0)
     log.transactional(2, 0, 0)
@@ -295,7 +296,8 @@ ONE, FOUR, THREE = (
 
 
 def test_an_entry_names_the_next_open_transaction(log: Partition) -> None:
-    """An index entry's own last stable offset is the first offset still open after its marker, else marker + 1."""
+    """The last stable offset of an index entry is the first offset still open after its marker, else marker +
+    1."""
     index(log)
     assert log.log.aborted_transactions(0, 10) == [ONE, FOUR, THREE]
 
@@ -319,15 +321,15 @@ def test_an_entry_names_the_next_open_transaction(log: Partition) -> None:
 def test_the_search_of_the_index(
     log: Partition, start: int, end: int, expected: list[AbortedTransaction]
 ) -> None:
-    """It finds entries that end at or after the start and begin below the end. It is complete at the first entry whose
-    stable offset reaches the end.
-    """
+    """The search finds entries that end at or after the start and begin below the end. It is complete at the
+    first entry whose stable offset reaches the end."""
     index(log)
     assert log.log.aborted_transactions(start, end) == expected
 
 
 def test_the_search_stops_where_it_is_complete(log: Partition) -> None:
-    """The stop rule is not only for speed: an entry after the stop is left out even if it would match."""
+    """The stop rule is not only for speed, because an entry after the stop is left out even if it would
+    match."""
     log.transactional(1, 0, 0)  # 0
     log.abort(1, 1)  # 1, stable 2
     log.transactional(1, 1, 0)  # 2
@@ -340,7 +342,8 @@ def test_the_search_stops_where_it_is_complete(log: Partition) -> None:
 
 
 def test_idx_02_index_entries_only_grow(log: Partition) -> None:
-    """IDX-02: an entry is keyed by its marker, which takes an offset of its own; a repeated abort adds none."""
+    """IDX-02: an entry has the offset of its marker as its key, so entries only grow. A repeated abort adds
+    no entry."""
     index(log)
     lasts = [each.last_offset for each in log.log.aborted_transactions(0, 100)]
     assert lasts == sorted(set(lasts)) == [3, 7, 8]
@@ -369,7 +372,7 @@ def test_the_lso_never_falls(log: Partition) -> None:
 
 
 def test_a_wrap_inside_a_transaction(log: Partition) -> None:
-    """Sequences that wrap inside one transaction are one transaction all the same."""
+    """Sequences that wrap inside a transaction do not end it."""
     log.client(1, 0, MAX_SEQUENCE - 1)
     assert log.transactional(1, 0, MAX_SEQUENCE) == (1, 1)
     assert log.transactional(1, 0, 0) == (2, 2)
@@ -383,7 +386,7 @@ def test_a_wrap_inside_a_transaction(log: Partition) -> None:
 
 @pytest.fixture
 def decided(engine: Engine) -> str:
-    """A decision to commit over t-0 and t-1 whose owner is gone, with data in t-0."""
+    """A decision to commit over t-0 and t-1 whose owner died, with data in t-0."""
     engine.partition(TOPIC, 0).append(
         records(7), producer_id=5_010, producer_epoch=4, base_sequence=0, is_transactional=True
     )
@@ -392,7 +395,8 @@ def decided(engine: Engine) -> str:
 
 
 def test_mrk_01_done_everywhere_is_complete(engine: Engine, decided: str) -> None:
-    """MRK-01: a marker in every partition of the row, data there or not; then the Complete row."""
+    """MRK-01: each partition of the row gets a marker, with or without data, and then the Complete row is
+    written."""
     report = engine.coordinator.write_pending_markers()
     assert (report.transactional_ids, report.partitions_marked, report.failures) == ((decided,), 2, ())
     assert [engine.partition(TOPIC, number).high_watermark for number in range(3)] == [2, 1, 0]
@@ -402,9 +406,8 @@ def test_mrk_01_done_everywhere_is_complete(engine: Engine, decided: str) -> Non
 
 @pytest.mark.parametrize("failing", [0, 1])
 def test_mrk_01_a_partition_that_fails_is_tried_again(clock: ManualClock, failing: int) -> None:
-    """MRK-01: where the store fails, the decision stays pending and the report says why; the next sweep finishes it,
-    and what was marked is not marked again.
-    """
+    """MRK-01: if the store fails, the decision stays pending and the report says why. The next sweep finishes
+    it, and writes no second marker."""
     faulty = FaultyStore(MemoryStore(fresh_id("store")))
     with Engine(faulty, clock=clock, pause=no_pause) as engine:
         engine.admin.create_topic(TOPIC, partitions=2, schema=SCHEMA)
@@ -427,8 +430,7 @@ def test_mrk_01_a_partition_that_fails_is_tried_again(clock: ManualClock, failin
 
 def test_mrk_01_a_partition_that_is_further_on_counts_as_done(engine: Engine, decided: str) -> None:
     """MRK-01, where we differ: INVALID_PRODUCER_EPOCH and TRANSACTION_COORDINATOR_FENCED do not drop the
-    decision; the partition has this marker or a later one, and the rest goes on.
-    """
+    decision. The partition has this marker or a later one, and the rest goes on."""
     log = Partition(engine.partition(TOPIC, 0))
     assert (
         log.commit(5_010, 5, coordinator_epoch=0) == 1
@@ -442,7 +444,8 @@ def test_mrk_01_a_partition_that_is_further_on_counts_as_done(engine: Engine, de
 
 
 def test_mrk_01_a_topic_that_is_gone_counts_as_done(engine: Engine, decided: str) -> None:
-    """MRK-01, where we differ: an unknown topic is not asked for again and again: deleted is done."""
+    """MRK-01, where we differ: a deleted topic counts as done, so the sweep does not ask for an unknown topic
+    again and again."""
     engine.admin.delete_topic(TOPIC)
     assert engine.coordinator.write_pending_markers().transactional_ids == (decided,)
     assert row_of(engine, decided).state == "CompleteCommit"
@@ -451,7 +454,7 @@ def test_mrk_01_a_topic_that_is_gone_counts_as_done(engine: Engine, decided: str
 def test_mrk_02_the_completion_is_written_once(
     engine: Engine, url: str, clock: ManualClock, decided: str
 ) -> None:
-    """MRK-02: any number of sweepers at once; one marker a partition and one Complete row."""
+    """MRK-02: any number of concurrent sweepers write one marker for each partition and one Complete row."""
     with txn_engine.connect(url, clock=clock) as other:
         sweepers = [engine, other] * 4
         barrier = threading.Barrier(len(sweepers))

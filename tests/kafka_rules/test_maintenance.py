@@ -1,5 +1,6 @@
-"""What forgets and moves: producer-id expiry, late transactions, the log's start, compaction
-(ProducerStateManagerTest, UnifiedLogTest, LogCleanerTest), through `Engine.maintenance`.
+"""`Engine.maintenance` forgets and moves: producer-id expiry, late transactions, the log's start, compaction.
+
+Kafka's tests are ProducerStateManagerTest, UnifiedLogTest and LogCleanerTest.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ def test_psm_16_a_producer_with_a_transaction_open_stays(
 
 
 def test_psm_17_an_idle_producer_is_forgotten(engine: Engine, clock: ManualClock, log: Partition) -> None:
-    """PSM-17: after `producer.id.expiration.ms` a producer is unknown: its next batch is taken at any sequence."""
+    """PSM-17: after `producer.id.expiration.ms` a producer is unknown, so its next batch is accepted at any
+    sequence."""
     log.client(1, 5, 0)
     log.plain()
     clock.advance(DAY_MS + 1)
@@ -70,9 +72,10 @@ def test_expiry_counts_from_the_last_batch(
 def test_an_idle_producer_comes_back_inside_a_transaction(
     engine: Engine, clock: ManualClock, log: Partition
 ) -> None:
-    """testRemoveExpiredPidsOnReload's other side: forgotten, a transaction begins at sequence 0 only, and a
-    zombie of a lower epoch is not known as one by the partition any more: the coordinator is what keeps it
-    out.
+    """The other side of testRemoveExpiredPidsOnReload.
+
+    A forgotten producer begins a transaction only at sequence 0. The partition does not recognise a zombie of
+    a lower epoch any more, but the coordinator keeps it out.
     """
     log.transactional(1, 5, 0)
     log.commit(1, 6)
@@ -88,9 +91,8 @@ def test_an_idle_producer_comes_back_inside_a_transaction(
 def test_a_duplicate_is_forgotten_with_its_producer(
     engine: Engine, clock: ManualClock, log: Partition
 ) -> None:
-    """What is sent again a day later is a new batch: `producer.id.expiration.ms` is how long a re-sent one is
-    known.
-    """
+    """A batch that is sent again a day later is a new batch, because `producer.id.expiration.ms` limits how
+    long a repeated one is known."""
     assert log.client(1, 0, 0) == (0, 0)
     assert log.client(1, 0, 0) == (0, 0)
     clock.advance(DAY_MS)
@@ -102,9 +104,8 @@ def test_a_duplicate_is_forgotten_with_its_producer(
 
 
 def test_psm_18_late_transactions(engine: Engine, clock: ManualClock, log: Partition) -> None:
-    """PSM-18: one of two transactions 500 ms apart is late once it is over the longest timeout and five minutes; that
-    stays until both are ended, and a snapshot knows it too.
-    """
+    """PSM-18: one of two transactions 500 ms apart is late once it exceeds the longest timeout and five
+    minutes. It stays late until both are ended, and a snapshot knows it too."""
 
     def late() -> bool:
         return log.log.has_late_transaction
@@ -170,9 +171,8 @@ def test_log_09_the_start_stops_at_an_open_transaction(
 
 @pytest.mark.parametrize("start", [5, 8])
 def test_log_09_the_unstable_offset_is_never_below_the_start(start: int) -> None:
-    """LOG-09 on the pure core: replay takes the log as it is; a start above an open transaction's first
-    offset is where the first unstable offset is then.
-    """
+    """LOG-09 on the pure core: replay takes the log as it is. If the start is above an open transaction's
+    first offset, the first unstable offset is at the start."""
     state = PartitionState()
     opened = BatchDescriptor(
         0, 9, 1_000, producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True
@@ -183,7 +183,7 @@ def test_log_09_the_unstable_offset_is_never_below_the_start(start: int) -> None
 
 
 def test_reading_below_the_start(engine: Engine, clock: ManualClock, short: Partition) -> None:
-    """What retention took away is out of range; a consumer without a position begins at the start."""
+    """An offset that retention removed is out of range. A consumer without a position begins at the start."""
     short.plain(5)
     clock.advance(30_000)
     short.plain(5)
@@ -199,7 +199,7 @@ def test_reading_below_the_start(engine: Engine, clock: ManualClock, short: Part
 
 
 def test_the_aborted_index_goes_with_its_range(engine: Engine, clock: ManualClock, short: Partition) -> None:
-    """An index entry that ends below the start is gone; one that reaches it stays."""
+    """An index entry that ends below the start is gone, and one that begins later stays."""
     short.transactional(1, 0, 0)  # 0
     short.abort(1, 1)  # 1
     short.plain(2)  # 2, 3
@@ -216,10 +216,8 @@ def test_the_aborted_index_goes_with_its_range(engine: Engine, clock: ManualCloc
 
 
 def test_cln_01_compaction_knows_transactions(engine: Engine, log: Partition) -> None:
-    """CLN-01, as far as it is ours: small files are merged, not keys. Of what was aborted nothing is left in
-    the merged file, what was committed keeps its offsets, the aborted index stays, the markers' offsets stay
-    gaps.
-    """
+    """CLN-01, as far as it is ours: small files are merged, not keys. The merged file has no aborted record,
+    committed records keep their offsets, the aborted index stays, and the markers' offsets stay gaps."""
     log.transactional(1, 0, 0, count=2)  # 0, 1 aborted
     log.transactional(2, 0, 0, count=2)  # 2, 3 committed
     log.transactional(1, 0, 2, count=2)  # 4, 5 aborted
@@ -238,9 +236,8 @@ def test_cln_01_compaction_knows_transactions(engine: Engine, log: Partition) ->
 
 
 def test_cln_02_markers_outlive_their_records(engine: Engine, clock: ManualClock, short: Partition) -> None:
-    """CLN-02, where we differ: a marker is an entry, not a record, so that no delete horizon is needed. With all the
-    records gone it still fences the epoch that it ended.
-    """
+    """CLN-02, where we differ: a marker is an entry, not a record, so it needs no delete horizon. After all
+    the records are gone it still fences the epoch that it ended."""
     short.transactional(1, 0, 0)
     short.transactional(1, 0, 1)
     assert short.commit(1, 1, coordinator_epoch=7) == 2
@@ -275,9 +272,8 @@ def test_cln_05_what_is_undecided_waits_for_the_next_pass(engine: Engine, log: P
 
 
 def test_fet_07_a_merged_file_with_gaps_is_stepped_over(engine: Engine, log: Partition) -> None:
-    """FET-07: the last offsets of a range may have no record: the position moves to the end all the same, whichever
-    offset inside the gaps it begins at.
-    """
+    """FET-07: if the last offsets of a range have no record, the position still moves to the end, from any
+    offset inside the gaps."""
     log.plain(2)  # 0, 1
     log.transactional(1, 0, 0, count=3)  # 2 to 4, aborted
     log.abort(1, 1)  # 5
@@ -305,9 +301,8 @@ def test_fet_07_a_merged_file_with_gaps_is_stepped_over(engine: Engine, log: Par
 
 
 def test_compaction_forgets_no_producer(engine: Engine, log: Partition) -> None:
-    """Merging files changes nothing of what the partition remembers: a duplicate is still known, a sequence
-    still due.
-    """
+    """Merging files changes no producer state of the partition, so a duplicate is still known and a gap still
+    refused."""
     for sequence in range(6):
         log.client(1, 0, sequence)
     before = log.log.producers()

@@ -1,4 +1,4 @@
-"""Group offsets in transactions: OffsetMetadataManagerTest, and TransactionsTest's loops over them."""
+"""Group offsets in transactions follow OffsetMetadataManagerTest, and TransactionsTest's loops over them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def begun(engine: Engine, name: str) -> Producer:
 
 
 def committed(engine: Engine, group: str = "g") -> dict[TopicPartition, int]:
-    """The group's offsets, pending ones left aside."""
+    """The group's committed offsets, without pending ones."""
     consumer = engine.consumer(group_id=group, isolation_level="read_uncommitted")
     return {tp: at.offset for tp, at in consumer.committed([T0, T1]).items()}
 
@@ -79,9 +79,8 @@ def test_the_later_row_of_one_transaction_counts(loaded: Engine) -> None:
 
 @pytest.mark.parametrize("who", ["another producer", "a plain commit", "a reset"])
 def test_off_04_what_is_pending_is_waited_for(loaded: Engine, who: str) -> None:
-    """OFF-04, and beyond Kafka: while a producer's commit is pending nobody else's for the same partition is taken;
-    another partition's is.
-    """
+    """OFF-04, and beyond Kafka: while a producer's commit for a partition is pending, nobody else can commit
+    there. Another partition is free."""
     holder, consumer = begun(loaded, "holder"), member(loaded)
     holder.send_offsets_to_transaction({T0: OffsetAndMetadata(5)}, consumer.group_metadata())
     late = member(loaded, isolation_level="read_uncommitted")
@@ -101,7 +100,7 @@ def test_off_04_what_is_pending_is_waited_for(loaded: Engine, who: str) -> None:
 
 
 def test_off_04_a_group_with_pending_offsets_only_is_a_group(loaded: Engine) -> None:
-    """OFF-04: a group is there from its first pending offset on, and shows it as pending."""
+    """OFF-04: a group exists from its first pending offset on, and shows it as pending."""
     producer = begun(loaded, "one")
     producer.send_offsets_to_transaction({T0: OffsetAndMetadata(5)}, member(loaded).group_metadata())
     assert loaded.admin.list_groups() == ["g"]
@@ -117,7 +116,7 @@ def test_off_04_a_group_with_pending_offsets_only_is_a_group(loaded: Engine) -> 
 def test_off_04_old_offsets_are_forgotten(
     loaded: Engine, clock: ManualClock, age: int, forgotten: bool
 ) -> None:
-    """OFF-04: at the retention time an offset goes, not before; the group goes with its last one."""
+    """OFF-04: an offset goes at the retention time, not before, and the group goes with its last one."""
     member(loaded).commit({T0: 5, T1: 7})
     clock.advance(age)
     due = [ForgottenOffset("g", TOPIC, 0, 5), ForgottenOffset("g", TOPIC, 1, 7)] if forgotten else []
@@ -129,9 +128,8 @@ def test_off_04_old_offsets_are_forgotten(
 
 
 def test_off_04_what_is_pending_is_not_forgotten(loaded: Engine, clock: ManualClock) -> None:
-    """OFF-04: a partition with a pending offset is left alone, however old its committed one; the group's
-    others go. A group whose only offsets are pending is not deleted.
-    """
+    """OFF-04: a partition with a pending offset keeps its committed one, however old it is, and the group's
+    other offsets go. A group that has only pending offsets is not deleted."""
     member(loaded).commit({T0: 5, T1: 7})
     holder, lonely = begun(loaded, "holder"), begun(loaded, "lonely")
     holder.send_offsets_to_transaction({T0: OffsetAndMetadata(6)}, member(loaded).group_metadata())
@@ -168,9 +166,8 @@ def test_stable_offsets(loaded: Engine, isolation_level: str) -> None:
 
 
 def test_of_two_overlapping_members_one_commits(loaded: Engine) -> None:
-    """Beyond Kafka, where the later one would win: of two that fetched the same position, whichever way they
-    commit, the second is refused for good.
-    """
+    """Beyond Kafka, where the later commit would win: if two members fetched the same position, the second
+    commit is refused for good, in a transaction or plainly."""
     first, second, third = member(loaded), member(loaded), member(loaded)
     producer = begun(loaded, "one")
     producer.send_offsets_to_transaction({T0: OffsetAndMetadata(5)}, first.group_metadata())
@@ -195,9 +192,8 @@ def test_metadata_is_kept(loaded: Engine) -> None:
 
 
 def test_int_01_undecided_records_are_not_read(engine: Engine) -> None:
-    """INT-01: of two interleaved producers one commits around the other's open records: a committed reader gets what
-    precedes the first open one, ends there, and finds no later timestamp.
-    """
+    """INT-01: one of two interleaved producers commits around the other's open records. A committed reader
+    gets the records before the first open one, ends there, and finds no later timestamp."""
     tp = TopicPartition(TOPIC, 0)
     first, second = begun(engine, "first"), begun(engine, "second")
     second.produce(TOPIC, records(1), partition=0, timestamp_ms=1_000).result()
@@ -220,9 +216,8 @@ def test_int_01_undecided_records_are_not_read(engine: Engine) -> None:
 
 
 def test_int_02_a_copy_with_every_other_transaction_aborted(engine: Engine) -> None:
-    """INT-02: 500 records copied with offsets in the transaction; every other one is aborted and read again.
-    The copy has 500 values, each once.
-    """
+    """INT-02: 500 records are copied with offsets in the transaction, and every other transaction is aborted
+    and its input read again. The copy has 500 values, each once."""
     engine.admin.create_topic("copy", partitions=4, schema=SCHEMA)
     with engine.producer() as seed:
         for number in range(4):
@@ -252,7 +247,7 @@ def test_int_02_a_copy_with_every_other_transaction_aborted(engine: Engine) -> N
 
 
 def test_int_05_an_empty_abort_after_a_commit(engine: Engine) -> None:
-    """INT-05: after a commit, a transaction with nothing in it may abort, or commit, and the producer goes on."""
+    """INT-05: after a commit, an empty transaction may abort or commit, and the producer goes on."""
     producer = begun(engine, "one")
     producer.produce(TOPIC, records(1), partition=0)
     producer.commit_transaction()
@@ -268,9 +263,8 @@ def test_int_05_an_empty_abort_after_a_commit(engine: Engine) -> None:
 
 
 def test_int_06_many_partitions(engine: Engine) -> None:
-    """INT-06: 10 000 records over 20 partitions aborted, 1 000 committed: 1 000 and 11 000 for the two kinds
-    of reader.
-    """
+    """INT-06: 10 000 records over 20 partitions are aborted, and 1 000 are committed. A committed reader gets
+    1 000 records, and an uncommitted one 11 000."""
     engine.admin.create_topic("wide", partitions=20, schema=SCHEMA)
     producer = begun(engine, "one")
     for number in range(20):

@@ -1,7 +1,7 @@
-"""The client's own states: what TransactionManagerTest asks, for our producer.
+"""The client's own states follow what TransactionManagerTest asks of Kafka's producer.
 
-First which call is legal in which state, all of them; then, for each error and the call that meets it: what
-the caller gets, what the producer's state becomes, and what the next calls do.
+The first tests pin which call is legal in which state, for all of them. The others pin, for each error and
+the call that meets it, what the caller gets, the producer's state, and what the next calls do.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class World:
         self.producer = self.engine.producer(transactional_id=NAME)
 
     def fail(self, part: str, fault: Fault = "before", operation: Operation | None = None) -> None:
-        """From now on every operation (or this one) on keys with `part` in them fails; the first may take effect."""
+        """From now on every operation (or this one) on keys with `part` in them fails. The first failing put
+        may take effect."""
 
         def decide(called: Operation, key: str, _: int) -> Fault | None:
             if part not in key or (operation is not None and called != operation):
@@ -77,12 +78,12 @@ class World:
         put_row(self.other, "Dead", name=NAME, pid=-1, epoch=-1)
 
     def swept(self) -> None:
-        """The transaction is aborted for being open too long, and that is completed."""
+        """Abort the transaction because it was open too long, and complete the abort."""
         self.clock.advance(60_001)
         assert self.other.coordinator.abort_timed_out_transactions().transactional_ids == (NAME,)
 
     def half_swept(self) -> None:
-        """As `swept`, but the sweeper died before the markers."""
+        """Abort the transaction as in `swept`, but the sweeper dies before the markers."""
         held = self.other.admin.describe_transaction(NAME)
         put_row(
             self.other,
@@ -94,7 +95,8 @@ class World:
         )
 
     def marked(self) -> None:
-        """The partition has seen a later epoch of the producer, the coordinator has not."""
+        """Append a marker, so that the partition has seen a later epoch of the producer than the
+        coordinator."""
         held = self.producer
         self.other.partition(TOPIC, 0).append_marker(
             producer_id=held.producer_id,
@@ -104,7 +106,7 @@ class World:
         )
 
     def overtaken(self) -> None:
-        """Somebody wrote under the producer's identity: its next sequence does not follow."""
+        """Write under the producer's identity, so that the producer's own next sequence does not follow."""
         held = self.producer
         self.other.partition(TOPIC, 0).append(
             records(1, 2, 3),
@@ -115,11 +117,11 @@ class World:
         )
 
     def moved(self) -> None:
-        """Another member commits the group's offset."""
+        """Commit the group's offset, as another member would."""
         self.other.admin.reset_offsets("g", {T3: 1}, execute=True)
 
     def pending(self) -> None:
-        """Another producer's commit for the group is undecided."""
+        """Leave another producer's commit for the group undecided."""
         producer = self.other.producer(transactional_id="another")
         producer.init_transactions()
         producer.begin_transaction()
@@ -209,10 +211,9 @@ REFUSAL = {"ABORTABLE_ERROR": ABORTABLE, "FATAL_ERROR": FENCED}
 
 @pytest.mark.parametrize(("state", "call"), list(product(LEGAL, CALLS)))
 def test_every_call_in_every_state(world: World, state: str, call: str) -> None:
-    """A legal call moves the producer as the table says. Any other is refused with nothing written: out of
-    order is ILLEGAL_STATE (and recoverable), in an abortable state TRANSACTION_ABORTABLE, in a fatal one the
-    first error again.
-    """
+    """A legal call moves the producer as the table says. Any other is refused and writes nothing. A call out
+    of order is ILLEGAL_STATE (and recoverable), in an abortable state it is TRANSACTION_ABORTABLE, and in a
+    fatal one it is the first error again."""
     producer = in_state(world, state)
     found = answer(lambda: CALLS[call](producer))
     if call == "close":
@@ -252,7 +253,8 @@ def test_a_recoverable_mistake_harms_nothing(world: World) -> None:
 
 @dataclass(frozen=True)
 class Case:
-    """An error: what happens, before which call, what the caller gets, and the producer's state then."""
+    """An error: its cause, the call that meets it, what the caller gets, and the producer's state after
+    it."""
 
     cause: Callable[[World], object]
     call: str
@@ -341,7 +343,7 @@ CASES = {
 
 
 def meet(world: World, case: Case) -> tuple[Producer, object]:
-    """A producer that has just met the error, and what the caller got."""
+    """Return a producer that has just met the error, and what the caller got."""
     producer = in_state(world, "IN_TRANSACTION")
     if case.open_before:
         produce(producer)
@@ -364,9 +366,8 @@ def test_what_an_error_does_to_the_producer(world: World, name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.state == "FATAL_ERROR"])
 def test_after_a_fatal_error_nothing_but_closing(world: World, name: str) -> None:
-    """testFailIfNotReadyForSendAfterFatalError and its kind: every later call raises the first error again;
-    closing is allowed, and a new producer under the id starts afresh.
-    """
+    """testFailIfNotReadyForSendAfterFatalError and similar ones: every later call raises the first error
+    again. Closing is allowed, and a new producer under the id starts afresh."""
     case = CASES[name]
     producer, _ = meet(world, case)
     for call in CALLS.values():
@@ -388,9 +389,8 @@ ABORTED_AND_ON = [
 
 @pytest.mark.parametrize("name", ABORTED_AND_ON)
 def test_after_an_abortable_error_abort_and_go_on(world: World, name: str) -> None:
-    """testAllowAbortOnProduceFailure, testRecoveryFromAbortableError*: nothing but an abort is taken; the commit is
-    refused; then the same producer goes on under a new epoch, and of the failed transaction nothing is seen.
-    """
+    """testAllowAbortOnProduceFailure, testRecoveryFromAbortableError*: only an abort is accepted. Then the
+    same producer goes on under a new epoch, and no reader sees a record of the failed transaction."""
     producer, _ = meet(world, CASES[name])
     for call in ("begin", "produce", "send offsets", "commit", "init"):
         assert answer(lambda call=call: CALLS[call](producer)) == ABORTABLE  # type: ignore[misc]
@@ -411,9 +411,8 @@ def test_after_an_abortable_error_abort_and_go_on(world: World, name: str) -> No
 
 
 def test_an_abort_that_finds_a_successor_is_fatal(world: World) -> None:
-    """testInvalidProducerEpochFromProduce: the partition's INVALID_PRODUCER_EPOCH is abortable; the abort then learns
-    from the coordinator that it was fenced.
-    """
+    """testInvalidProducerEpochFromProduce: the partition's INVALID_PRODUCER_EPOCH is abortable. The abort
+    then learns from the coordinator that it was fenced."""
     producer, found = meet(world, CASES["produce: a successor took over"])
     assert found == EPOCH
     assert answer(producer.commit_transaction) == ABORTABLE
@@ -424,9 +423,8 @@ def test_an_abort_that_finds_a_successor_is_fatal(world: World) -> None:
 
 @pytest.mark.parametrize("cause", [World.swept, World.half_swept])
 def test_a_timed_out_transaction_can_be_aborted(world: World, cause: Callable[[World], None]) -> None:
-    """The abort of what the sweep has aborted is a retry of that abort: answered with the bumped epoch, and
-    the producer goes on.
-    """
+    """An abort after the sweep's abort is a retry of that abort. It is answered with the bumped epoch, and
+    the producer goes on."""
     producer = in_state(world, "IN_TRANSACTION")
     produce(producer)
     cause(world)
@@ -442,9 +440,8 @@ def test_a_timed_out_transaction_can_be_aborted(world: World, cause: Callable[[W
 @pytest.mark.parametrize("fault", ["before", "after"])
 def test_an_end_without_an_answer_is_asked_again(world: World, end: str, fault: Fault) -> None:
     """testRetryCommitTransactionAfterTimeout, testRetryAbortTransactionAfterTimeout, and their opposites: the
-    same call again learns the outcome; the other call is out of order and changes nothing; the epoch grows
-    once.
-    """
+    same call again learns the outcome. The other call is out of order and changes nothing, and the epoch
+    grows once."""
     case = Case(store_fails("__transaction_state", fault), end, UNKNOWN, "", open_before=True)
     producer, _ = meet(world, case)
     epoch = producer.producer_epoch
@@ -460,7 +457,8 @@ def test_an_end_without_an_answer_is_asked_again(world: World, end: str, fault: 
 
 @pytest.mark.parametrize("fault", ["before", "after"])
 def test_init_without_an_answer_is_asked_again(world: World, fault: Fault) -> None:
-    """testRetryInitTransactionsAfterTimeout: nothing else is allowed, and the same call again initialises."""
+    """testRetryInitTransactionsAfterTimeout: no other call is allowed, and the same call again
+    initialises."""
     world.fail("__transaction_state", fault)
     assert answer(world.producer.init_transactions) in (UNKNOWN, "NETWORK_EXCEPTION")
     assert world.producer.state == "INITIALIZING"
@@ -471,7 +469,7 @@ def test_init_without_an_answer_is_asked_again(world: World, fault: Fault) -> No
 
 
 def test_a_timeout_that_is_not_allowed_is_fatal(world: World) -> None:
-    """INVALID_TRANSACTION_TIMEOUT finishes the producer: every later call says so again."""
+    """INVALID_TRANSACTION_TIMEOUT finishes the producer, and every later call raises it again."""
     producer = world.engine.producer(transactional_id="slow", transaction_timeout_ms=900_001)
     with pytest.raises(InvalidTransactionTimeoutError) as refused:
         producer.init_transactions()
@@ -503,7 +501,8 @@ def test_init_again_after_a_successor(world: World) -> None:
 @pytest.mark.parametrize("state", ["PrepareCommit", "PrepareAbort"])
 @pytest.mark.parametrize("call", ["init", "produce", "send offsets"])
 def test_a_decided_transaction_is_finished_by_the_way(world: World, state: str, call: str) -> None:
-    """CONCURRENT_TRANSACTIONS is the producer's own business: it finishes the markers of its id and asks again."""
+    """The producer handles CONCURRENT_TRANSACTIONS itself. It finishes the markers of its id and asks
+    again."""
     producer = world.producer
     if call != "init":
         producer.init_transactions()
@@ -516,9 +515,8 @@ def test_a_decided_transaction_is_finished_by_the_way(world: World, state: str, 
 
 
 def test_a_decision_that_cannot_be_finished_ends_the_patience(world: World) -> None:
-    """Where the markers cannot be written for longer than the limit, REQUEST_TIMED_OUT says why, and the call may be
-    made again.
-    """
+    """If the markers cannot be written for longer than the limit, REQUEST_TIMED_OUT says why, and the call
+    may be made again."""
     now_ms = 0
 
     def pause(ms: int) -> None:
@@ -539,7 +537,8 @@ def test_a_decision_that_cannot_be_finished_ends_the_patience(world: World) -> N
 
 
 def test_partitions_are_added_once(world: World) -> None:
-    """testMaybeAddPartitionToTransaction: the first write to a partition adds it; later ones ask nobody."""
+    """testMaybeAddPartitionToTransaction: the first write to a partition adds it, and later ones ask
+    nobody."""
     producer = in_state(world, "IN_TRANSACTION")
     rows = lambda: sum(  # noqa: E731
         1
@@ -556,9 +555,8 @@ def test_partitions_are_added_once(world: World) -> None:
 
 
 def test_nothing_sent_is_nothing_asked(world: World) -> None:
-    """shouldNotSendAbortTxnRequestWhenOnlyAddPartitionsRequestFailed's kin: an end with nothing in it writes
-    no row and keeps the epoch.
-    """
+    """A test like shouldNotSendAbortTxnRequestWhenOnlyAddPartitionsRequestFailed: the end of an empty
+    transaction writes no row and keeps the epoch."""
     producer = in_state(world, "READY")
     epoch, calls = producer.producer_epoch, len(world.store.calls)
     for end in (producer.commit_transaction, producer.abort_transaction):
@@ -568,7 +566,8 @@ def test_nothing_sent_is_nothing_asked(world: World) -> None:
 
 
 def test_a_commit_waits_for_what_is_under_way(world: World) -> None:
-    """testCommitTransactionWithInFlightProduceRequest: what was handed over before the commit is in it."""
+    """testCommitTransactionWithInFlightProduceRequest: a commit contains every record that was handed over
+    before it."""
     producer = in_state(world, "IN_TRANSACTION")
     sent = [producer.produce(TOPIC, records(count=1), partition=number % 4) for number in range(40)]
     producer.commit_transaction()
@@ -577,9 +576,9 @@ def test_a_commit_waits_for_what_is_under_way(world: World) -> None:
 
 
 def test_nothing_overtakes_a_failed_write(world: World) -> None:
-    """testAbortTransactionAndReuseSequenceNumberOnError: after a failure nothing overtakes. What is queued after it in
-    the partition fails too, or is no longer accepted, and the next transaction begins at sequence 0.
-    """
+    """testAbortTransactionAndReuseSequenceNumberOnError: after a failure nothing overtakes. Writes that are
+    queued after it in the partition fail too, or are no longer accepted, and the next transaction begins at
+    sequence 0."""
     producer = in_state(world, "IN_TRANSACTION")
     world.overtaken()
     sent = [answer(lambda: producer.produce(TOPIC, records(count=1), partition=0)) for _ in range(3)]
@@ -594,7 +593,8 @@ def test_nothing_overtakes_a_failed_write(world: World) -> None:
 
 
 def test_sequences_go_on_in_an_epoch_and_begin_anew_in_the_next(world: World) -> None:
-    """testDefaultSequenceNumber, testSequenceNumber*: 0, 1, 2 in one transaction; from 0 again in the next one."""
+    """testDefaultSequenceNumber, testSequenceNumber*: sequences are 0, 1, 2 in one transaction, and start
+    again from 0 in the next one."""
     producer = in_state(world, "READY")
     for _ in range(2):
         producer.begin_transaction()
@@ -618,7 +618,8 @@ def test_the_block_aborts_what_cannot_commit(world: World) -> None:
 
 
 def test_closing_aborts_what_is_open(world: World) -> None:
-    """testSenderShutdownWithPendingTransactions: close aborts, so that nobody waits for the time-out."""
+    """testSenderShutdownWithPendingTransactions: close aborts the open transaction, so nobody waits for the
+    time-out."""
     producer = in_state(world, "IN_TRANSACTION")
     produce(producer)
     producer.close()
@@ -632,7 +633,8 @@ def test_closing_aborts_what_is_open(world: World) -> None:
 
 @pytest.mark.parametrize("call", [name for name in CALLS if name not in ("produce", "flush", "close")])
 def test_an_idempotent_producer_has_no_transactions(world: World, call: str) -> None:
-    """A transactional call without a transactional id is a mistake in the program; the producer goes on."""
+    """A transactional call without a transactional id is a mistake in the program, and the producer goes
+    on."""
     producer = world.engine.producer()
     assert answer(lambda: CALLS[call](producer)) == ILLEGAL
     produce(producer)
@@ -641,9 +643,8 @@ def test_an_idempotent_producer_has_no_transactions(world: World, call: str) -> 
 
 @pytest.mark.parametrize("fault", ["before", "after"])
 def test_an_idempotent_producer_says_what_it_lost(world: World, fault: Fault) -> None:
-    """Where we differ from Kafka's client, which bumps its epoch and goes on: a batch that was refused or is
-    unknown ends the producer; later calls say so, and a new one starts afresh.
-    """
+    """Where we differ from Kafka's client, which bumps its epoch and goes on: a refused or unknown batch ends
+    the producer. Later calls say so, and a new one starts afresh."""
     producer = world.engine.producer()
     produce(producer)
     world.fail(f"{DATA}0/0/log/", fault)

@@ -1,8 +1,8 @@
-"""The partition leader's rules: ProducerStateManagerTest, and the sequence and marker tables behind it.
+"""The partition leader's rules follow ProducerStateManagerTest, and the sequence and marker tables of it.
 
-Driven through `Engine.partition`. Three things have no public way in and use the pure core, each says so:
-what replay takes that a leader would refuse (Kafka's appends by a follower), a check without the look-up for
-duplicates, and a plan that is not written.
+The tests drive them through `Engine.partition`. Three things have no public way in, so their tests use the
+pure core and say so: what replay takes that a leader would refuse (Kafka's appends by a follower), a check
+without the look-up for duplicates, and a plan that is not written.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FENCED = "TRANSACTION_COORDINATOR_FENCED"
 def replayed(
     state: PartitionState, pid: int, epoch: int, seq: int, *, count: int = 1, transactional: bool = False
 ) -> PartitionState:
-    """The state after a batch that already stands in the log: what a follower does in Kafka is replay here."""
+    """The state after a batch that is already in the log. Replay here does what a follower does in Kafka."""
     base = state.log_end_offset
     file = FileRef(f"data/{base:020d}-p{pid}-e{epoch}-{base:032x}.parquet", 1, "c" * 32)
     batch = BatchDescriptor(
@@ -51,7 +51,8 @@ def replayed(
 
 
 def test_psm_01_sequences_follow_each_other(log: Partition) -> None:
-    """PSM-01: 0 then 1 is taken; what overlaps without being the same batch, or skips, is out of order."""
+    """PSM-01: a sequence 1 after 0 is accepted. A batch that overlaps without being the same one, or that
+    skips, is out of order."""
     assert log.client(1, 0, 0) == (0, 0)
     assert log.client(1, 0, 1) == (1, 1)
     assert log.client(1, 0, 1, count=2) == SEQUENCE  # not the batch that stands there: no duplicate
@@ -60,7 +61,8 @@ def test_psm_01_sequences_follow_each_other(log: Partition) -> None:
 
 
 def test_psm_01_without_the_look_up_for_duplicates() -> None:
-    """PSM-01 on the pure core: the check alone, which Kafka's state manager is, refuses a repeated sequence too."""
+    """PSM-01 on the pure core: the check alone, like Kafka's state manager, refuses a repeated sequence
+    too."""
     state = replayed(replayed(PartitionState(), 1, 0, 0), 1, 0, 1)
     for sequence in (1, 5):
         with pytest.raises(TxnEngineError) as refused:
@@ -85,7 +87,7 @@ def test_psm_02_an_older_epoch_is_refused(log: Partition) -> None:
 
 
 def test_psm_04_sequences_wrap_around(log: Partition) -> None:
-    """PSM-04: after 2147483647 comes 0, in the same epoch."""
+    """PSM-04: after 2147483647 the next sequence is 0, in the same epoch."""
     log.plain(735)
     assert log.client(1, 15, MAX_SEQUENCE) == (735, 735)
     log.plain(499)
@@ -110,9 +112,8 @@ def test_psm_06_a_batch_may_wrap_inside(log: Partition) -> None:
 
 
 def test_wrapping_early_is_a_gap(log: Partition) -> None:
-    """Only after 2147483647 itself comes 0: one before it, 0 is out of order
-    (testProducerSequenceInvalidWrapAround).
-    """
+    """Only after 2147483647 itself comes 0. One sequence earlier, 0 is out of order
+    (testProducerSequenceInvalidWrapAround)."""
     log.client(1, 0, MAX_SEQUENCE - 1)
     assert log.client(1, 0, 0) == SEQUENCE
     assert log.client(1, 0, MAX_SEQUENCE) == (1, 1)
@@ -120,7 +121,7 @@ def test_wrapping_early_is_a_gap(log: Partition) -> None:
 
 
 def test_psm_07_the_first_batch_of_an_unknown_producer(log: Partition) -> None:
-    """PSM-07: outside a transaction any first sequence is taken; the entry is exactly that batch."""
+    """PSM-07: outside a transaction any first sequence is accepted, and the entry is exactly that batch."""
     log.plain(735)
     assert log.client(1, 5, 16) == (735, 735)
     state = log.producer(1)
@@ -130,7 +131,8 @@ def test_psm_07_the_first_batch_of_an_unknown_producer(log: Partition) -> None:
 
 
 def test_psm_07_replay_takes_any_first_sequence() -> None:
-    """PSM-07 on the pure core: replay takes the log as it is, a transaction's first batch at sequence 16 too."""
+    """PSM-07 on the pure core: replay takes the log as it is, even a transaction's first batch at sequence
+    16."""
     state = replayed(PartitionState(), 1, 5, 16, transactional=True)
     entry = state.producers[1]
     assert (entry.producer_epoch, entry.last_sequence, entry.open_first_offset) == (5, 16, 0)
@@ -138,15 +140,15 @@ def test_psm_07_replay_takes_any_first_sequence() -> None:
 
 @pytest.mark.parametrize("transactional", [False, True], ids=["plain", "transactional"])
 def test_first_sequences(log: Partition, transactional: bool) -> None:
-    """Rules 2 and 5: an unknown producer may begin anywhere outside a transaction, inside one only at 0."""
+    """Rules 2 and 5: an unknown producer may begin at any sequence outside a transaction, and only at 0
+    inside one."""
     assert log.client(1, 0, 7, transactional=transactional) == (SEQUENCE if transactional else (0, 0))
     assert isinstance(log.client(2, 0, 0, transactional=transactional), tuple)
 
 
 def test_a_first_batch_after_a_marker(log: Partition) -> None:
-    """Rules 2 and 3: a marker leaves an epoch and no batches; a batch then begins at 0, at that epoch or a
-    later one.
-    """
+    """Rules 2 and 3: a marker leaves an epoch and no batches. The next batch begins at 0, at that epoch or a
+    later one."""
     log.transactional(1, 0, 0)
     assert log.commit(1, 1) == 1
     assert log.transactional(1, 1, 3) == SEQUENCE
@@ -157,7 +159,7 @@ def test_a_first_batch_after_a_marker(log: Partition) -> None:
 
 
 def test_psm_25_a_new_epoch_begins_at_zero(log: Partition) -> None:
-    """PSM-25: a bump straight to sequence 5 is out of order; to 0 it is taken."""
+    """PSM-25: after a bump, sequence 5 is out of order, and 0 is accepted."""
     for sequence in range(3):
         log.client(1, 0, sequence)
     assert log.client(1, 1, 5) == SEQUENCE
@@ -165,7 +167,7 @@ def test_psm_25_a_new_epoch_begins_at_zero(log: Partition) -> None:
 
 
 def test_psm_20_a_gap_is_refused(log: Partition) -> None:
-    """PSM-20: a client's gap is refused and leaves nothing; replay takes it."""
+    """PSM-20: a client's gap is refused and leaves nothing. Replay accepts it."""
     log.client(1, 0, 0)
     assert log.client(1, 0, 3) == SEQUENCE
     state = log.producer(1)
@@ -191,9 +193,8 @@ SEQUENCES = [
 
 @pytest.mark.parametrize(("open_transaction", "case"), list(product([False, True], SEQUENCES)))
 def test_every_sequence_rule(engine: Engine, open_transaction: bool, case: tuple[int, int, str]) -> None:
-    """Rules 1 to 4 after five batches, outside and inside a transaction. Stricter than Kafka in one cell: a new
-    epoch while the old one's transaction is open waits for its marker.
-    """
+    """Rules 1 to 4 hold after five batches, outside and inside a transaction. One cell is stricter than in
+    Kafka: a new epoch waits for the marker of the old one's open transaction."""
     epoch, sequence, expected = case
     log = Partition(engine.partition(TOPIC, 0))
     for number in range(5):
@@ -212,9 +213,8 @@ def test_every_sequence_rule(engine: Engine, open_transaction: bool, case: tuple
 
 
 def test_the_fifth_last_batch_is_known_and_the_sixth_is_not(log: Partition) -> None:
-    """The window is exactly five: the fifth last batch, sent again, returns its offsets; the sixth last is
-    out of order.
-    """
+    """The window is exactly five batches. The fifth last batch, sent again, returns its offsets, and the
+    sixth last is out of order."""
     for number in range(6):
         assert log.client(1, 0, 2 * number, count=2) == (2 * number, 2 * number + 1)
     assert log.client(1, 0, 2, count=2) == (2, 3)
@@ -229,16 +229,16 @@ def test_the_fifth_last_batch_is_known_and_the_sixth_is_not(log: Partition) -> N
 def test_a_duplicate_is_the_same_batch(
     log: Partition, sequence: int, count: int, expected: tuple[int, int] | str
 ) -> None:
-    """First and last sequence must both be a remembered batch's: a part of one, or two at once, are out of order."""
+    """A duplicate has the first and last sequence of a remembered batch. A part of a batch, or two at once,
+    are out of order."""
     log.client(1, 0, 0, count=3)
     log.client(1, 0, 3, count=2)
     assert log.client(1, 0, sequence, count=count) == expected
 
 
 def test_a_duplicate_is_known_before_anything_is_checked(log: Partition) -> None:
-    """The look-up comes first: a plain batch sent again is answered even while the producer has a transaction open,
-    and one of an older epoch is not looked up.
-    """
+    """The look-up comes first. A repeated plain batch is answered even while the producer has a transaction
+    open, and one of an older epoch is not looked up."""
     log.client(1, 0, 0)
     log.transactional(1, 0, 1)
     assert log.client(1, 0, 0) == (0, 0)
@@ -257,14 +257,15 @@ def test_the_window_wraps_with_the_sequences(log: Partition) -> None:
 
 
 def test_a_new_epoch_forgets_the_batches(log: Partition) -> None:
-    """The window belongs to one epoch: sequence 0 of the next one is a new batch, not a duplicate."""
+    """The window belongs to one epoch, so sequence 0 of the next one is a new batch, not a duplicate."""
     log.client(1, 0, 0)
     assert log.client(1, 1, 0) == (1, 1)
     assert log.client(1, 1, 0) == (1, 1)
 
 
 def test_log_03_replay_takes_repeated_sequences() -> None:
-    """LOG-03 on the pure core: a batch that stands twice in a log is replayed twice; the end moves on each time."""
+    """LOG-03 on the pure core: a batch that is in a log twice is replayed twice, and the end moves on each
+    time."""
     state = PartitionState()
     for _ in range(3):
         state = replayed(state, 1, 0, 0)
@@ -282,9 +283,8 @@ def test_psm_10_a_plain_batch_inside_a_transaction(log: Partition) -> None:
 
 
 def test_psm_12_a_plan_changes_nothing() -> None:
-    """PSM-12 on the pure core: what is planned and not written leaves the state as it was; the plan holds the
-    next one.
-    """
+    """PSM-12 on the pure core: a plan that is not written leaves the state as it was. The plan holds the next
+    state."""
 
     def proposal(sequence: int, count: int) -> DataProposal:
         file = FileRef(f"data/{0:020d}-p1-e0-{sequence:032x}.parquet", 1, "c" * 32)
@@ -302,7 +302,8 @@ def test_psm_12_a_plan_changes_nothing() -> None:
 
 
 def test_psm_13_the_first_unstable_offset(log: Partition) -> None:
-    """PSM-13: the earliest open transaction holds the last stable offset back; with none open it is the end."""
+    """PSM-13: the earliest open transaction holds the last stable offset back. Without an open one it is the
+    end."""
     log.plain(99)
     assert log.transactional(1, 5, 0) == (99, 99)
     log.plain(5)
@@ -317,7 +318,8 @@ def test_psm_13_the_first_unstable_offset(log: Partition) -> None:
 
 
 def test_psm_23_the_earliest_of_three_open_transactions(log: Partition) -> None:
-    """PSM-23: first, third and second of three end in this order; only the earliest open one counts."""
+    """PSM-23: three transactions end in the order first, third, second, and only the earliest open one
+    counts."""
     log.transactional(1, 0, 0, count=25)
     log.transactional(2, 0, 0, count=32)
     log.transactional(3, 0, 0)
@@ -332,9 +334,8 @@ def test_psm_23_the_earliest_of_three_open_transactions(log: Partition) -> None:
 
 
 def test_psm_26_offset_commits_have_no_sequence(engine: Engine) -> None:
-    """PSM-26: a group's offsets in a transaction carry no sequence, and may be sent twice in it; epochs are
-    checked.
-    """
+    """PSM-26: a group's offsets in a transaction carry no sequence, and may be sent twice in it. Epochs are
+    checked."""
     engine.partition(TOPIC, 0).append(records(count=200))
     consumer = engine.consumer(group_id="g")
     consumer.assign([T0])
@@ -355,9 +356,8 @@ def test_psm_26_offset_commits_have_no_sequence(engine: Engine) -> None:
 
 
 def test_a_marker_of_an_unknown_producer(log: Partition) -> None:
-    """testAppendTxnMarkerWithNoProducerState: it is taken, leaves its epoch, no completed transaction and no
-    index entry.
-    """
+    """testAppendTxnMarkerWithNoProducerState: the marker is accepted, and leaves its epoch, no completed
+    transaction and no index entry."""
     assert log.abort(9, 2, coordinator_epoch=7) == 0
     state = log.producer(9)
     assert state is not None
@@ -383,7 +383,8 @@ MARKERS = [
 @pytest.mark.parametrize("committed", [True, False], ids=["commit", "abort"])
 @pytest.mark.parametrize(("epoch", "is_open", "expected"), MARKERS)
 def test_every_marker_rule(engine: Engine, epoch: int, is_open: bool, expected: str, committed: bool) -> None:
-    """Below the stored epoch refused, above it written, at it a success that writes nothing unless one is open."""
+    """A marker below the stored epoch is refused, and one above it is written. At the epoch it succeeds, and
+    writes nothing unless a transaction is open."""
     log = Partition(engine.partition(TOPIC, 0))
     log.client(1, 5, 0, transactional=is_open)
     found = log.marker(1, epoch, committed=committed)
@@ -411,9 +412,8 @@ FENCING = [
 
 @pytest.mark.parametrize(("coordinator_epoch", "epoch", "expected"), FENCING)
 def test_coordinator_fencing(log: Partition, coordinator_epoch: int, epoch: int, expected: int | str) -> None:
-    """testCoordinatorFencing: an older decision than the one the partition has seen is
-    TRANSACTION_COORDINATOR_FENCED; the producer's epoch is judged before.
-    """
+    """testCoordinatorFencing: a decision older than the one that the partition has seen is
+    TRANSACTION_COORDINATOR_FENCED. The producer's epoch is checked first."""
     log.transactional(1, 4, 0)
     assert log.abort(1, 5, coordinator_epoch=8) == 1
     log.plain()
@@ -443,9 +443,8 @@ def test_a_control_record_bumps_the_epoch(log: Partition) -> None:
 
 
 def test_a_fencing_abort_shuts_the_zombie_out(log: Partition) -> None:
-    """testProducerStateAfterFencingAbortMarker: the abort of a fence ends what was open, and the old epoch is
-    over.
-    """
+    """testProducerStateAfterFencingAbortMarker: the abort of a fence ends the open transaction, and refuses
+    the old epoch from then on."""
     log.transactional(1, 0, 0)
     log.abort(1, 1)
     state = log.producer(1)
@@ -456,9 +455,8 @@ def test_a_fencing_abort_shuts_the_zombie_out(log: Partition) -> None:
 
 
 def test_the_last_epoch_is_ended_once(log: Partition) -> None:
-    """Beyond Kafka: nothing is above epoch 32767, so what is open there is ended at that epoch, by a later
-    decision only.
-    """
+    """Beyond Kafka: no epoch is above 32767, so a transaction that is open there is ended at that epoch, by a
+    later decision only."""
     log.transactional(1, MAX_EPOCH, 0)
     assert log.abort(1, MAX_EPOCH, coordinator_epoch=4) == 1
     assert log.abort(1, MAX_EPOCH, coordinator_epoch=4) == -1
@@ -489,7 +487,7 @@ def test_incomplete_or_impossible_identities(log: Partition, identity: tuple[int
 
 
 def test_a_transaction_needs_a_producer(log: Partition) -> None:
-    """A transactional batch of nobody is refused, and so is a batch of nothing."""
+    """A transactional batch without a producer is refused, and so is an empty batch."""
     assert log.client(-1, -1, -1, transactional=True) == "INVALID_REQUEST"
     assert answer(lambda: log.log.append(records())) == "INVALID_RECORD"
     assert log.end == 0
@@ -499,7 +497,7 @@ def test_a_transaction_needs_a_producer(log: Partition) -> None:
 
 
 def test_psm_21_a_snapshot_of_the_same_offset_is_written_once(engine: Engine) -> None:
-    """PSM-21: a second snapshot with nothing new between writes nothing."""
+    """PSM-21: a second snapshot without new records writes nothing."""
     log = Partition(engine.partition(TOPIC, 0))
     log.client(1, 0, 0)
     log.client(1, 0, 1)
@@ -521,9 +519,8 @@ def snapshots(engine: Engine) -> list[str]:
 def test_psm_21_a_damaged_snapshot_is_passed_over(
     engine: Engine, url: str, clock: ManualClock, damage: str
 ) -> None:
-    """PSM-21: from a newest snapshot that is empty, cut, garbled or another's, the reader falls back to the
-    one before and replays. Unlike Kafka it deletes nothing.
-    """
+    """PSM-21: if the newest snapshot is empty, cut, garbled or another partition's, the reader falls back to
+    the one before and replays. Unlike Kafka it deletes nothing."""
     log = Partition(engine.partition(TOPIC, 0))
     log.transactional(1, 0, 0)
     engine.admin.snapshot(TOPIC, 0)

@@ -1,4 +1,5 @@
-"""The coordinator's log as its memory: TransactionStateManagerTest, the two sweeps' tables, and the defaults."""
+"""The coordinator's log is its memory (TransactionStateManagerTest). The tests pin the two sweeps' tables and
+the defaults too."""
 
 from __future__ import annotations
 
@@ -77,9 +78,11 @@ STORE_ERRORS: list[tuple[type[StorageError], str]] = [
 
 @dataclass(frozen=True)
 class Request:
-    """A request to an Ongoing transaction of T0. `answer`: where the store is well, also to the same one once more;
-    `settled`: where its own row, whose outcome was unknown, is put first. `left`: the id when all is completed, `rows`:
-    of the id by then, `markers`: in T0.
+    """A request to an Ongoing transaction of T0.
+
+    `answer` is the answer while the store works, also to the same request once more. `settled` is the answer
+    if its own row, whose outcome was unknown, is put first. `left` is the id when all is completed, `rows`
+    are the states of the id by then, and `markers` counts the markers in T0.
     """
 
     ask: Callable[[Engine, str], object]
@@ -122,9 +125,8 @@ REQUESTS = {
 def a_store_that_takes_no_rows(
     clock: ManualClock, kind: type[StorageError], fault: Fault
 ) -> Iterator[tuple[Engine, str, FaultyStore]]:
-    """An Ongoing id, and a store that fails each put into its coordinator's log until `decide` is taken away; reads are
-    answered.
-    """
+    """An Ongoing id, and a store that fails each put into its coordinator's log until `decide` is removed. It
+    answers reads."""
     store = FaultyStore(MemoryStore(fresh_id("store")), error=raising(kind))
     with Engine(store, clock=clock, pause=no_pause) as engine:
         engine.admin.create_topic(TOPIC, partitions=2, schema=SCHEMA)
@@ -139,7 +141,8 @@ def a_store_that_takes_no_rows(
 
 
 def assert_done_once(engine: Engine, name: str, request: Request, expected: object) -> None:
-    """The same request once more is answered so; it waits for a completion only, and all is as if asked once."""
+    """The same request once more has this answer. It waits only for a completion, and everything is as if it
+    was asked once."""
     assert answer(lambda: request.ask(engine, name)) == expected
     if expected == "CONCURRENT_TRANSACTIONS":
         assert engine.coordinator.finish(name).transactional_ids == (name,)
@@ -158,9 +161,11 @@ def assert_done_once(engine: Engine, name: str, request: Request, expected: obje
 def test_tsm_04_a_row_that_is_not_taken_leaves_nothing_stuck(
     clock: ManualClock, kind: type[StorageError], code: str, request_name: str
 ) -> None:
-    """TSM-04: a store that fails before it takes the row: the error is told as such where it proves that nothing was
-    written, else as an unknown outcome, however often it is asked, and everybody sees the row of before. Once the store
-    is back the same request is answered, nothing pending is left behind, and nothing was done twice.
+    """TSM-04: the store fails before it takes the row.
+
+    The caller gets the error itself if it proves that nothing was written, else an unknown outcome, however
+    often it asks. Everybody sees the earlier row. Once the store works again the same request is answered,
+    nothing is left pending, and nothing was done twice.
     """
     request = REQUESTS[request_name]
     with a_store_that_takes_no_rows(clock, kind, "before") as (engine, name, store):
@@ -183,9 +188,8 @@ def test_tsm_04_a_row_that_is_not_taken_leaves_nothing_stuck(
 def test_tsm_04_a_row_that_was_taken_counts(
     clock: ManualClock, kind: type[StorageError], request_name: str
 ) -> None:
-    """TSM-04: a store that fails after it has taken the row: it is read back, and the request is answered as if nothing
-    had happened, the first time and again.
-    """
+    """TSM-04: the store fails after it has taken the row. The engine reads the row back, and answers the
+    request as usual, the first time and again."""
     request = REQUESTS[request_name]
     with a_store_that_takes_no_rows(clock, kind, "after") as (engine, name, store):
         assert answer(lambda: request.ask(engine, name)) == request.answer
@@ -199,12 +203,12 @@ Parts = tuple[pa.Table, dict[bytes, bytes]]
 
 
 def _said(name: bytes, value: bytes) -> Callable[[pa.Table, dict[bytes, bytes]], Parts]:
-    """The same rows in an object that says something else of itself."""
+    """Keep the rows, and change what the object's metadata says."""
     return lambda table, metadata: (table, {**metadata, b"txn_engine." + name: value})
 
 
 def _held(column: str, value: object) -> Callable[[pa.Table, dict[bytes, bytes]], Parts]:
-    """Another value in a column of the entry's row; a dict changes fields of the struct that it is."""
+    """Change the value of a column of the entry's row. A dict changes fields of a struct."""
 
     def change(table: pa.Table, metadata: dict[bytes, bytes]) -> Parts:
         at = table.schema.get_field_index(column)
@@ -225,7 +229,7 @@ UNKNOWN_ROWS = {
 
 
 def _two_ids_at_home_apart(engine: Engine) -> tuple[str, str]:
-    """Two open ids, in two partitions of the coordinator's topic."""
+    """Two open ids in two partitions of the coordinator's topic."""
     broken = put_row(engine, "Ongoing", name="broken")
     sound = next(
         name
@@ -251,9 +255,8 @@ def _assert_only_its_partition_stops(
 def test_tsm_10_an_unknown_row_stops_its_partition(
     engine: Engine, url: str, clock: ManualClock, what: str
 ) -> None:
-    """TSM-10, where we differ: a row that this version does not know, its checksum right, is not skipped. Its partition
-    answers with what it is, at once and whatever is asked, and the others go on.
-    """
+    """TSM-10, where we differ: a row that this version does not know is not skipped, if its checksum is
+    right. Its partition answers every request with the problem at once, and the others go on."""
     change, code = UNKNOWN_ROWS[what]
     broken, sound = _two_ids_at_home_apart(engine)
     key = engine.logs.coordinator(broken).keys.entry(0)
@@ -262,7 +265,7 @@ def test_tsm_10_an_unknown_row_stops_its_partition(
 
 
 def test_tsm_10_the_same_row_put_together_again_is_read(engine: Engine, url: str, clock: ManualClock) -> None:
-    """TSM-10: what stops the partition above is what the row says, not how it was put there."""
+    """TSM-10: the row's content stops the partition above, not the way in which the row was put back."""
     broken, _ = _two_ids_at_home_apart(engine)
     key = engine.logs.coordinator(broken).keys.entry(0)
     engine.store.put(key, parquet_object(*taken_apart(engine.store.get(key))))
@@ -271,7 +274,7 @@ def test_tsm_10_the_same_row_put_together_again_is_read(engine: Engine, url: str
 
 
 def test_tsm_10_a_damaged_row_stops_its_partition(engine: Engine, url: str, clock: ManualClock) -> None:
-    """TSM-10: half an object; its partition answers with the damage, and the others go on."""
+    """TSM-10: if half an object is missing, its partition answers with the damage, and the others go on."""
     broken, sound = _two_ids_at_home_apart(engine)
     key = engine.logs.coordinator(broken).keys.entry(0)
     data = engine.store.get(key)
@@ -286,7 +289,7 @@ def test_tsm_10_an_empty_log_loads(engine: Engine) -> None:
 
 
 def test_tsm_10_loading_again_changes_nothing(engine: Engine, url: str, clock: ManualClock) -> None:
-    """TSM-10: any number of connections load the same rows; nobody hands them over."""
+    """TSM-10: any number of connections load the same rows, and nobody hands them over."""
     name = put_row(engine, "Ongoing", pid=PID, epoch=EPOCH)
     for epoch in (EPOCH, EPOCH + 1, EPOCH + 2):
         with txn_engine.connect(url, clock=clock) as other:
@@ -299,7 +302,7 @@ def test_tsm_10_loading_again_changes_nothing(engine: Engine, url: str, clock: M
 
 
 def test_tsm_06_only_open_transactions_time_out(engine: Engine, clock: ManualClock) -> None:
-    """TSM-06: of six ids, 2 s later only the Ongoing one with a timeout of 1 s is aborted."""
+    """TSM-06: of seven ids, only the Ongoing one with a timeout of 1 s is aborted after 2 s."""
     seeds = [
         ("Ongoing", 1_000),
         ("Ongoing", 10_000),
@@ -319,7 +322,7 @@ def test_tsm_06_only_open_transactions_time_out(engine: Engine, clock: ManualClo
 def test_the_time_out_is_strict(
     table_engine: Engine, table_clock: ManualClock, state: str, age: int, due: bool
 ) -> None:
-    """Start plus timeout must lie before now; at it is not yet. In no state but Ongoing."""
+    """A transaction times out after start plus timeout, not at it, and only in the state Ongoing."""
     name = put_row(table_engine, state, transaction_timeout_ms=1_000)
     table_clock.advance(age)
     swept = table_engine.coordinator.abort_timed_out_transactions().transactional_ids
@@ -345,7 +348,7 @@ def test_a_timeout_without_end(engine: Engine, clock: ManualClock) -> None:
 
 
 def test_a_seeded_start_counts(engine: Engine, clock: ManualClock) -> None:
-    """A row that says when it was last updated is as old as it says: its start is that time."""
+    """A row with a given time of its last update is that old, so its transaction started then."""
     old = put_row(engine, "Ongoing", transaction_timeout_ms=60_000, last_update_ms=clock() - 60_001)
     young = put_row(engine, "Ongoing", transaction_timeout_ms=60_000, last_update_ms=clock() - 60_000)
     assert engine.coordinator.abort_timed_out_transactions().transactional_ids == (old,)
@@ -358,8 +361,7 @@ def test_a_seeded_start_counts(engine: Engine, clock: ManualClock) -> None:
 @pytest.mark.parametrize(("state", "age"), list(product(STATES, [WEEK_MS - 1, WEEK_MS, WEEK_MS + 1])))
 def test_expiry_in_every_state(table_engine: Engine, table_clock: ManualClock, state: str, age: int) -> None:
     """Empty, CompleteCommit and CompleteAbort expire once `transactional.id.expiration.ms` is reached (not
-    only passed); nothing open, decided or gone does.
-    """
+    only passed). An id that is open, decided or dead does not."""
     name = put_row(table_engine, state, pid=PID, epoch=EPOCH)
     before = table_engine.coordinator.current(name)
     table_clock.advance(age)
@@ -376,7 +378,7 @@ def test_expiry_in_every_state(table_engine: Engine, table_clock: ManualClock, s
 
 
 def test_a_seeded_age_expires(engine: Engine, clock: ManualClock) -> None:
-    """A row that says when it was last updated is as old as it says."""
+    """A row with a given time of its last update is that old, and expires accordingly."""
     old = put_row(engine, "CompleteCommit", last_update_ms=clock() - WEEK_MS)
     young = put_row(engine, "CompleteCommit", last_update_ms=clock() - WEEK_MS + 1)
     assert engine.coordinator.expire_transactional_ids().transactional_ids == (old,)
@@ -424,10 +426,9 @@ def test_after_expiry_a_fresh_start(engine: Engine, clock: ManualClock) -> None:
 
 
 def test_list_and_its_filters(engine: Engine, clock: ManualClock) -> None:
-    """testListTransactionsFiltering*: by state, producer id, pattern (the whole name) and running time
-    (strictly longer); filters join with "and", an empty one filters nothing; Dead ids are never listed; an
-    unknown state is an error.
-    """
+    """testListTransactionsFiltering*: the list can be filtered by state, producer id, pattern (the whole
+    name) and running time (strictly longer). Filters are joined with "and", and an empty one filters nothing.
+    Dead ids are never listed, and an unknown state is an error."""
     clock.advance(-3_000)
     oldest = put_row(engine, "Ongoing", pid=1, name="my-a")
     clock.advance(1_000)
@@ -461,7 +462,7 @@ def test_list_and_its_filters(engine: Engine, clock: ManualClock) -> None:
 
 
 def test_defaults(engine: Engine) -> None:
-    """Kafka's defaults stand in the store itself."""
+    """The store has Kafka's defaults."""
     limits = engine.limits
     assert limits.max_transaction_timeout_ms == 900_000
     assert limits.transactional_id_expiration_ms == 604_800_000

@@ -1,4 +1,4 @@
-"""The table of states: all 64 moves, each shown possible or impossible by every request and sweep there is."""
+"""Every request and sweep shows which of the 64 moves in the table of states are possible."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ OURS = {
 
 
 def requests(engine: Engine, name: str) -> Iterator[Callable[[], object]]:
-    """Everything that can write a row for the id."""
+    """Every call that can write a row for the id."""
     ask = engine.coordinator
     yield lambda: ask.init_producer_id(name)
     yield lambda: ask.init_producer_id(name, producer_id=PID, producer_epoch=EPOCH)
@@ -60,7 +60,7 @@ def requests(engine: Engine, name: str) -> Iterator[Callable[[], object]]:
 
 @pytest.fixture(scope="module")
 def moves(table_engine: Engine, table_clock: ManualClock) -> set[tuple[str, str]]:
-    """Every (state, next state) that some request or sweep makes, each tried on a row of its own."""
+    """Every (state, next state) that a request or a sweep makes, each tried on a row of its own."""
     found: set[tuple[str, str]] = set()
     states = [state for state in STATES if state != "PrepareEpochFence"]
     for state in states:
@@ -84,12 +84,12 @@ def _steps(engine: Engine, name: str) -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize(("before", "target"), list(product(STATES, STATES)))
 def test_every_move(moves: set[tuple[str, str]], before: str, target: str) -> None:
-    """A move is made by some request exactly where the table of valid previous states allows it."""
+    """A request or a sweep makes a move if and only if the table of valid previous states allows it."""
     assert ((before, target) in moves) == (before in OURS.get(target, set()))
 
 
 def test_what_differs_from_kafka() -> None:
-    """The two differences and no other: what the page on differences says of the table of states."""
+    """The table differs from Kafka's in two points, which the page on differences names."""
     kafka = {(before, target) for target, states in KAFKA.items() for before in states}
     ours = {(before, target) for target, states in OURS.items() for before in states}
     assert ours - kafka == {("Dead", "Empty")}

@@ -79,6 +79,7 @@ def test_transactions(cloud: str) -> None:
         assert pickle.loads(pickle.dumps(second.store)).url == second.url == cloud
 
 
+@pytest.mark.shard("machine")
 @on("gcs_bucket")
 def test_tables(cloud: str) -> None:
     """deltalake opens a Delta view with the store's own options. The audit of an Iceberg view finds nothing."""

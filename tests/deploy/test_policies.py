@@ -230,6 +230,7 @@ def deleted_topic(maintained: Engine, minio_bucket: S3Bucket) -> list[str]:
     return left
 
 
+@pytest.mark.shard("machine")
 def test_only_the_maintainer_removes_a_deleted_topic_after_a_day(
     as_role: As, minio_bucket: S3Bucket, deleted_topic: list[str]
 ) -> None:

@@ -377,7 +377,8 @@ def test_a_cut_whose_snapshot_is_gone_proves_nothing(engine: Engine, tmp_path: P
 # --- the chain ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("proofs", in_shard("damage", [3, 4], keep=1))
+@pytest.mark.shard("damage")
+@pytest.mark.parametrize("proofs", [3, 4])
 def test_proofs_of_cuts_go_on_from_one_another(engine: Engine, tmp_path: Path, proofs: int) -> None:
     """A proof of an earlier cut starts a new chain and says why. A proof of the present store goes on from
     the last proof, whichever that was."""

@@ -418,6 +418,7 @@ def test_two_provers_at_once(engine: Engine, tmp_path: Path, monkeypatch: pytest
     assert shelf_of(engine).numbers() == [0, 1, 2]
 
 
+@pytest.mark.shard("damage")
 def test_a_prover_that_never_gets_a_number(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -327,6 +327,7 @@ def test_a_partition_that_had_no_record_before_a_change(tmp_path: Path) -> None:
         assert proved(engine, tmp_path, whole=True).first == 0
 
 
+@pytest.mark.shard("damage")
 def test_a_proof_by_an_earlier_program_is_gone_on_from(tmp_path: Path) -> None:
     """A proof goes on from one by an older program that names no versions: it was made with the topic's first
     columns."""
@@ -409,6 +410,7 @@ def test_a_declared_column_that_was_renamed(engine: Engine, tmp_path: Path) -> N
     assert began(result) == "no proof of this declaration was there"
 
 
+@pytest.mark.shard("damage")
 def test_as_of_a_cut_columns_are_those_of_the_cut(engine: Engine, tmp_path: Path) -> None:
     """As of a cut, verdict and digests stay the same, whatever happens to the columns and files later."""
     load(engine, 40, 40)

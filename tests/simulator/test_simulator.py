@@ -209,7 +209,7 @@ def test_fresh_seeds(workload: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(
     ("workload", "seed", "other"),
-    in_shard("simulator", [("idempotent", 1, 2), ("two_owners", 7, 13)], keep=1),
+    in_shard("simulator", [("power", 1, 2), ("idempotent", 1, 2), ("two_owners", 7, 13)], keep=1),
 )
 def test_a_seed_is_one_run_byte_for_byte(workload: str, seed: int, other: int) -> None:
     """The trace and every object that landed are the same in a second run, and in another process with

@@ -37,7 +37,7 @@ def _as_told(report: VerifyReport) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize(
-    "damage", in_shard("spark", ["nothing", "byte", "entry", "marker", "snapshot"], keep=["nothing", "entry"])
+    "damage", in_shard("spark", ["nothing", "byte", "entry", "marker", "snapshot"], keep=["entry"])
 )
 def test_the_report_is_that_of_one_machine(spark: SparkSession, store: Engine, damage: str) -> None:
     """An audit on Spark has the findings, the figures and the results by partition of an audit on one

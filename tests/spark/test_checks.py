@@ -379,6 +379,7 @@ def test_without_great_expectations_one_sentence_says_how_to_get_it(
     assert "txn-engine[quality]" in str(caught.value.action)
 
 
+@pytest.mark.shard("spark")
 def test_files_that_are_loaded_are_voted_on(spark: SparkSession, ledger: Engine, tmp_path: Path) -> None:
     """`load_files` checks the records that it makes from the files."""
     (tmp_path / "day.csv").write_text(csv_of(payments(0, 20)))

@@ -133,7 +133,7 @@ def test_input_is_output_and_dead_letters(spark: SparkSession, narrow: Engine) -
     assert len(written(narrow)) + done.failed_again == 300
 
 
-@pytest.mark.parametrize("most", [5, "10%"])
+@pytest.mark.parametrize("most", in_shard("spark", [5, "10%"], keep=["10%"]))
 def test_above_the_limit_nothing_is_visible(spark: SparkSession, narrow: Engine, most: int | str) -> None:
     """If there are more dead letters than the limit, neither records nor letters are visible and the position
     does not move, whether the limit is a number or a share."""
@@ -291,7 +291,8 @@ def load_in_one_process(engine: Engine, path: Path) -> None:
         write_with(engine, producer, {TOPIC: rows}, offsets=None, run_id="monday", letters=letters)
 
 
-@pytest.mark.parametrize("after", in_shard("spark", [False, True], keep=1))
+@pytest.mark.shard("spark")
+@pytest.mark.parametrize("after", [False, True])
 def test_dying_at_every_put(write: Callable[..., Path], after: bool) -> None:
     """If the load dies at any put of tasks or driver and runs again, each row is once in one of the two
     topics, and never one topic without the other."""

@@ -136,6 +136,7 @@ def test_an_overlapping_run_is_refused(spark: SparkSession, ledger: Engine) -> N
     assert balances_of(ledger) == sums(payments(0, 100))
 
 
+@pytest.mark.shard("spark")
 def test_a_second_try_of_a_committed_run(spark: SparkSession, ledger: Engine) -> None:
     """A retried run that has already committed writes nothing, even if new records have come since."""
     load(ledger, 0, 100)
@@ -166,6 +167,7 @@ def test_before_commit_comes_when_all_is_written(spark: SparkSession, ledger: En
     assert run(spark, ledger).records_in == 30
 
 
+@pytest.mark.shard("spark")
 def test_deferred_markers(spark: SparkSession, ledger: Engine) -> None:
     """With markers="deferred" the run ends at the decision, and readers see it after the marker sweep."""
     load(ledger, 0, 30)

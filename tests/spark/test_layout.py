@@ -53,7 +53,9 @@ def numbers_by_key(engine: Engine, topic: str) -> dict[object, list[int]]:
     return dict(found)
 
 
-@pytest.mark.parametrize(("kind", "name"), [(pa.int64(), "bigint"), (pa.int32(), "int")])
+@pytest.mark.parametrize(
+    ("kind", "name"), in_shard("spark", [(pa.int64(), "bigint"), (pa.int32(), "int")], keep=1)
+)
 def test_spark_computes_the_partition_that_we_do(spark: SparkSession, kind: pa.DataType, name: str) -> None:
     """Spark's expressions compute the same partition as Kafka's murmur2 for every integer type, and null for
     null."""
@@ -141,7 +143,7 @@ def test_when_no_shuffle_is_made(spark: SparkSession, wide: Engine, monkeypatch:
     assert write_topic(joined, wide, "wide", transactional_id="a", by_partition=False).files > 8
 
 
-@pytest.mark.parametrize("by_partition", [None, False, True])
+@pytest.mark.parametrize("by_partition", in_shard("spark", [None, False, True], keep=[True]))
 @pytest.mark.parametrize("is_sorted", in_shard("spark", [False, True], keep=[True]))
 def test_records_of_a_key_keep_their_order(
     spark: SparkSession, wide: Engine, by_partition: bool | None, is_sorted: bool

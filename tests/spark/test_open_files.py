@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from storage import decode_parquet
+from tests.suite.tiers import in_shard
 from tests.support.refusals import refused
 from txn_engine.errors import RecordTooLargeError
 from txn_engine.log.data_files import EncodedFile
@@ -136,7 +137,9 @@ def test_what_is_held_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(ids) == 10_000
 
 
-@pytest.mark.parametrize(("most_bytes", "partitions"), [(100_000, 1), (40_000, 3), (20_000_000, 1)])
+@pytest.mark.parametrize(
+    ("most_bytes", "partitions"), in_shard("spark", [(100_000, 1), (40_000, 3), (20_000_000, 1)], keep=2)
+)
 def test_no_file_is_larger_than_the_topic_takes(
     monkeypatch: pytest.MonkeyPatch, most_bytes: int, partitions: int
 ) -> None:

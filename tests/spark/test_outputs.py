@@ -106,6 +106,7 @@ def test_what_is_wrong_with_one_output_is_found_before_any_is_written(
     assert not list(Path(two_topics.url.removeprefix("file://"), "topics", "balances").rglob("data/*"))
 
 
+@pytest.mark.shard("spark")
 def test_a_job_that_gives_outputs_by_topic(spark: SparkSession, two_topics: Engine) -> None:
     """`run_consume_job` writes the DataFrames that the transform returns by topic, with the position,
     once."""

@@ -48,6 +48,7 @@ def write_days(folder: Path) -> list[str]:
     return [f"{folder}/day*.csv", "--run-id", "may", "--spark-conf", "spark.master=local[1]", "--json"]
 
 
+@pytest.mark.shard("spark")
 @pytest.mark.slow
 def test_files_once_for_a_run(ledger: Engine, command: Command, tmp_path: Path) -> None:
     """The files of a pattern are loaded in one transaction. The same run again reports that it is committed and loads

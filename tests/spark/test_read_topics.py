@@ -7,6 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark.conftest import PLACE, SCHEMA, load, payments
+from tests.suite.tiers import in_shard
 from tests.support.refusals import refused
 from txn_engine.engine import Engine
 from txn_engine.errors import InvalidRequestError
@@ -27,7 +28,7 @@ def copies(ledger: Engine) -> Engine:
     return ledger
 
 
-@pytest.mark.parametrize("are_packed", [True, False])
+@pytest.mark.parametrize("are_packed", in_shard("spark", [True, False], keep=1))
 def test_several_topics_are_one_dataframe(
     spark: SparkSession, copies: Engine, monkeypatch: pytest.MonkeyPatch, are_packed: bool
 ) -> None:

@@ -155,7 +155,7 @@ class TestRelations:
                 "SELECT 1 AS n) AS a UNION ALL (SELECT 2 AS n",
                 "SET spark.sql.runSQLOnFiles = true",
             ],
-            keep=2,
+            keep=1,
         ),
     )
     def test_a_query_that_is_no_select_is_refused(self, engine: Engine, tmp_path: Path, query: str) -> None:
@@ -178,7 +178,7 @@ class TestRelations:
                 "SELECT sum(amount) AS n FROM elsewhere",
                 "SELECT CAST('x' AS INT) AS n",
             ],
-            keep=2,
+            keep=1,
         ),
     )
     def test_a_query_that_reaches_further_is_errored(

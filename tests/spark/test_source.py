@@ -111,11 +111,11 @@ def test_bounds_cut_inside_files(spark: SparkSession, ledger: Engine, more: dict
 def test_as_many_tasks_as_are_asked_for(spark: SparkSession, ledger: Engine) -> None:
     """A read has at least `minPartitions` tasks, and no task has more than `maxRecordsPerPartition`
     records."""
-    load(ledger, 0, 300)
+    load(ledger, 0, 60)
     assert read(spark, ledger, minPartitions=7).rdd.getNumPartitions() >= 7
     per_task = read(spark, ledger, maxRecordsPerPartition=9).rdd.glom().map(len).collect()
     assert max(per_task) <= 9
-    assert sum(per_task) == 300
+    assert sum(per_task) == 60
 
 
 @pytest.mark.shard("spark")

@@ -372,6 +372,7 @@ def test_a_process_that_is_killed_costs_time_only(tmp_path: Path, many: Many) ->
     assert _in_processes(tmp_path, many, kill) == (0, f"ok True {many.records}")
 
 
+@pytest.mark.shard("damage")
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="children are looked up in /proc")
 def test_a_killed_audit_leaves_no_process(tmp_path: Path, many: Many) -> None:
     """If an audit is killed, its processes end too."""
@@ -456,8 +457,9 @@ def test_stores_of_runs_that_are_audited_elsewhere(workload: str) -> None:
             assert replace(there.stats, seconds=0) == replace(here.stats, seconds=0)
 
 
+@pytest.mark.shard("damage")
 @pytest.mark.minio
-@pytest.mark.parametrize("many", in_shard("damage", [2_000, 9_000], keep=1), indirect=True)
+@pytest.mark.parametrize("many", [2_000, 9_000], indirect=True)
 def test_processes_and_what_is_kept_on_a_bucket(
     minio_bucket: S3Bucket, many: Many, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,7 +22,6 @@ NEEDED = "nothing"
 _WORDS = ("bug", "▲", "what the code does then", "tier")
 IN_MAKE_TEST = (
     "no-duplicate-look-up",
-    "time-out-without-a-second-look",
     "undecided-files-are-live",
 )
 """The mutants that every run of the suite finds again. The shard `simulator` finds all of them."""

@@ -1,4 +1,5 @@
-"""A process dies at any write of a backup or a restore, before or after the write took effect: the next one goes on."""
+"""If a process dies at any write of a backup or a restore, before or after the write took effect, the next
+one goes on."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from txn_engine.verify import verify_store
 
 @dataclass
 class Mishap:
-    """At the n-th put that any of the stores gets, the process dies or one call fails."""
+    """A fault at the n-th put to any of the stores. The process dies there, or one call fails."""
 
     at: int
     fault: Fault

@@ -1,4 +1,5 @@
-"""Backups on a real S3 server, from one bucket to another, by users with nothing but the documented policies."""
+"""Backups work on a real S3 server, from one bucket to another, by users with nothing but the documented
+policies."""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ def ledger(minio_bucket: S3Bucket) -> Iterator[Engine]:
 
 
 def test_from_bucket_to_bucket(ledger: Engine, minio_server: MinioServer) -> None:
-    """Two backups into a bucket of their own, restored into a third bucket."""
+    """Two backups go into a bucket of their own, and are restored into a third bucket."""
     backups, target = fresh_bucket(minio_server), fresh_bucket(minio_server)
     first = ledger.backup(store_in(backups))
     load(ledger, "two", 3)

@@ -96,9 +96,8 @@ EXPECTED = {0: [0, 0], 1: [0, 0, 1, 1], 2: [0, 0, 1, 1], 3: [0, 0, 1, 1, 3, 3]}
 
 
 def test_what_stays_and_what_goes(lived: Engine, place: MemoryStore, clock: ManualClock) -> None:
-    """A dry run tells what a prune would remove. A prune leaves no unneeded object, and later backups copy only new
-    files.
-    """
+    """A dry run reports what a prune would remove. A prune leaves no unneeded object, and later backups copy
+    only new files."""
     before = contents(place)
     told = prune(place, keep=2, clock=clock)
     assert contents(place) == before
@@ -139,7 +138,7 @@ def test_what_stays_and_what_goes(lived: Engine, place: MemoryStore, clock: Manu
 def test_which_backups_stay(
     place: MemoryStore, clock: ManualClock, which: dict[str, int], stay: list[int]
 ) -> None:
-    """By count, by age or by both. The newest backup always stays."""
+    """Backups stay by count, by age or by both. The newest backup always stays."""
     told = prune(place, clock=clock, **which)  # type: ignore[arg-type]
     assert [each.number for each in told.kept] == stay
 
@@ -147,7 +146,8 @@ def test_which_backups_stay(
 @pytest.mark.parametrize("which", [{}, {"keep": 0}, {"keep": True}, {"older_than_ms": -1}, {"keep": "1"}])
 @pytest.mark.usefixtures("lived")
 def test_wrong_calls(place: MemoryStore, which: dict[str, int]) -> None:
-    """Without a rule, with a rule of a wrong type, or where there are no backups."""
+    """A prune without a rule or with a rule of a wrong type is refused, and so is a prune of a place without
+    backups."""
     with pytest.raises(InvalidRequestError):
         prune(place, execute=True, **which)  # type: ignore[arg-type]
     with refused(InvalidRequestError, Reason.NO_BACKUPS):
@@ -157,7 +157,7 @@ def test_wrong_calls(place: MemoryStore, which: dict[str, int]) -> None:
 def test_leftovers_of_an_interrupted_backup_are_removed(
     lived: Engine, place: MemoryStore, clock: ManualClock
 ) -> None:
-    """Objects that do not belong to backups stay."""
+    """A prune removes objects that an interrupted backup left. Objects that do not belong to backups stay."""
     load(lived, "late", 7)
     failing = FaultyStore(place, decide=lambda operation, key, _: "before" if "backups/" in key else None)
     failing.decide = lambda operation, key, _: (
@@ -195,7 +195,8 @@ def _each_call(
     fault: Fault, operations: tuple[Operation, ...], *, dies: bool, step: int,
     attempt: Callable[[FaultyStore], object], made: Callable[[], MemoryStore],
 ) -> Callable[[], list[MemoryStore]]:  # fmt: skip
-    """What is left in the place when this happens at the first call of the attempt, `step` calls later, and so on."""
+    """The places that are left if this fault happens at the first call of the attempt, `step` calls later,
+    and so on."""
 
     def places() -> list[MemoryStore]:
         left: list[MemoryStore] = []
@@ -236,7 +237,8 @@ _ALL: tuple[Operation, ...] = ("get", "head", "list", "put_if_absent", "put", "d
 def test_cut_off_at_every_call(
     place: MemoryStore, clock: ManualClock, fault: Fault, dies: bool, step: int
 ) -> None:
-    """Either nothing was removed, or what was to be; what is there restores; the next prune leaves nothing over."""
+    """A prune that is cut off has removed nothing, or only what it should. Each backup that is still listed
+    restores, and the next prune leaves no unneeded object."""
     writes: tuple[Operation, ...] = ("put_if_absent", "put", "delete")
     places = _each_call(
         fault, _ALL if fault == "before" else writes, dies=dies, step=step, made=lambda: copy_of(place),
@@ -266,7 +268,8 @@ def _at_each_call(
     *,
     step: int,
 ) -> list[MemoryStore]:
-    """What is left in the place where something else happens before the first call, or that `step` later, and so on."""
+    """The places that are left if another call comes before the first call of the attempt, `step` calls
+    later, and so on."""
     left: list[MemoryStore] = []
     while True:
         place, calls, has_happened = made(), 0, False
@@ -294,7 +297,8 @@ STRIDES = in_shard("kills", [36, 12, 1], keep=1)
 @pytest.mark.shard("kills")
 @pytest.mark.parametrize("stride", STRIDES)
 def test_a_backup_beside_a_prune(lived: Engine, place: MemoryStore, clock: ManualClock, stride: int) -> None:
-    """A backup and a prune: one runs as a whole at some calls of the other, also where a backup was cut off before."""
+    """A backup may run as a whole at some calls of a prune, and a prune at some calls of a backup, even if a
+    backup was cut off before."""
     load(lived, "late", 7)
 
     def cut_off(operation: Operation, key: str, _: int) -> Fault | None:
@@ -325,7 +329,7 @@ def test_a_backup_beside_a_prune(lived: Engine, place: MemoryStore, clock: Manua
 
 @pytest.mark.parametrize("stride", STRIDES)
 def test_a_delete_that_comes_late(lived: Engine, place: MemoryStore, clock: ManualClock, stride: int) -> None:
-    """A prune sleeps before a delete. Meanwhile another one has pruned, and a backup has copied the same file again."""
+    """A prune may pause before a delete while another one prunes and a backup copies the same file again."""
     old = lived.cut()
     load(lived, "late", 7)
     lived.maintenance.compact(policy=MERGE)
@@ -355,7 +359,8 @@ def test_a_delete_that_comes_late(lived: Engine, place: MemoryStore, clock: Manu
 def test_damage_stops_a_prune_before_it_removes_anything(
     lived: Engine, place: MemoryStore, clock: ManualClock
 ) -> None:
-    """A missing object of a kept backup, or a damaged manifest. A new backup and `keep=1` are the way out."""
+    """A missing object of a kept backup, or a damaged manifest, stops the prune. A new backup and `keep=1`
+    are the way out."""
     whole = contents(place)
     for key in sorted(needed_in(place)):
         if key == "backup.json":

@@ -68,7 +68,7 @@ def test_only_new_files_are_copied(engine: Engine, place: MemoryStore, clock: Ma
 def test_every_damaged_object_is_named_and_refuses_the_restore(
     engine: Engine, place: MemoryStore, clock: ManualClock
 ) -> None:
-    """Each object, with a changed byte, cut short or missing: the restore fails, and a check names the object."""
+    """If an object has a changed byte, is cut short or is missing, the restore fails and a check names it."""
     load(engine, "one", 1)
     consumer = engine.consumer(group_id="sums")
     consumer.subscribe(["payments"])
@@ -99,7 +99,7 @@ def test_every_damaged_object_is_named_and_refuses_the_restore(
 
 
 def test_a_restore_needs_an_empty_place(engine: Engine, place: MemoryStore, clock: ManualClock) -> None:
-    """Nothing is written where a store or a part of one is. Files of others do not matter."""
+    """A restore writes nothing if the place has a store or a part of one. Other files there do not matter."""
     load(engine, "one", 1)
     engine.backup(place)
     load(engine, "two", 2)
@@ -287,7 +287,8 @@ def test_a_manifest_that_no_writer_writes_is_refused(
 def test_a_topic_that_was_created_again_after_the_cut(
     engine: Engine, place: MemoryStore, clock: ManualClock
 ) -> None:
-    """It is backed up as it was at the cut, as long as its files exist. Then the cut is refused."""
+    """The topic is backed up as it was at the cut, as long as its files exist. After that the cut is
+    refused."""
     load(engine, "one", 1)
     cut = engine.cut()
     engine.admin.delete_topic("payments")

@@ -262,7 +262,7 @@ def test_old_identities_are_refused_and_producer_ids_are_new(
 def test_topics_keep_their_incarnations_and_partitions(
     engine: Engine, place: MemoryStore, clock: ManualClock
 ) -> None:
-    """Including topics that were deleted, created again or extended before the cut."""
+    """The same holds for topics that were deleted, created again or extended before the cut."""
     admin = engine.admin
     for _ in range(2):
         admin.create_topic("gone", partitions=1, schema=SCHEMA)
@@ -317,7 +317,8 @@ def test_a_file_that_the_cut_goes_through_is_shortened(
 def test_a_file_that_the_cut_goes_through_keeps_its_columns(
     engine: Engine, place: MemoryStore, clock: ManualClock, when: str
 ) -> None:
-    """Even if columns were added before, or dropped after the merge."""
+    """The shortened file keeps its columns, even if columns were added before the merge or dropped after
+    it."""
     if when != "behind it":
         engine.admin.alter_topic("payments", AddColumn(pa.field("note", pa.string()), "none"))
     first, second = begun(engine, "first", "one"), begun(engine, "second", "two")
@@ -365,7 +366,7 @@ def test_positions_and_output_agree(engine: Engine, place: MemoryStore, clock: M
 
 
 def test_a_store_whose_entries_are_sealed(engine: Engine, place: MemoryStore, clock: ManualClock) -> None:
-    """Days of maintenance before the backup, and as many after the restore."""
+    """The store stays sound after days of maintenance before the backup, and as many after the restore."""
 
     def live(life: Engine) -> None:
         for day in range(3):
@@ -429,7 +430,8 @@ def test_sums_hold_while_transfers_go_on(engine: Engine, place: MemoryStore, clo
 
 
 def test_settings_are_those_of_the_cut(engine: Engine, place: MemoryStore, clock: ManualClock) -> None:
-    """The topic's settings and the store's. Later changes are not inside."""
+    """A restored store has the settings of the topic and of the store at the cut. Later changes are not in
+    it."""
     engine.admin.alter_configs({"retention.ms": 30 * DAY_MS}, topic="payments")
     engine.admin.alter_configs({"transaction.max.timeout.ms": 3_600_000})
     load(engine, "one", 1)

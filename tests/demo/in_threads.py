@@ -1,7 +1,9 @@
-"""The demo's story with Airflow, Spark and the checker in threads of this process, which has imported all of them.
+"""The demo's story with Airflow, Spark and the checker in threads of this process, which has imported all of
+them.
 
-They do what they do in processes of their own: the same orders, stores, DAGs, queries and checks. The loaders stay
-processes. What a thread cannot have is a SIGKILL: a killed one gets no more orders, and its query fails.
+They do the same as in processes of their own, with the same orders, stores, DAGs, queries and checks. The
+loaders are still processes. A thread cannot get a SIGKILL, so a killed one gets no more orders, and its query
+fails.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ Work = Callable[[Pipe], None]
 
 
 class KilledError(Exception):
-    """Raised in a thread that was killed, where it waits for leave."""
+    """Raised in a killed thread at the point where it waits for permission."""
 
 
 class ThreadPipe(Pipe):
@@ -46,14 +48,14 @@ class ThreadPipe(Pipe):
         self.is_killed = False
 
     def next_order(self) -> Order | None:
-        """The next order; None when there will be no more."""
+        """The next order, or None after the last one."""
         order = self.orders.get()
         if self.is_killed:
             raise KilledError
         return order
 
     def say(self, word: str, **facts: object) -> None:
-        """Tell the demo something."""
+        """Send a word to the demo."""
         self._inbox.put(Word(word, facts))
 
 
@@ -70,11 +72,11 @@ class ThreadChild(Child):
 
     @property
     def pid(self) -> int:
-        """This process's."""
+        """The id of this process."""
         return os.getpid()
 
     def work(self) -> None:
-        """Do all that it is told to."""
+        """Carry out all orders."""
         try:
             self._work(self._pipe)
         except KilledError:
@@ -91,7 +93,7 @@ class ThreadChild(Child):
         self._pipe.orders.put(None if do == "end" else {"do": do, **facts})
 
     def kill(self) -> None:
-        """It gets no more orders; returns when it has ended."""
+        """Stop the orders, and return when the thread has ended."""
         self._pipe.is_killed = True
         self._pipe.orders.put(None)
         self.done.exception(_END_S)
@@ -104,12 +106,12 @@ class ThreadChild(Child):
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs."""
+        """The exit code, or None while the thread runs."""
         return 0 if self.done.done() else None
 
 
 def tell(folder: Path, url: str, input_file: Path, patch: pytest.MonkeyPatch) -> tuple[int, str]:
-    """The exit code of the story, and the document that it prints."""
+    """Run the story. Returns its exit code, and the document that it prints."""
     made, airflow = io.StringIO(), queue.Queue[ThreadChild]()
     _prepare_airflow(folder, url, patch)
     patch.chdir(folder)
@@ -138,7 +140,7 @@ def _prepare_airflow(folder: Path, url: str, patch: pytest.MonkeyPatch) -> None:
 
 
 def _in_threads(airflow: queue.Queue[ThreadChild]) -> Callable[..., Child]:
-    """What starts a child: Airflow is handed over, to run in the main thread."""
+    """The function that starts a child. Airflow is handed over, so that it runs in the main thread."""
 
     def start(name: str, module: str, arguments: Sequence[str], *, logs: Path, **process: Any) -> Child:
         from txn_engine.demo import checker, dag_runner, spark_runner

@@ -1,4 +1,5 @@
-"""An input of twelve days, the same number of payments on each: every number of a run over it is known before."""
+"""An input of twelve days with the same number of payments on each, so every number of a run over it is known
+in advance."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ ROWS = DAYS * ROWS_A_DAY
 
 
 def lines() -> list[str]:
-    """Header and records: credits and both kinds of debits, amounts with odd hundredths."""
+    """The header and the records: credits and both kinds of debits, with odd hundredths."""
     made = [HEADER]
     for number in range(ROWS):
         kind = ("PRIJEM", "VYDAJ", "VYBER")[number % 3]
@@ -21,6 +22,6 @@ def lines() -> list[str]:
 
 
 def write(path: Path, changed: list[str] | None = None) -> Path:
-    """The file, or one with other lines."""
+    """Write the file with these lines, or with other ones."""
     path.write_text("\n".join(lines() if changed is None else changed) + "\n", encoding="utf-8")
     return path

@@ -1,4 +1,4 @@
-"""The closing table's judgement: what the story must have been like for exit code 0."""
+"""The closing table judges the run: it defines what the story must be like for exit code 0."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def audit(live: int = 100, aborted: int = 30, transactions: dict[str, int] | Non
 
 
 def closing() -> Closing:
-    """A run as it is to be: 100 rows in days of 10."""
+    """A correct run with 100 rows in days of 10."""
     again = {"base_offset": 3, "last_offset": 5, "is_duplicate": True}
     return Closing(
         rows_in=100,
@@ -59,7 +59,7 @@ def closing() -> Closing:
 
 
 def test_a_good_run_is_as_told() -> None:
-    """Nothing is missed, and the numbers are the audit's."""
+    """The judgement of a good run misses nothing, and the numbers are the audit's."""
     good = closing()
     assert good.unexpected == []
     assert (good.rows_committed, good.rows_aborted, good.rows_dropped) == (100, 30, 3)
@@ -106,7 +106,7 @@ LEFT_ALONE = "the killed stream left its first micro-batch alone"
     ],
 )
 def test_whatever_went_otherwise_is_named(change: Change, missed: str) -> None:
-    """Each part of the story is looked at: one that is missing makes the demo fail, and says which."""
+    """The judgement checks each part of the story. A missing part makes the demo fail and is named."""
     run = closing()
     change(run)
     assert missed in run.unexpected

@@ -113,7 +113,8 @@ def test_the_whole_load_with_its_accidents(scene: Scene) -> None:
 
 @pytest.mark.shard("machine")
 def test_a_zombie_learns_that_it_has_a_successor(scene: Scene) -> None:
-    """Stopped between its writes and its commit, it is fenced when it wakes, and nothing of it is ever read."""
+    """A loader that was stopped between its writes and its commit is fenced when it wakes, and no reader ever
+    sees its records."""
     day = scene.days[0]
     zombie = scene.loader("one")
     zombie.tell("load", **order(day, ending="wait"))
@@ -200,7 +201,7 @@ def test_a_failure_in_the_load_ends_every_loader(scene: Scene) -> None:
 
 
 def test_no_child_outlives_the_demo(scene: Scene) -> None:
-    """Even one whose demo is gone without a word ends: it sees its pipe close."""
+    """A child ends when its pipe closes, even if the demo ends without a word."""
     child = scene.loader("one")
     pipe = child._process.stdin
     assert pipe is not None

@@ -1,4 +1,4 @@
-"""The sample that the demo makes where it is given no file."""
+"""The demo makes this sample if it is given no file."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def test_the_sample_is_the_same_bytes_every_time(sample: Path) -> None:
 
 
 def test_the_sample_has_the_size_that_the_demo_names(records: list[dict[str, str]]) -> None:
-    """50,000 payments with ids of their own, of 1,200 accounts, over 120 days, none of which is empty."""
+    """The sample has 50,000 payments with ids of their own, of 1,200 accounts, over 120 days, none of which
+    is empty."""
     assert len(records) == ROWS == len({record["trans_id"] for record in records})
     assert len({record["account_id"] for record in records}) == ACCOUNTS
     assert len({record["date"] for record in records}) == DAYS
@@ -55,7 +56,8 @@ def test_balances_follow_from_the_amounts(records: list[dict[str, str]]) -> None
 
 
 def test_all_kinds_of_payments_occur(records: list[dict[str, str]]) -> None:
-    """Credits and both kinds of debits, transfers with a bank and an account, and a constant symbol that is a blank."""
+    """The sample has credits and both kinds of debits, transfers with a bank and an account, and a constant
+    symbol that is a blank."""
     kinds = Counter(record["type"] for record in records)
     assert set(kinds) == {"PRIJEM", "VYDAJ", "VYBER"}
     assert min(kinds.values()) > 1_000
@@ -65,7 +67,7 @@ def test_all_kinds_of_payments_occur(records: list[dict[str, str]]) -> None:
 
 
 def test_the_sample_goes_the_road_of_any_input(sample: Path) -> None:
-    """It is read as a given file is, and splits into its days without a row lost."""
+    """The sample is read as a given file is, and splits into its days without a lost row."""
     payments = read_payments(sample, days_min=DAYS_MIN)
     days = split_into_days(payments)
     assert len(days) == DAYS

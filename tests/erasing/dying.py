@@ -24,9 +24,8 @@ WRITES = ("put_if_absent", "put", "delete")
 
 
 def attempt(store: MemoryStore, now_ms: int, fault: str = "", at: int = -1) -> int:
-    """An erasure whose client dies at its write of this number, or that fails there once; how many it did. Reads are
-    not counted: those that are made ahead vary.
-    """
+    """Run an erasure whose client dies at its write of this number, or that fails there once. Returns the
+    number of writes. Reads are not counted, because the number of early reads varies."""
     dies, effect = fault.startswith("dies "), fault.removeprefix("dies ")
     done = 0
 

@@ -55,7 +55,7 @@ def open_engine(store: ObjectStore, clock: ManualClock) -> Engine:
 
 
 def rows(*accounts: int) -> pa.Table:
-    """A payment an account."""
+    """One payment for each account."""
     names = [NAME if account == PERSON else f"person {account}" for account in accounts]
     return pa.table(
         {"account_id": list(accounts), "name": names, "amount": list(range(len(accounts)))}, schema=SCHEMA
@@ -63,7 +63,7 @@ def rows(*accounts: int) -> pa.Table:
 
 
 def commit(engine: Engine, *accounts: int, partition: int = 0, ends: str = "commit") -> None:
-    """One transaction, with these payments."""
+    """Run one transaction with these payments."""
     with engine.producer(transactional_id="load") as producer:
         producer.init_transactions()
         producer.begin_transaction()
@@ -72,7 +72,7 @@ def commit(engine: Engine, *accounts: int, partition: int = 0, ends: str = "comm
 
 
 def upload(engine: Engine, *accounts: int, partition: int = 0) -> EncodedFile:
-    """A data file as a writer leaves it that dies before its entry."""
+    """Write a data file as a writer does that dies before it writes the entry."""
     log = engine.logs.get(TOPIC, engine.logs.topics.look_up(TOPIC).incarnation, partition)
     return upload_records(
         engine.logs.tools.objects, engine.logs.tools.new_id, log.keys.prefix, rows(*accounts),
@@ -115,8 +115,11 @@ def _made() -> tuple[MemoryStore, int]:
 
 
 def ledger() -> tuple[MemoryStore, ManualClock]:
-    """A copy of it. In partition 0 files that are live, merged, merged again, aborted, forgotten by the log and kept
-    for a cut, and two uploads that no entry names; two cuts, and two versions of a Delta and of an Iceberg table.
+    """A copy of the ledger.
+
+    Partition 0 has files that are live, merged, merged again, aborted, or forgotten by the log and kept for a
+    cut, and two uploads that no entry names. There are two cuts, and two versions of a Delta and of an
+    Iceberg table.
     """
     made, now_ms = _made()
     return copy_of(made), ManualClock(now_ms)
@@ -133,9 +136,8 @@ def copy_of(store: ObjectStore) -> MemoryStore:
 
 
 def objects_with(store: ObjectStore, prefix: str = "") -> list[str]:
-    """The keys of all objects that hold the person's name or number anywhere: in their bytes, or in what Parquet or
-    Avro has packed.
-    """
+    """The keys of all objects that hold the person's name or number in their bytes, or in what Parquet or
+    Avro has packed."""
     needles = (NAME.encode(), PERSON.to_bytes(8, "little", signed=True), str(PERSON).encode())
     return [
         info.key
@@ -161,7 +163,7 @@ def _unpacked(key: str, data: bytes) -> Iterator[bytes]:
 
 
 def seen(engine: Engine, cut: int | None = None) -> dict[tuple[int, int], tuple[int, int]]:
-    """What a scan sees, by partition and offset."""
+    """The records that a scan returns, by partition and offset."""
     table = engine.scan(TOPIC, cut=cut).to_table(["_partition", "_offset", "account_id", "amount"])
     return {
         (p, o): (account, amount) for p, o, account, amount in zip(*table.to_pydict().values(), strict=True)
@@ -169,9 +171,8 @@ def seen(engine: Engine, cut: int | None = None) -> dict[tuple[int, int], tuple[
 
 
 def digests(engine: Engine, *cuts: int | None, without: bool = False) -> list[str]:
-    """The digest of all columns of all records that a scan sees, as of each of these cuts; or of those without the
-    person.
-    """
+    """The digest of all columns of the records that a scan returns as of each of these cuts, or of the
+    records without the person."""
     tables = [engine.scan(TOPIC, cut=cut).to_table() for cut in cuts]
     if without:
         tables = [table.filter(pc.field("account_id") != PERSON) for table in tables]

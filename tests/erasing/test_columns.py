@@ -1,4 +1,5 @@
-"""Erasing records of a topic whose columns changed: what is left is as it was, by every version of the schema."""
+"""An erasure in a topic whose columns changed leaves the other records as they were, by every version of the
+schema."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ def _produce(engine: Engine, table: pa.Table) -> None:
 
 
 def _digests(engine: Engine, seen: Seen = _SEEN, *, without: bool = False) -> list[str]:
-    """Of all columns that a scan gives, as of each cut by the columns of then; or of those without the person."""
+    """The digests of all columns that a scan returns as of each cut by the columns of that time, or of the
+    records without the person."""
     tables = [engine.scan(TOPIC, cut=cut, schema_version=version).to_table() for cut, version in seen]
     if without:
         tables = [table.filter(pc.field("account_id") != PERSON) for table in tables]
@@ -48,7 +50,8 @@ def _digests(engine: Engine, seen: Seen = _SEEN, *, without: bool = False) -> li
 
 
 def _changed(engine: Engine, clock: ManualClock) -> None:
-    """Files of three versions, live and replaced, and cuts of each: a column was dropped, one renamed and widened."""
+    """A topic with files of three versions, live and replaced, and cuts of each. One column was dropped, one
+    renamed and one widened."""
     engine.admin.create_topic(
         TOPIC, partitions=1, schema=SCHEMA.append(pa.field("share", pa.float32())), key="account_id"
     )
@@ -75,7 +78,8 @@ def _changed(engine: Engine, clock: ManualClock) -> None:
 
 @pytest.mark.parametrize("merged", [False, True])
 def test_a_file_keeps_its_own_columns(*, merged: bool) -> None:
-    """Others' values of a dropped column too, for cuts; live, and where a merge has replaced the file since."""
+    """Other records keep their values of a dropped column too, for cuts, in live files and in files that a
+    merge has replaced."""
     clock = ManualClock()
     with open_engine(MemoryStore(), clock) as engine:
         _changed(engine, clock)
@@ -95,7 +99,8 @@ def test_a_file_keeps_its_own_columns(*, merged: bool) -> None:
 
 
 def _published(change: AddColumn | RenameColumn) -> tuple[MemoryStore, ManualClock]:
-    """Both tables of a topic, the columns of which were changed since; records of after that too."""
+    """A topic whose columns were changed after both its tables were published, and which has later
+    records."""
     store, clock = MemoryStore(), ManualClock()
     with open_engine(store, clock) as engine:
         engine.admin.create_topic(TOPIC, partitions=1, schema=SCHEMA)
@@ -115,7 +120,8 @@ _RENAME = RenameColumn("name", "full_name")
 def test_a_table_that_cannot_be_published_is_withdrawn(
     change: AddColumn | RenameColumn, gone: set[str]
 ) -> None:
-    """Said by the look, which writes nothing; the other one shows what is left."""
+    """A look reports the table and writes nothing. An erasure withdraws it, and the other table shows the
+    remaining records."""
     store, clock = _published(change)
     with open_engine(store, clock) as engine:
         before = [info.key for info in store.list("")]
@@ -133,7 +139,7 @@ def test_a_table_that_cannot_be_published_is_withdrawn(
 
 
 def test_a_table_that_shows_none_of_the_records_stays() -> None:
-    """Records of after its cut are none of its."""
+    """A table does not show records after its cut, so it stays if only those are erased."""
     store, clock = _published(_DEFAULT)
     with open_engine(store, clock) as engine:
         where = f"{WHERE} AND _offset > 2"
@@ -144,7 +150,8 @@ def test_a_table_that_shows_none_of_the_records_stays() -> None:
 
 
 def test_a_table_that_has_shown_them_stays() -> None:
-    """Its newest version does not: the file was trimmed before that. Older ones name a file that is gone."""
+    """The newest version of the table does not show the records, because their file was trimmed before it.
+    Older versions name a file that is gone."""
     with open_engine(MemoryStore(), clock := ManualClock()) as engine:
         engine.admin.create_topic(TOPIC, partitions=1, schema=SCHEMA, retention_ms=DAY_MS)
         _produce(engine, rows(1, PERSON))
@@ -165,7 +172,8 @@ def test_a_table_that_has_shown_them_stays() -> None:
     ("fault", "step"), in_shard("kills", [("dies after", 6), ("dies after", 1), ("before", 3)], keep=1)
 )
 def test_withdrawn_at_every_write(fault: str, step: int) -> None:
-    """The next erasure finds the table as it was, or withdrawn, and finishes."""
+    """If an erasure was cut off at any write, the next one finds the table as it was or withdrawn, and
+    finishes."""
     made, clock = _published(_DEFAULT)
     with open_engine(copy_of(made), clock) as engine:
         others = _digests_of(engine, without=True)

@@ -1,4 +1,4 @@
-"""`txn-engine erase`, as a person types it."""
+"""`txn-engine erase` works as a person types it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def run(*arguments: str, stdin: str | None = None) -> Result:
 
 
 def test_shown_then_done(url: str, tmp_path: Path) -> None:
-    """Both ways to name the topic; as JSON too; a backup that holds some is named, and the exit code says so."""
+    """The topic may be an option or an argument, and the report may be JSON. A backup that holds some records
+    is named, and the exit code shows that."""
     with txn_engine.connect(url) as engine:
         engine.backup(f"file://{tmp_path}/backups")
         store = engine.store
@@ -51,7 +52,8 @@ def test_shown_then_done(url: str, tmp_path: Path) -> None:
 
 
 def test_all_that_goes_with_it_is_told(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before and after: a table that cannot be published, the topic of before, what a killed writer left."""
+    """The report names everything that goes too, before and after: a table that cannot be published, the
+    earlier topic, and the files of a killed writer."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with txn_engine.connect(url) as engine:
         engine.admin.delete_topic(TOPIC)
@@ -89,7 +91,7 @@ def test_all_that_goes_with_it_is_told(url: str, tmp_path: Path, monkeypatch: py
 )
 @pytest.mark.usefixtures("url")
 def test_bad_calls(arguments: list[str], code: int) -> None:
-    """One line."""
+    """A bad call is a usage error or an error of the engine, and not an internal one."""
     answer = run(*arguments)
     assert answer.exit_code == code
     assert "inside txn-engine" not in answer.output

@@ -1,4 +1,5 @@
-"""A person's records are gone from every object, and all other records are as they were: also killed at every write."""
+"""An erasure removes a person's records from every object and leaves all other records as they were, even if
+it is killed at any write."""
 
 from __future__ import annotations
 
@@ -56,9 +57,8 @@ from txn_engine.types import CleanupPolicy
 
 
 def test_gone_from_every_object() -> None:
-    """Raw bytes, decoded columns, footers and manifests of every object; what is left reads the same, also as of cuts,
-    and by the tables' newest versions.
-    """
+    """The person is in no object's raw bytes, decoded columns, footers or manifests. The rest reads the same,
+    also as of cuts and in the tables' newest versions."""
     store, clock = ledger()
     with open_engine(store, clock) as engine:
         before = {cut: seen(engine, cut) for cut in (None, 0, 2)}
@@ -80,7 +80,7 @@ def test_gone_from_every_object() -> None:
 
 
 def test_a_look_writes_nothing() -> None:
-    """It says what an erasure would be about."""
+    """A look reports what an erasure would remove, and writes nothing."""
     store, clock = ledger()
     before = {info.key: store.get(info.key) for info in store.list("")}
     with open_engine(store, clock) as engine:
@@ -95,7 +95,8 @@ def test_a_look_writes_nothing() -> None:
 
 @pytest.mark.shard("kills")
 def test_what_comes_after_it() -> None:
-    """Upkeep goes on; a second erasure takes what stands for the first's files; cuts are still read."""
+    """After an erasure maintenance goes on, a second erasure works on the files that replaced the first
+    one's, and cuts can still be read."""
     store, clock = ledger()
     with open_engine(store, clock) as engine:
         erase(engine)
@@ -142,7 +143,7 @@ def test_what_comes_after_it() -> None:
 def test_every_write(fault: str, step: int) -> None:
     """At each `step`th write the process dies, or the write fails once, before or after it took effect.
 
-    Readers see all other records, and a record of the person or not. A second run finishes the erasure.
+    Readers see all other records, and may or may not see the person's. A second run finishes the erasure.
     """
     made, clock = ledger()
     with open_engine(copy_of(made), clock) as engine:
@@ -165,7 +166,7 @@ def test_every_write(fault: str, step: int) -> None:
 
 
 def _dies_once_begun() -> Callable[[Operation, str, int], Fault | None]:
-    """By the key, whatever is written beside it and before it."""
+    """A store that dies once an erasure has begun, which it sees by the key."""
     has_begun: list[str] = []
 
     def decide(operation: Operation, key: str, _number: int) -> Fault | None:
@@ -180,7 +181,8 @@ def _dies_once_begun() -> Callable[[Operation, str, int], Fault | None]:
 
 
 def test_one_that_was_begun_is_finished_without_the_condition() -> None:
-    """By whoever comes: what no entry names alone is left to the next who asks with it."""
+    """`finish_erasures` finishes an erasure without its condition. An upload that no entry names stays for
+    the next call with the condition."""
     made, clock = ledger()
     store = copy_of(made)
     dying = FaultyStore(store, decide=_dies_once_begun(), error=died)
@@ -198,8 +200,11 @@ def test_one_that_was_begun_is_finished_without_the_condition() -> None:
 
 
 def test_backups_are_without_them_once_older_ones_are_removed() -> None:
-    """Each that holds some is named, with how many and the command; files of one that was cut off too. A newer one is
-    made, the others are removed: then no byte is left in the place, and what is restored of it has all others.
+    """The report names each backup that holds the person, with the number of records and the command, and the
+    files of an interrupted backup too.
+
+    After a newer backup, and after the others were removed, the place has no byte of the person, and a
+    restored store has all other records.
     """
     store, clock = ledger()
     place = MemoryStore("backups-of-a-person")
@@ -235,7 +240,8 @@ def test_backups_are_without_them_once_older_ones_are_removed() -> None:
 
 @pytest.mark.shard("kills")
 def test_files_that_only_a_step_of_a_table_shows_are_erased_by_name() -> None:
-    """Merged before the table's cut, and forgotten by the log since: a pin holds them by their paths."""
+    """The files were merged before the table's cut, and the log has forgotten them since. A pin holds them by
+    their paths, and the erasure deletes them."""
     made, clock = ledger()
     store = copy_of(made)
     with open_engine(store, clock) as engine:
@@ -254,7 +260,8 @@ def test_files_that_only_a_step_of_a_table_shows_are_erased_by_name() -> None:
 
 
 def test_a_table_that_cannot_be_published_holds_its_files() -> None:
-    """Readers of the topic see nothing any more; what to do is said, and then it comes to its end."""
+    """Readers of the topic see no erased record any more. The error says what to do, and then the erasure
+    finishes."""
     made, clock = ledger()
     store = copy_of(made)
     folder = f"topics/{TOPIC}/0/_delta_log/"
@@ -274,7 +281,8 @@ def test_a_table_that_cannot_be_published_holds_its_files() -> None:
 
 
 def test_open_transactions_are_told_and_taken_later() -> None:
-    """Up to the last stable offset; what lies behind it is named, and goes once it is decided."""
+    """An erasure works up to the last stable offset. It reports later records, and a later erasure removes
+    them once they are decided."""
     store, clock = ledger()
     with open_engine(store, clock) as engine:
         producer = engine.producer(transactional_id="open")
@@ -293,7 +301,8 @@ def test_open_transactions_are_told_and_taken_later() -> None:
 
 @pytest.mark.parametrize("ends", ["commit_transaction", "abort_transaction"])
 def test_what_is_decided_while_it_runs_is_told(ends: str) -> None:
-    """Open at the search and not any more at the end: nobody may take that for gone."""
+    """A transaction that is open at the search and decided at the end is reported, so that nobody takes its
+    records for erased."""
     store, clock = ledger()
     with open_engine(store, clock) as engine:
         producer = engine.producer(transactional_id="open")
@@ -315,8 +324,10 @@ def test_what_is_decided_while_it_runs_is_told(ends: str) -> None:
 
 @pytest.mark.parametrize("work", ["merge", "compaction by key", "erasure"])
 def test_who_had_read_the_records_before_takes_its_file_back(work: str) -> None:
-    """A merge, or an erasure of somebody else's records, was reading when the person was erased, and puts its file
-    after that: the log refuses it, and it does not stay for a week as an upload that no entry names.
+    """If a merge or another erasure had read the records before the person was erased, the log refuses its
+    file.
+
+    The file does not stay for a week as an upload that no entry names.
     """
     store, clock = MemoryStore(), ManualClock()
     policy = "compact" if work == "compaction by key" else "delete"
@@ -353,7 +364,7 @@ def test_who_had_read_the_records_before_takes_its_file_back(work: str) -> None:
 
 
 def test_a_backup_that_is_made_meanwhile_is_named() -> None:
-    """It had copied the files before they were erased."""
+    """The backup copied the files before they were erased, so the report names it."""
     store, clock = ledger()
     place = MemoryStore("backups-made-meanwhile")
 
@@ -370,7 +381,8 @@ def test_a_backup_that_is_made_meanwhile_is_named() -> None:
 
 
 def test_a_topic_that_is_made_again_while_its_tables_are_published() -> None:
-    """The new one has no tables, and nobody publishes some for it; what was deleted goes whole."""
+    """The new topic has no tables, and the erasure publishes none for it. The deleted topic goes as a
+    whole."""
     store, clock = ledger()
     done: list[str] = []
 
@@ -389,7 +401,8 @@ def test_a_topic_that_is_made_again_while_its_tables_are_published() -> None:
 
 
 def test_the_numbers_of_erasures_have_no_gap() -> None:
-    """Whoever reads as of a cut asks for the first; an object of somebody's with another number is passed over."""
+    """Readers as of a cut ask for the first erasure, so numbers have no gap. A foreign object with another
+    number is ignored."""
     store, clock = ledger()
     for number in (5, 2**63 - 1):
         store.put(f"topics/{TOPIC}/0/erasures/{number:020d}-done.json", b"{}")
@@ -405,7 +418,8 @@ def test_the_numbers_of_erasures_have_no_gap() -> None:
 
 @pytest.mark.shard("kills")
 def test_many_cuts_are_not_read_one_by_one() -> None:
-    """Of their snapshots a few tell which of them list a file; one that the log has forgotten is no upload."""
+    """A few snapshots of the cuts tell which of them list a file. A file that the log has forgotten is not an
+    upload."""
     store, clock = MemoryStore(), ManualClock()
     with open_engine(store, clock) as engine:
         engine.admin.create_topic(TOPIC, partitions=1, schema=SCHEMA)
@@ -435,7 +449,8 @@ def test_many_cuts_are_not_read_one_by_one() -> None:
 
 
 def test_files_are_read_ahead_and_the_condition_is_asked_of_many() -> None:
-    """A list of accounts takes seconds to plan, and a file a round trip to read."""
+    """The engine reads files ahead and asks the condition about many records, because a list of accounts
+    takes seconds to plan."""
     store, clock = ledger()
 
     class Counted:
@@ -467,7 +482,7 @@ def test_files_are_read_ahead_and_the_condition_is_asked_of_many() -> None:
     ],
 )
 def test_an_erasure_that_is_damaged_is_named(partitions: object) -> None:
-    """Nothing is written for it; the auditor names one that is under way too."""
+    """The erasure writes nothing. The auditor names a damaged erasure that is under way too."""
     store, clock = ledger()
     key = f"topics/{TOPIC}/0/erasures/{0:020d}.json"
     fields = {"topic": TOPIC, "incarnation": 0, "number": 0, "created_ms": 1, "partitions": partitions}
@@ -484,7 +499,8 @@ def test_an_erasure_that_is_damaged_is_named(partitions: object) -> None:
 
 
 def test_functions_of_a_records_own_values() -> None:
-    """Those of which some ask for the session's time zone too: it is UTC."""
+    """A condition may use functions of a record's own values. Some need the session's time zone, which is
+    UTC."""
     store, clock = ledger()
     with open_engine(store, clock) as engine:
         looked = engine.erase(
@@ -494,7 +510,8 @@ def test_functions_of_a_records_own_values() -> None:
 
 
 def test_whole_numbers_and_floats() -> None:
-    """Where each number is a float of its own, or all of its digits are there, they may be compared."""
+    """Whole numbers and floats may be compared if each number is a float of its own, or if all its digits are
+    kept."""
     with open_engine(MemoryStore(), ManualClock()) as engine:
         of: pa.DataType = pa.struct([("id", pa.int64())])
         schema = pa.schema([("id", pa.int64()), ("small", pa.int32()), ("rate", pa.float64()), ("of", of)])
@@ -523,7 +540,7 @@ def test_whole_numbers_and_floats() -> None:
 
 @pytest.mark.parametrize("kind", [pa.float16(), pa.decimal256(50, 2)])
 def test_columns_that_duckdb_has_no_type_for(kind: pa.DataType) -> None:
-    """One line; a condition on the others is fine."""
+    """A condition on the column is refused, and a condition on other columns works."""
     with open_engine(MemoryStore(), ManualClock()) as engine:
         engine.admin.create_topic("odd", schema=pa.schema([("id", pa.int64()), ("odd", kind)]))
         with refused(InvalidRequestError, Reason.UNSUPPORTED_TYPE):
@@ -551,7 +568,7 @@ def test_columns_that_duckdb_has_no_type_for(kind: pa.DataType) -> None:
     ],
 )
 def test_what_is_refused_writes_nothing(where: str, reason: Reason) -> None:
-    """One line, without a value."""
+    """A refused condition writes nothing, and the error shows no value."""
     store, clock = ledger()
     keys = [info.key for info in store.list("")]
     with open_engine(store, clock) as engine, refused(InvalidRequestError, reason) as raised:
@@ -561,7 +578,7 @@ def test_what_is_refused_writes_nothing(where: str, reason: Reason) -> None:
 
 
 def test_everything() -> None:
-    """Where that is asked for."""
+    """`everything=True` erases all records of the topic."""
     store, clock = ledger()
     with open_engine(store, clock) as engine:
         engine.erase(TOPIC, "true", execute=True, everything=True)
@@ -573,7 +590,8 @@ def test_everything() -> None:
 
 
 def test_proofs_hold_no_value(tmp_path: Path) -> None:
-    """Not even of rows that a failed check shows in its report: that lies outside the store."""
+    """A proof does not even hold values of rows that a failed check shows in its report, which is outside the
+    store."""
     from txn_engine.quality import Declaration, check_exactly_once
 
     store, clock = ledger()
@@ -591,7 +609,8 @@ def test_proofs_hold_no_value(tmp_path: Path) -> None:
 
 
 def test_columns_that_sql_does_not_tell_apart() -> None:
-    """`id` may not mean `ID`: another person's records would go."""
+    """A condition on `id` is refused if there is a column `ID`, because another person's records could be
+    erased."""
     with open_engine(MemoryStore(), ManualClock()) as engine:
         engine.admin.create_topic(
             "twins", partitions=1, schema=pa.schema([("id", pa.int64()), ("ID", pa.int64())])
@@ -607,7 +626,8 @@ def test_columns_that_sql_does_not_tell_apart() -> None:
     in_shard("kills", ["txn_engine.maintain.erasing", "txn_engine.erasing.searching"], keep=1),
 )
 def test_two_erasures_at_once(place: str) -> None:
-    """The files that one was about to read, the other has taken: it looks at what stands for them."""
+    """If another erasure has taken the files that one was about to read, it reads the files that replaced
+    them."""
     store, clock = ledger()
     looks = 0
 
@@ -632,9 +652,8 @@ def test_two_erasures_at_once(place: str) -> None:
 
 @pytest.mark.parametrize("policy", ["delete", "compact"])
 def test_a_compaction_beside_an_erasure(policy: CleanupPolicy) -> None:
-    """The files that it was about to read, the erasure has taken: it merges what stands for them, and calls nothing
-    damaged.
-    """
+    """If an erasure has taken the files that a compaction was about to read, the compaction merges the files
+    that replaced them, and reports no damage."""
     store, clock = MemoryStore(), ManualClock(START_MS)
     merge, merges = FileMerger.merge, 0
 
@@ -660,9 +679,8 @@ def test_a_compaction_beside_an_erasure(policy: CleanupPolicy) -> None:
 
 
 def test_records_of_a_time_behind_the_calendar_s_end() -> None:
-    """Whoever wrote them, before that was refused: the log counts such a time as the end, and what stands for the file
-    is judged by that.
-    """
+    """Older writers could write such a time. The log counts it as the end of the calendar, and so does the
+    file that replaces it."""
     store, clock = MemoryStore(), ManualClock()
     with open_engine(store, clock) as engine:
         engine.admin.create_topic(TOPIC, partitions=1, schema=SCHEMA, key="account_id")

@@ -1,4 +1,5 @@
-"""Erasing records of a topic that was deleted, or deleted and made again: what it has left, and its backups."""
+"""An erasure also covers the leftovers and the backups of a topic that was deleted, or deleted and created
+again."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ OTHER = 7
 
 
 def _life(engine: Engine, *accounts: int) -> None:
-    """A topic with tables, a cut, an aborted transaction and an upload; as large as it was made, and grown."""
+    """A topic with tables, a cut, an aborted transaction and an upload, first with one partition and then
+    with two."""
     engine.admin.create_topic(TOPIC, partitions=1, schema=SCHEMA)
     commit(engine, *accounts)
     commit(engine, *accounts, ends="abort")
@@ -47,7 +49,7 @@ def _life(engine: Engine, *accounts: int) -> None:
 
 
 def _made_again() -> tuple[MemoryStore, ManualClock]:
-    """Three incarnations, of which the first one and the present one hold records of the person."""
+    """Three incarnations. The first one and the present one hold records of the person."""
     store, clock = MemoryStore(), ManualClock()
     with open_engine(store, clock) as engine:
         _life(engine, 1, PERSON)
@@ -63,7 +65,8 @@ def _of(store: MemoryStore, incarnation: int) -> list[str]:
 
 
 def test_former_incarnations_that_hold_any_go_whole() -> None:
-    """At once, whatever cuts name them; one without any stays for clean-up, and the present one as it is."""
+    """A former incarnation that holds a record of the person goes as a whole at once, whatever cuts name it.
+    One without any stays for clean-up, and the present one stays."""
     store, clock = _made_again()
     with open_engine(store, clock) as engine:
         before, others = seen(engine), digests(engine, None, 4, without=True)
@@ -87,7 +90,8 @@ def test_former_incarnations_that_hold_any_go_whole() -> None:
 
 
 def test_records_of_a_former_incarnation_are_counted() -> None:
-    """Where every file that it has is named by its log: the committed ones, and those that were aborted."""
+    """If the log names every file of a former incarnation, the report counts its committed and its aborted
+    records."""
     with open_engine(MemoryStore(), ManualClock()) as engine:
         engine.admin.create_topic(TOPIC, partitions=1, schema=SCHEMA)
         commit(engine, 1, PERSON, PERSON)
@@ -98,7 +102,8 @@ def test_records_of_a_former_incarnation_are_counted() -> None:
 
 
 def test_a_topic_that_was_deleted_and_not_made_again() -> None:
-    """By the columns that it had; once nothing is left the answer is that, and no error."""
+    """A deleted topic is searched by its columns. Once nothing is left the answer says so, without an
+    error."""
     store, clock = MemoryStore(), ManualClock()
     with open_engine(store, clock) as engine:
         _life(engine, 1, PERSON)
@@ -119,7 +124,8 @@ def test_a_topic_that_was_deleted_and_not_made_again() -> None:
 
 
 def test_one_that_cannot_be_searched_goes_too() -> None:
-    """Other columns, or a file that is gone: nobody can say that it holds none."""
+    """A former incarnation that has other columns or has lost a file goes too, because nobody can say whether
+    it holds the person."""
     for damaged in (False, True):
         store, clock = MemoryStore(), ManualClock()
         with open_engine(store, clock) as engine:
@@ -137,7 +143,8 @@ def test_one_that_cannot_be_searched_goes_too() -> None:
 
 
 def test_one_that_was_deleted_while_records_were_erased() -> None:
-    """Its log says of files that they are erased, and they are there: nobody deletes them one by one any more."""
+    """A topic was deleted while an erasure ran, so its log calls files erased that still exist. The next
+    erasure removes the incarnation as a whole."""
     store, clock = MemoryStore(), ManualClock()
     with open_engine(store, clock) as engine:
         engine.admin.create_topic(TOPIC, partitions=1, schema=SCHEMA)
@@ -155,7 +162,7 @@ def test_one_that_was_deleted_while_records_were_erased() -> None:
 
 
 def test_backups_of_a_former_incarnation_are_named() -> None:
-    """Also when nothing is left of it in the store."""
+    """The backups are named even if the store has nothing left of the incarnation."""
     store, clock, place = MemoryStore(), ManualClock(), MemoryStore("backups-of-former")
     with open_engine(store, clock) as engine:
         engine.admin.create_topic(TOPIC, partitions=1, schema=SCHEMA)
@@ -181,7 +188,7 @@ def test_backups_of_a_former_incarnation_are_named() -> None:
     [("dies after", 60), ("dies after", 30), ("dies before", 11), ("dies after", 6)],
 )
 def test_every_write(fault: str, step: int) -> None:
-    """Whoever erases next removes the rest."""
+    """If an erasure is cut off at any write, the next one removes the rest."""
     made, clock = _made_again()
     with open_engine(copy_of(made), clock) as engine:
         others = digests(engine, None, 4, without=True)

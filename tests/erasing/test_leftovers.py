@@ -1,4 +1,5 @@
-"""What programs that were killed have left on disks: an erasure takes what nobody holds, and names the rest."""
+"""An erasure removes the files that killed programs have left on disks if nobody holds them, and names the
+others."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def _holding(folder: Path) -> list[str]:
 
 
 def _killed_elsewhere(store: Path, *, seconds_ago: int, number: int) -> Path:
-    """What a writer leaves that is killed in another namespace of process ids."""
+    """A file of a writer that was killed in another namespace of process ids."""
     path = store / ".tmp" / f"put-0123456789ab-1-1-{number}"
     path.write_bytes(f"a file of {NAME}".encode())
     os.utime(path, (time.time() - seconds_ago,) * 2)
@@ -44,7 +45,8 @@ def _filled(engine: Engine) -> None:
 
 
 def test_temporary_files_of_the_store(tmp_path: Path, scratch: Path) -> None:
-    """A minute old: gone, whoever had begun it; younger: named, with its place, until it is as old."""
+    """A temporary file that is a minute old is removed, whoever wrote it. A younger one is named with its
+    place until it is old enough."""
     store = tmp_path / "store"
     with txn_engine.connect(f"file://{store}") as engine:
         _filled(engine)
@@ -62,7 +64,8 @@ def test_temporary_files_of_the_store(tmp_path: Path, scratch: Path) -> None:
 
 
 def test_what_was_spilled_to_this_machine(tmp_path: Path, scratch: Path) -> None:
-    """Of a program that is dead: gone; of one that is at work: named, and no fault of the store's."""
+    """The files of a dead program are removed. Those of a running one are named, and the erasure is
+    complete."""
     with txn_engine.connect(f"file://{tmp_path}/store") as engine:
         _filled(engine)
         with ScratchFolder("sql") as alive:

@@ -25,7 +25,7 @@ FLOATS = (pa.float16(), pa.float32(), pa.float64())
 
 @st.composite
 def decimal_types(draw: st.DrawFn) -> Any:
-    """Decimals of any width, precision and scale that Parquet has: often of all digits of their width."""
+    """Decimals of any width, precision and scale that Parquet has, often with all digits of their width."""
     make, most = draw(st.sampled_from(DECIMALS))
     precision = draw(st.one_of(st.just(most), st.integers(1, most)))
     return make(precision, draw(st.integers(0, precision)))
@@ -39,7 +39,7 @@ flat_types = st.one_of(st.sampled_from((*INTEGERS, *FLOATS)), decimal_types(), m
 
 
 def count_of(kind: Any) -> st.SearchStrategy[int]:
-    """The whole number behind a value: often one just inside or outside of what the type has."""
+    """The whole number of a value, which is often just inside or outside the range of the type."""
     if pa.types.is_decimal(kind):
         edge = 10**kind.precision
         bits = kind.bit_width
@@ -57,7 +57,7 @@ def count_of(kind: Any) -> st.SearchStrategy[int]:
 
 
 def array_of(kind: Any, counts: list[int | None]) -> Any:
-    """An array by its bits: nothing is checked, as nothing is where a table was cast with `safe=False`."""
+    """An array from its bits. Nothing is checked, as with a table that was cast with `safe=False`."""
     width = kind.bit_width // 8
     signed = not pa.types.is_unsigned_integer(kind)
     mask = np.packbits([count is not None for count in counts], bitorder="little").tobytes()
@@ -71,7 +71,7 @@ def array_of(kind: Any, counts: list[int | None]) -> Any:
 
 
 def counts_in(array: Any) -> list[int | None]:
-    """The whole numbers behind an array, by its bits."""
+    """The whole numbers of an array, from its bits."""
     whole = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
     if isinstance(whole, pa.ChunkedArray):
         whole = pa.concat_arrays(whole.chunks) if whole.num_chunks else pa.array([], whole.type)

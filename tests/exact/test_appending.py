@@ -1,4 +1,5 @@
-"""Arrow tables into a topic, by `produce` and by `append`: the bits that went in come out, or nothing went in."""
+"""If an Arrow table is appended to a topic by `produce` or `append`, the same bits are read, or the table was
+refused."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ pytestmark = [pytest.mark.exact, pytest.mark.timeout(21_600)]
 @example(array_of(pa.decimal128(5, 2), [10**30]), True, "flat")
 @example(array_of(pa.date64(), [86_400_001]), True, "struct")
 def test_what_is_appended_is_read_or_was_refused(array: Any, by_producer: bool, shape: str) -> None:
-    """Every type, alone and inside others. Values that a type does not have are refused, whatever made the table."""
+    """This holds for every type, alone and inside others. Values that a type does not have are refused,
+    whatever made the table."""
     column, flat = _shaped(array, shape)
     table = pa.table({"x": column})
     engine, topic = _SHELF.fresh(table.schema)
@@ -45,7 +47,7 @@ def test_what_is_appended_is_read_or_was_refused(array: Any, by_producer: bool, 
 
 
 class _Shelf:
-    """A store for many topics, and another one before it grows large."""
+    """A store for many topics. Another store replaces it before it grows large."""
 
     def __init__(self) -> None:
         self._engine: Engine | None = None
@@ -67,7 +69,8 @@ _SHELF = _Shelf()
 
 
 def _seconds_out_of_range(array: Any) -> bool:
-    """Parquet has no seconds: a moment is kept as milliseconds, of which 64 bits hold a thousandth."""
+    """Parquet has no seconds, so a moment is kept as milliseconds, and 64 bits hold only a thousandth of the
+    seconds."""
     if not (pa.types.is_timestamp(array.type) and array.type.unit == "s"):
         return False
     return any(count is not None and abs(count) > 2**63 // 1_000 for count in counts_in(array))
@@ -95,7 +98,7 @@ STRICT = pa.struct([pa.field("x", pa.int64(), nullable=False)])
     ids=["a null among a dictionary's values", "a null where the type has none"],
 )
 def test_nulls_that_parquet_has_no_place_for_are_refused(column: Any) -> None:
-    """With the engine's own error, and nothing is written."""
+    """The append raises the engine's own error, and writes nothing."""
     table = pa.table({"x": column})
     engine, topic = _SHELF.fresh(table.schema)
     with refused(InvalidRecordError, Reason.UNSTORABLE_VALUE):

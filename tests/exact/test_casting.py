@@ -1,4 +1,5 @@
-"""Arrow columns in another type: by a Parquet file, and by the rows that Spark hands over."""
+"""Arrow columns are cast exactly to another type, from a Parquet file and from the rows that Spark hands
+over."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def meaning(array: Any) -> list[Any]:
-    """What each value stands for, as a fraction, by its bits: of a number, or of a moment in seconds."""
+    """The meaning of each value by its bits, as a fraction: a number, or the seconds of a moment."""
     kind = array.type
     if pa.types.is_floating(kind):
         numbers: list[Any] = array.cast(pa.float64()).to_pylist()
@@ -51,7 +52,7 @@ def meaning(array: Any) -> list[Any]:
 
 
 def cast_or_index(array: Any, kind: Any) -> Any:
-    """The array in the other type, or where the first value is that has no place there."""
+    """The array in the other type, or the index of the first value that does not fit there."""
     try:
         return cast_exactly(array, kind)
     except InexactError as error:
@@ -59,7 +60,7 @@ def cast_or_index(array: Any, kind: Any) -> Any:
 
 
 def has(kind: Any, value: Any) -> bool:
-    """Whether a type that counts has a value."""
+    """Whether a type of numbers or moments can hold a value."""
     if value is None:
         return True
     scale, low, high = Fraction(1), -(2 ** (kind.bit_width - 1)), 2 ** (kind.bit_width - 1) - 1
@@ -85,7 +86,8 @@ def has(kind: Any, value: Any) -> bool:
     ],
 )
 def test_a_decimal_that_pyarrow_would_give_the_remainder_of(value: str, kind: Any, wanted: Any) -> None:
-    """Its safe cast raises the scale modulo the bits of the type, and asks afterwards whether that fits."""
+    """pyarrow's safe cast raises the scale modulo the bits of the type, and checks only after that whether
+    the result fits."""
     number = Decimal(value)
     array = pa.array([number if pa.types.is_decimal(kind) else int(number)], kind)
     for column in (array, pa.chunked_array([array.slice(0, 0), array]), pa.array([[number]], pa.list_(kind))):
@@ -103,7 +105,7 @@ def test_a_decimal_that_pyarrow_would_give_the_remainder_of(value: str, kind: An
     ],
 )
 def test_what_a_type_has_no_place_for_is_not_left_out(array: Any, wanted: Any) -> None:
-    """A member of a struct, or all of a number but that it is large."""
+    """A cast that would drop a member of a struct, or a float's size, is refused."""
     with pytest.raises(InexactError):
         cast_exactly(array, wanted)
 
@@ -127,7 +129,7 @@ def test_what_a_type_has_no_place_for_is_not_left_out(array: Any, wanted: Any) -
     ],
 )
 def test_nulls_and_no_numbers_are_themselves(array: Any, wanted: Any) -> None:
-    """What is no number has its place, in others too."""
+    """Nulls and NaN stay as they are, in nested values too."""
     found = cast_exactly(array, wanted)
     assert str(found.cast(array.type).to_pylist()) == str(array.to_pylist())
 
@@ -150,7 +152,7 @@ def _struct(kind: Any, *, nullable: bool) -> Any:
 
 
 def _as_spark_hands_it_over(kind: Any, members: list[Any], nulls: list[bool]) -> Any:
-    """A struct whose member is null wherever the struct is."""
+    """A struct whose member is null wherever the struct is, as Spark hands it over."""
     member = pa.array(members, kind)
     return pa.StructArray.from_arrays(
         [member], fields=list(_struct(kind, nullable=True)), mask=pa.array(nulls)
@@ -162,7 +164,8 @@ def _as_spark_hands_it_over(kind: Any, members: list[Any], nulls: list[bool]) ->
 def test_a_null_struct_is_no_null_of_a_member_that_may_not_be(
     kind: Any, value: Any, shown: list[bool]
 ) -> None:
-    """Alone, and within lists and maps. The result is what a Parquet file keeps."""
+    """A null struct may have null members, alone and within lists and maps. The result is what a Parquet file
+    keeps."""
     structs = _as_spark_hands_it_over(kind, [value if s else None for s in shown], [not s for s in shown])
     wanted = _struct(kind, nullable=False)
     count = len(structs)
@@ -199,7 +202,8 @@ def test_a_null_of_a_member_that_may_not_be_is_refused(kind: Any, value: Any) ->
 @example(pa.array([-999_999_999], pa.decimal32(9, 0)), pa.decimal64(18, 1))
 @example(pa.array([2**64 - 86_400_000], pa.uint64()), pa.decimal128(38, 14))
 def test_a_cast_keeps_every_value_or_names_the_first_it_cannot(array: Any, kind: Any) -> None:
-    """What a DataFrame's rows go through on their way to the topic's types (`conform_to_topic`)."""
+    """A cast keeps every value or names the first one that does not fit, as for a DataFrame's rows
+    (`conform_to_topic`)."""
     assume(is_whole(array) and not pa.types.is_floating(kind) and not pa.types.is_floating(array.type))
     assume(_are_alike(array.type, kind))
     wanted = meaning(array)
@@ -212,7 +216,7 @@ def test_a_cast_keeps_every_value_or_names_the_first_it_cannot(array: Any, kind:
 
 @given(array=arrays(), kind=flat_types)
 def test_parquet(array: Any, kind: Any, folder: Path) -> None:
-    """Whatever the file's type is: the same values in the topic's type, or a refusal that names the row."""
+    """Whatever the file's type is, the topic's type gets the same values, or the refusal names the row."""
     path = folder / "x.parquet"
     assume(is_whole(array))
     try:
@@ -233,7 +237,7 @@ def test_parquet(array: Any, kind: Any, folder: Path) -> None:
     unit=st.sampled_from(["us", "ns"]),
 )
 def test_parquet_times_of_96_bits(counts: list[int | None], unit: Any, folder: Path) -> None:
-    """The deprecated INT96, in which Spark wrote times for years: of the year 9999 too."""
+    """The deprecated INT96, in which Spark wrote times for years, is read exactly, even in the year 9999."""
     path = folder / "old.parquet"
     limit = 2**62 // (1 if unit == "ns" else 100)
     kept = [None if count is None else count % limit for count in counts]
@@ -246,7 +250,7 @@ def test_parquet_times_of_96_bits(counts: list[int | None], unit: Any, folder: P
 @pytest.mark.parametrize("name", ["when", "when.at"])
 @pytest.mark.parametrize("wrap", [pa.list_, lambda kind: pa.struct([("t", kind)])])
 def test_parquet_times_of_96_bits_inside_others(name: str, wrap: Any, tmp_path: Path) -> None:
-    """Refused, whatever the column is called: pyarrow wraps them around."""
+    """They are refused, whatever the column is called, because pyarrow wraps them around."""
     kind = wrap(pa.timestamp("us"))
     moment = dt.datetime(9999, 12, 31)  # noqa: DTZ001
     rows = [[moment]] if pa.types.is_list(kind) else [{"t": moment}]
@@ -260,7 +264,7 @@ def test_parquet_times_of_96_bits_inside_others(name: str, wrap: Any, tmp_path: 
 
 @pytest.mark.parametrize("kind", [pa.struct([("HEADER", pa.int64())]), pa.timestamp("us", "HEADER")])
 def test_a_parquet_files_own_names_are_in_no_error(kind: pa.DataType, tmp_path: Path) -> None:
-    """Those inside a type: in the error's value alone."""
+    """The names inside a type are only in the error's value, not in its text."""
     path = tmp_path / "odd.parquet"
     pq.write_table(pa.table({"x": pa.nulls(1, kind)}), path)
     with pytest.raises(InvalidRecordError) as refused:
@@ -270,7 +274,7 @@ def test_a_parquet_files_own_names_are_in_no_error(kind: pa.DataType, tmp_path: 
 
 
 def _are_alike(one: Any, other: Any) -> bool:
-    """Whether both count the same kind of thing."""
+    """Whether both types are of the same kind."""
     moments = [pa.types.is_timestamp(kind) for kind in (one, other)]
     days = [pa.types.is_date(kind) for kind in (one, other)]
     return moments[0] == moments[1] and days[0] == days[1]

@@ -1,4 +1,4 @@
-"""The input file of the exactly-once check: a cell counts as equal to a value exactly when it means the same."""
+"""The exactly-once check of an input file takes a cell for a value if and only if both mean the same."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def are_alike(cell: str, column: Any) -> bool:
 
 @given(cell=written.filter(bool), kind=kinds, data=st.data())
 def test_a_cell_and_another_value(cell: str, kind: Any, data: st.DataObject) -> None:
-    """Whatever the topic holds: alike only where the cell, digit by digit, says so."""
+    """Whatever the topic holds, the check takes a cell for a value only if its digits say so."""
     if pa.types.is_floating(kind):
         number = data.draw(st.floats(allow_nan=False, allow_infinity=False))
         column = pa.array([number]).cast(kind)
@@ -49,7 +49,7 @@ def test_a_cell_and_another_value(cell: str, kind: Any, data: st.DataObject) -> 
 @example(cell="0.0000001", kind=pa.decimal128(18, 7))
 @example(cell="1E+2", kind=MONEY)
 def test_a_cell_and_the_value_that_it_is(cell: str, kind: Any) -> None:
-    """What a loader that loses nothing makes of the cell is equal to it, however small or large."""
+    """The value that a lossless loader makes of a cell is equal to the cell, however small or large it is."""
     if not fits(cell, kind):
         return
     value = value_of(cell)
@@ -75,5 +75,5 @@ def test_a_cell_and_the_value_that_it_is(cell: str, kind: Any) -> None:
     ],
 )
 def test_what_was_taken_for_the_same(cell: str, column: Any) -> None:
-    """A digit, a time of day or a zone that the topic does not hold is a difference."""
+    """If the topic does not hold a digit, a time of day or a zone, that is a difference."""
     assert not are_alike(cell, column)

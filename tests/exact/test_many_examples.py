@@ -1,4 +1,4 @@
-"""The properties of this folder with ten times as many examples, and with fresh ones."""
+"""The properties of this folder hold with ten times as many examples, and with fresh ones."""
 
 from __future__ import annotations
 

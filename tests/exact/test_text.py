@@ -1,4 +1,4 @@
-"""csv and JSON lines into a topic's types: what is written is what a reader gets, or the file is refused."""
+"""A reader gets the same values that csv or JSON lines have, or the file is refused."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def read(path: Path, kind: Any) -> list[Any] | None:
-    """The column's values; None where the file was refused."""
+    """The column's values, or None if the file was refused."""
     try:
         (batch,) = read_records(path, pa.schema([pa.field("x", kind, nullable=False)]))
     except InvalidRecordError:
@@ -40,7 +40,8 @@ def read(path: Path, kind: Any) -> list[Any] | None:
 
 
 def judge(got: list[Any] | None, texts: list[str], kind: Any) -> None:
-    """All values as they were written; refused only where one of them does not fit."""
+    """Check that all values are as they were written, or that one of them does not fit if the file was
+    refused."""
     if got is None:
         assert not all(_may_be_taken(text, kind) for text in texts)
     else:
@@ -62,7 +63,7 @@ def _may_be_taken(text: str, kind: Any) -> bool:
     texts=["9" * 30 + "."], kind=pa.decimal256(41, 11)
 )  # more digits than Python's decimals keep by themselves
 def test_csv(texts: list[str], kind: Any, folder: Path) -> None:
-    """Against fractions: the number that the text is."""
+    """Each number is the fraction that its text means."""
     path = folder / "x.csv"
     path.write_text("x\n" + "".join(f'"{text}"\n' for text in texts))
     judge(read(path, kind), texts, kind)
@@ -81,7 +82,7 @@ def test_json(texts: list[tuple[str, bool]], kind: Any, folder: Path) -> None:
 
 @given(texts=st.lists(written, min_size=1, max_size=2))
 def test_json_inside_others(texts: list[str], folder: Path) -> None:
-    """A list of money."""
+    """A list of money in JSON is read exactly or refused."""
     path = folder / "n.jsonl"
     path.write_text(json.dumps({"x": texts}) + "\n")
     got = read(path, pa.list_(MONEY))
@@ -100,7 +101,7 @@ moments = st.datetimes().flatmap(
 
 @given(text=moments, unit=st.sampled_from(("s", "ms", "us", "ns")), zone=st.sampled_from((None, "UTC")))
 def test_moments(text: str, unit: Any, zone: str | None, folder: Path) -> None:
-    """To the last digit of the second, at the offset that is written."""
+    """A moment is exact to the last digit of the second, at its written offset."""
     path = folder / "m.csv"
     path.write_text(f"x\n{text}\n")
     kind = pa.timestamp(unit, tz=zone)
@@ -113,7 +114,7 @@ def test_moments(text: str, unit: Any, zone: str | None, folder: Path) -> None:
 
 
 def nanoseconds(text: str) -> int:
-    """Since the epoch, by the calendar alone."""
+    """The nanoseconds since the epoch, computed from the calendar alone."""
     date, rest = text.split("T")
     clock, zone = rest, 0
     for mark in ("Z", "+00:00", "+02:00", "-11:30"):

@@ -1,4 +1,4 @@
-"""Numbers as people and programs write them, and what a column of a type makes of them, by rules of their own."""
+"""Numbers as people and programs write them, and a column's value for each of them, by independent rules."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ written = st.one_of(
 
 
 def value_of(text: str) -> Fraction | None:
-    """The number that a text is; None where it is none."""
+    """The number in a text, or None if the text is not a number."""
     match = PLAIN.fullmatch(text)
     return None if match is None else Fraction(Decimal(text))
 
 
 def fits(text: str, kind: Any) -> bool:
-    """Whether a column of the type can hold what is written, every digit of it."""
+    """Whether a column of the type can hold the written number with every digit."""
     value = value_of(text)
     if value is None:
         return False
@@ -54,7 +54,7 @@ def fits(text: str, kind: Any) -> bool:
 
 
 def is_the_same(got: Any, text: str, kind: Any) -> bool:
-    """Whether a value read from a topic is the one that was written."""
+    """Whether a value that was read from a topic is the written one."""
     value = value_of(text)
     if value is None:
         return False

@@ -1,4 +1,4 @@
-"""The scene that every incident plays in."""
+"""The fixtures give the scene in which every incident happens."""
 
 from __future__ import annotations
 

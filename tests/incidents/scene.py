@@ -1,6 +1,5 @@
-"""The scene of the incidents: a store that may stop answering, the service on it, and somebody else on the
-same store.
-"""
+"""The scene of the incidents: a store that may stop answering, the service on it, and another user of the
+same store."""
 
 from __future__ import annotations
 
@@ -20,7 +19,8 @@ _STORES = count()
 
 
 class Scene:
-    """The service (`service`, through a store that may fail) and everybody else (`others`, who reach it always)."""
+    """The service (`service`, through a store that may fail) and all other users (`others`, who always reach
+    it)."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
@@ -31,7 +31,7 @@ class Scene:
         self.service = Engine(self.store, clock=self.clock, pause=no_pause)
 
     def outage(self, *, answer_lost: str | None = None) -> None:
-        """The store answers no more. `answer_lost`: the first create of a key with this in it still takes effect."""
+        """Stop the store. With `answer_lost` the first create of a key with this text still takes effect."""
         state = {"landed": answer_lost is None}
 
         def decide(operation: Operation, key: str, _: int) -> Fault | None:
@@ -45,16 +45,16 @@ class Scene:
         self.store.decide = decide
 
     def over(self) -> None:
-        """The store answers again."""
+        """Start the store again."""
         self.store.decide = None
 
     def orders(self, engine: Engine | None = None) -> list[int]:
-        """What a committed reader sees, sorted."""
+        """The orders that a committed reader sees, in order."""
         table = (engine or self.others).scan("orders").to_table(["order_id"])
         return sorted(table.column("order_id").to_pylist())
 
     def sound(self) -> bool:
-        """Nobody waits for anything, and the audit finds nothing."""
+        """Check that nobody waits for anything, and that the audit finds nothing."""
         for offsets in self.others.admin.list_offsets("orders").values():
             assert offsets.last_stable_offset == offsets.high_watermark
         report = self.others.admin.verify()

@@ -1,6 +1,5 @@
-"""Power fails at a node's site. When it is back the producers of a service are fenced, and stay in their
-error state.
-"""
+"""Power fails at a node's site. After it the producers of a service are fenced, and stay in their error
+state."""
 
 from __future__ import annotations
 
@@ -19,13 +18,15 @@ def open_transaction(scene: Scene):  # type: ignore[no-untyped-def]
 
 @pytest.mark.parametrize("answer_lost", [False, True], ids=["write refused", "write landed"])
 def test_node_outage_then_fenced(scene: Scene, answer_lost: bool) -> None:
-    """The store is gone for longer than the transaction's timeout, and the sweep, which still reaches it,
-    aborts what is open; the service then commits, gets an error, aborts in its handler as all of them do, and
-    went on being refused.
+    """The store is gone for longer than the transaction's timeout, and a sweep that still reaches it aborts
+    the open transaction.
 
-    What a user gets here: the commit says at once and in one line what happened and what to do, the abort in
-    the handler does not hide it behind another error, a new producer under the same id starts afresh, and
-    each order is there once.
+    In the incident the service then committed, got an error, aborted in its handler as all of them do, and
+    was refused again and again.
+
+    Here the commit says at once and in one line what happened and what to do. The abort in the handler does
+    not hide it with another error, a new producer under the same id starts afresh, and each order is there
+    once.
     """
     producer = open_transaction(scene)
     scene.outage(answer_lost="topics/orders/" if answer_lost else None)
@@ -46,9 +47,8 @@ def test_node_outage_then_fenced(scene: Scene, answer_lost: bool) -> None:
 
 
 def test_node_outage_between_the_last_write_and_the_commit(scene: Scene) -> None:
-    """The same outage, but every write was acknowledged before: only the commit comes too late, and in the old client
-    the handler's abort failed with "we are in an error state".
-    """
+    """In the same outage every write was acknowledged before, and only the commit comes too late. In the old
+    client the handler's abort failed with "we are in an error state"."""
     producer = open_transaction(scene)
     scene.outage()
     scene.clock.advance(60_001)
@@ -72,9 +72,8 @@ def test_node_outage_between_the_last_write_and_the_commit(scene: Scene) -> None
 
 
 def test_node_outage_and_a_successor(scene: Scene) -> None:
-    """The service was started a second time during the outage: the first instance, back again, is fenced for good and
-    its successor is not disturbed.
-    """
+    """The service was started a second time during the outage. The first instance is fenced for good when it
+    is back, and its successor is not disturbed."""
     producer = open_transaction(scene)
     scene.outage()
     with scene.others.producer(transactional_id="price-engine-0") as successor:

@@ -1,4 +1,5 @@
-"""After a week without work a commit "succeeded", and the records were aborted: the id had expired in between."""
+"""After a week without work a commit "succeeded", but the records were aborted, because the id had
+expired."""
 
 from __future__ import annotations
 
@@ -23,11 +24,13 @@ def producer(scene: Scene) -> Producer:
 
 
 def test_seven_idle_days(scene: Scene, producer: Producer) -> None:
-    """A service that had nothing to send for seven days sent again: neither client nor broker showed an
-    error, yet the reader skipped every record, because the coordinator had forgotten the id.
+    """A service that had nothing to send for seven days sent again.
 
-    Here the first call after the expiry says that the id is unknown and what to do; nothing is written under
-    it; a new producer starts afresh, and what it commits is read.
+    Neither client nor broker showed an error, but the reader skipped every record, because the coordinator
+    had forgotten the id.
+
+    Here the first call after the expiry says that the id is unknown and what to do. Nothing is written under
+    the id, a new producer starts afresh, and its committed records are read.
     """
     scene.clock.advance(7 * DAY_MS)
     assert scene.others.coordinator.expire_transactional_ids().transactional_ids == ("weekly-report",)
@@ -56,7 +59,8 @@ def test_seven_idle_days(scene: Scene, producer: Producer) -> None:
 
 
 def test_seven_idle_days_without_a_sweep(scene: Scene, producer: Producer) -> None:
-    """The week is over but nobody has swept yet: the id is still the producer's, and the commit is a commit."""
+    """The week is over but no sweep has run yet, so the id is still the producer's, and the commit is a
+    commit."""
     scene.clock.advance(8 * DAY_MS)
     with producer.transaction():
         producer.produce("orders", orders(2))
@@ -66,9 +70,8 @@ def test_seven_idle_days_without_a_sweep(scene: Scene, producer: Producer) -> No
 
 
 def test_seven_days_with_a_transaction_open(scene: Scene, producer: Producer) -> None:
-    """The records were sent, then the service slept for a week before the commit: it is told that its transaction was
-    aborted, not that it is committed.
-    """
+    """A service that sent records and then slept for a week before the commit gets an error, which says that
+    its transaction was aborted."""
     producer.begin_transaction()
     producer.produce("orders", orders(2)).result()
     for _ in range(8):
@@ -84,10 +87,9 @@ def test_seven_days_with_a_transaction_open(scene: Scene, producer: Producer) ->
 
 
 def test_seven_days_of_a_sleeping_first_write(scene: Scene, producer: Producer) -> None:
-    """The worst case: the write itself slept, from AddPartitions over the time-out, the marker, and the
-    expiry of the id and of the producer in the partition. It is refused: no record is left that nobody will
-    ever decide.
-    """
+    """In the worst case the write itself slept, from AddPartitions until the time-out, the marker, and the
+    expiry of the id and of the producer in the partition. It is refused, so no record is left that nobody
+    will ever decide."""
     slept = {"done": False}
 
     def decide(operation, key, _):  # type: ignore[no-untyped-def]

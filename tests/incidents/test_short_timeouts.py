@@ -1,5 +1,7 @@
-"""A time-out of seconds had no effect, since the sweep ran once a minute; a load of an hour was refused; an id that
-rested for a week was gone. Each is a setting that an operator changes while all is running.
+"""A time-out of seconds had no effect, because the sweep ran once a minute.
+
+A load of an hour was refused, and an id that rested for a week was gone. Each of these is a setting that an
+operator changes while everything is running.
 """
 
 from __future__ import annotations
@@ -75,7 +77,7 @@ def test_a_sweep_as_frequent_as_short_time_outs_need(
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "soon", "1e9", "86401"])
 def test_an_interval_that_cannot_be(monkeypatch: pytest.MonkeyPatch, seconds: str) -> None:
-    """One line that names the variable."""
+    """An impossible interval is refused with an error that names the variable."""
     dag_defaults = pytest.importorskip("txn_engine_airflow.dag_defaults")
     from txn_engine_airflow.errors import TaskError
 
@@ -86,7 +88,7 @@ def test_an_interval_that_cannot_be(monkeypatch: pytest.MonkeyPatch, seconds: st
 
 
 def test_a_longer_maximum(engine: Engine, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What an operator sets, a process that is running takes within five seconds."""
+    """A running process uses an operator's new setting within five seconds."""
     with pytest.raises(InvalidTransactionTimeoutError):
         engine.producer(transactional_id="load", transaction_timeout_ms=3_600_000).init_transactions()
     shown = operator(url, "configs", "alter", "--config", "transaction.max.timeout.ms=3600000")
@@ -103,7 +105,7 @@ def test_a_longer_maximum(engine: Engine, url: str, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("is_longer", [False, True])
 def test_a_longer_expiry(engine: Engine, url: str, clock: ManualClock, is_longer: bool) -> None:
-    """An id that rests for ten days is forgotten after seven, or goes on where it was given thirty."""
+    """An id that rests for ten days is forgotten after seven, and goes on if the setting is thirty."""
     if is_longer:
         operator(
             url, "configs", "alter", "--config", "transactional.id.expiration.ms=2592000000", "--execute"

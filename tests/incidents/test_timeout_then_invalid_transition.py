@@ -11,18 +11,19 @@ from txn_engine.producer import Producer
 
 
 def handler_commits_again(producer: Producer) -> None:
-    """What the handler should do with an answer that did not come: ask again."""
+    """The right handler for an answer that did not come, which commits again."""
     producer.commit_transaction()
 
 
 @pytest.mark.parametrize("landed", [False, True], ids=["decision lost", "decision landed"])
 def test_timeout_then_invalid_transition(scene: Scene, landed: bool) -> None:
-    """The nodes could not reach each other, the commit's answer did not come in time, and the code's only way
-    out was an abort that a transaction which may be committed cannot have; nobody knew afterwards whether it
-    was.
+    """The nodes could not reach each other, and the commit's answer did not come in time.
 
-    Here the abort is refused with the state and the call that is left, nothing is broken by it, and the
-    commit asked again answers from the log: committed, once, in both cases.
+    The code's only way out was an abort, which is not possible for a transaction that may be committed.
+    Nobody knew whether it was committed.
+
+    Here the abort is refused with the state and the only possible call, and breaks nothing. The repeated
+    commit is answered from the log, committed and once, in both cases.
     """
     producer = scene.service.producer(transactional_id="worker-1")
     producer.init_transactions()
@@ -46,9 +47,8 @@ def test_timeout_then_invalid_transition(scene: Scene, landed: bool) -> None:
 
 @pytest.mark.parametrize("landed", [False, True], ids=["decision lost", "decision landed"])
 def test_timeout_and_the_process_is_gone(scene: Scene, landed: bool) -> None:
-    """Who gives up instead, and starts again, asks the log whether the run was committed, and does it again
-    only if not.
-    """
+    """A caller that gives up and starts again asks the log whether the run was committed, and repeats it only
+    if not."""
     producer = scene.service.producer(transactional_id="worker-1")
     producer.init_transactions()
     producer.begin_transaction(run_id="2024-04-03")

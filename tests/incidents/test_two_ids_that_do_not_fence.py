@@ -44,11 +44,12 @@ def input_orders(scene: Scene) -> None:
 
 @pytest.mark.parametrize("second_goes_first", [False, True])
 def test_two_ids_that_do_not_fence(scene: Scene, second_goes_first: bool) -> None:
-    """The id was made of a host's name, so that a job moved to another host ran beside its own zombie, and both
-    delivered; only one id for one piece of work fences.
+    """The id contained a host's name, so a job that moved to another host ran at the same time as its own
+    zombie, and both delivered.
 
-    Here the group's offsets keep the second one out whatever its id: its commit names the position it began at, the
-    group has moved on, and nothing that it wrote is seen.
+    Only one id for one piece of work fences. Here the group's offsets keep the second one out, whatever its
+    id is. Its commit names the position at which it began, the group has moved on, and no reader sees its
+    records.
     """
     instances = [instance(scene, "copy-host-a"), instance(scene, "copy-host-b")]
     if second_goes_first:
@@ -69,7 +70,8 @@ def test_two_ids_that_do_not_fence(scene: Scene, second_goes_first: bool) -> Non
 
 
 def test_two_that_commit_at_the_same_time(scene: Scene) -> None:
-    """While the first one's offsets are still pending, the second one is told to come again, not to go on."""
+    """While the first one's offsets are still pending, the second one gets an error that asks it to come
+    again."""
     first, second = instance(scene, "copy-host-a"), instance(scene, "copy-host-b")
     producer, consumer, batch = first
     producer.produce("copies", batch.select(["order_id"]))
@@ -83,9 +85,8 @@ def test_two_that_commit_at_the_same_time(scene: Scene) -> None:
 
 
 def test_one_id_fences(scene: Scene) -> None:
-    """The right way: one id. The second instance's start aborts what the first left open, with a marker in
-    the log, and the first can write and commit no more.
-    """
+    """With one id the second instance's start aborts what the first left open, with a marker in the log, and
+    the first can write and commit no more."""
     producer, consumer, batch = instance(scene, "copy")
     producer.produce("copies", batch.select(["order_id"])).result()
     successor = instance(scene, "copy")
@@ -106,9 +107,8 @@ def test_one_id_fences(scene: Scene) -> None:
 
 
 def test_without_offsets_nothing_tells_them_apart(scene: Scene) -> None:
-    """What is not promised: two ids that only write, and commit no group's offsets, are two writers. Both are
-    seen.
-    """
+    """This is not promised: two ids that only write, and commit no group's offsets, are two writers. Readers
+    see both."""
     for transactional_id in ("writer-a", "writer-b"):
         with scene.service.producer(transactional_id=transactional_id) as producer:
             producer.init_transactions()

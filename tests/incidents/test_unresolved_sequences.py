@@ -11,12 +11,14 @@ from tests.incidents.scene import Scene, error_of, orders
 
 @pytest.mark.parametrize("landed", [False, True], ids=["lost", "landed"])
 def test_unresolved_sequences(scene: Scene, landed: bool) -> None:
-    """A batch was sent, whether it arrived nobody can tell, and its retries are used up; the old client could
-    only be thrown away, and who resent the records with a new one risked having them twice.
+    """A batch was sent, nobody knows whether it arrived, and its retries are used up.
 
-    Here the batch's future says that the outcome is unknown, the commit is refused, the abort settles the
-    very slot that was in doubt, and the same producer sends the records again: each is there once, whatever
-    had landed.
+    The old client could only be thrown away, and a caller that sent the records again with a new one risked
+    having them twice.
+
+    Here the batch's future says that the outcome is unknown, the commit is refused, and the abort settles the
+    slot that was in doubt. The same producer then sends the records again, and each is there once, whatever
+    had arrived.
     """
     producer = scene.service.producer(transactional_id="snapshots")
     producer.init_transactions()
@@ -39,9 +41,8 @@ def test_unresolved_sequences(scene: Scene, landed: bool) -> None:
 
 @pytest.mark.parametrize("landed", [False, True], ids=["lost", "landed"])
 def test_unresolved_sequences_of_an_idempotent_producer(scene: Scene, landed: bool) -> None:
-    """The same without transactions: nothing can be taken back, so whether the batch is there is for the log
-    to say.
-    """
+    """Without transactions the producer cannot take anything back, so the log decides whether the batch is
+    there."""
     producer = scene.service.producer()
     producer.produce("orders", orders(1, 2), partition=0).result()
     scene.outage(answer_lost="topics/orders/0/0/log/" if landed else None)

@@ -1,4 +1,5 @@
-"""`python -m tests.torture --rounds N --seed S [--store minio|local]`: many rounds, and what they came to."""
+"""`python -m tests.torture --rounds N --seed S [--store minio|local]` runs many rounds and prints their
+results."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ DATABASE_KILLS_PER_ROUND = 25
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run; 0 where nothing was found."""
+    """Run the rounds. The exit code is 0 if there are no findings."""
     parser = argparse.ArgumentParser(prog="python -m tests.torture", description=__doc__)
     parser.add_argument("--rounds", type=int, default=None, help="rounds on each store (20)")
     parser.add_argument(

@@ -1,4 +1,5 @@
-"""After the storm: what was promised to anybody is in the store, once, and what was refused is not."""
+"""After the storm the audit checks that everything promised is in the store once, and that nothing refused is
+there."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ class Told:
     findings: list[str] = field(default_factory=list)
 
     def take(self, line: Line) -> None:
-        """One line of a journal. Of two that speak of one load the stronger one counts: "committed" is a promise."""
+        """Take in one line of a journal. If two lines are about one load, the stronger one counts, because
+        "committed" is a promise."""
         role = line.writer.partition("-")[0]
         match line.event:
             case "begin":
@@ -66,7 +68,7 @@ class Told:
 
 
 def read_told(journals: Path) -> Told:
-    """What the workers said of this ledger."""
+    """Read what the workers said about this ledger."""
     told = Told()
     for line in read_journals(journals):
         told.take(line)
@@ -74,7 +76,8 @@ def read_told(journals: Path) -> Told:
 
 
 def audit(engine: Engine, told: Told) -> Iterator[str]:
-    """Everything that is not as it was promised, as lines. Call it when the sweeps are done and nobody writes."""
+    """Everything that differs from the promises, as lines. Call it when the sweeps are done and nobody
+    writes."""
     yield from told.findings
     yield from _unfinished(engine)
     transfers = engine.scan("transfers").to_table()
@@ -106,7 +109,8 @@ def _unfinished(engine: Engine) -> Iterator[str]:
 
 
 def _balances(transfers: pa.Table) -> Iterator[str]:
-    """Money is only moved: all rows sum to nothing, and so do those of each transfer, or it was torn."""
+    """Money is only moved, so all rows sum to 0. The rows of each transfer sum to 0 too, or the transfer was
+    torn."""
     sums: Counter[str] = Counter()
     for name, amount in zip(*(transfers.column(c).to_pylist() for c in ("transfer", "amount")), strict=True):
         sums[name] += amount
@@ -120,7 +124,8 @@ def _balances(transfers: pa.Table) -> Iterator[str]:
 
 
 def _once_each(told: Told, role: str, found: Counter[str], *, whole: int | None) -> Iterator[str]:
-    """Committed: there. Refused: not there. Otherwise whole or not at all. Nothing that nobody began."""
+    """A committed name is there, and a refused one is not. Any other is there as a whole or not at all. No
+    name is there that nobody began."""
     begun = told.begun[role]
     yield from _some(f"{role}: {name} is there, and nobody wrote it" for name in found if name not in begun)
     for name in sorted(begun):
@@ -134,7 +139,7 @@ def _once_each(told: Told, role: str, found: Counter[str], *, whole: int | None)
 
 
 def _readers(told: Told, transfers: pa.Table) -> Iterator[str]:
-    """What a reader was shown is what is there, all of it up to where it was, each row once and in order."""
+    """The rows that a reader was shown are those in the store up to its position, each once and in order."""
     columns = [transfers.column(name).to_pylist() for name in ("_partition", "_offset", "transfer")]
     there: dict[int, dict[int, str]] = defaultdict(dict)
     for partition, offset, name in zip(*columns, strict=True):
@@ -175,9 +180,8 @@ def _copies(told: Told, inputs: pa.Table, outputs: pa.Table) -> Iterator[str]:
 
 
 def _events(told: Told, events: pa.Table) -> Iterator[str]:
-    """Without a transaction each partition's share of a batch is for itself: there once where it was acknowledged, at
-    the offsets that were told, and else once or not at all.
-    """
+    """Without a transaction each partition's share of a batch is independent. An acknowledged share is there
+    once, at the offsets that the producer got. Any other share is there once or not at all."""
     columns = [events.column(name).to_pylist() for name in ("id", "number", "_partition", "_offset")]
     found = Counter(zip(*columns[:2], strict=True))
     yield from _some(f"event {name}, row {row}: {n} times" for (name, row), n in found.items() if n > 1)
@@ -193,7 +197,7 @@ def _events(told: Told, events: pa.Table) -> Iterator[str]:
 
 
 def _some(lines: Iterator[str]) -> Iterator[str]:
-    """The first few of many lines of a kind, and how many more there are."""
+    """The first few of many lines of a kind, and the number of the other ones."""
     for number, line in enumerate(lines):
         if number >= _SHOWN_MAX:
             yield f"... and {1 + sum(1 for _ in lines)} more like it"

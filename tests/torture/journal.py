@@ -1,4 +1,5 @@
-"""What a worker says of its own work, line by line and synced: all that the audit knows of what was promised."""
+"""A worker records its own work line by line, and syncs each line. The audit knows all promises from
+there."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One thing that a worker said. `writer` is the process, by role, slot and process id."""
+    """One record of a worker. `writer` is the process, by role, slot and process id."""
 
     writer: str
     event: str
@@ -21,7 +22,7 @@ class Line:
 
 
 class Journal:
-    """A file of one process. A line that `write` has returned from outlives the process and the machine."""
+    """A file of one process. A line outlives the process and the machine once `write` has returned."""
 
     def __init__(self, folder: Path, writer: str) -> None:
         self._descriptor = os.open(folder / f"{writer}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -34,12 +35,12 @@ class Journal:
         os.fdatasync(self._descriptor)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         os.close(self._descriptor)
 
 
 def read_journals(folder: Path, pattern: str = "*") -> Iterator[Line]:
-    """All lines, file by file. The last one of a killed process may be cut: it said nothing then."""
+    """All lines, file by file. The last line of a killed process may be cut, and then it does not count."""
     for path in sorted(folder.glob(f"{pattern}.jsonl")):
         *lines, _ = path.read_bytes().split(b"\n")
         for text in lines:

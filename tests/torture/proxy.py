@@ -1,4 +1,5 @@
-"""A proxy between clients and an S3 server: it drops connections, and changes answers after the server did the work."""
+"""A proxy between clients and an S3 server. It drops connections, and changes answers after the server did
+the work."""
 
 from __future__ import annotations
 
@@ -28,12 +29,12 @@ _IDLE_S = 60.0
 
 
 class _GoneError(Exception):
-    """One of the two sides is not there any more."""
+    """One of the two sides has closed its connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Message:
-    """A request or an answer: its first line and headers as they came, and its body."""
+    """A request or an answer: its first line and headers as they arrived, and its body."""
 
     head: bytes
     body: bytes
@@ -51,12 +52,13 @@ class _Message:
 
 
 class Proxy:
-    """Listens on a port of 127.0.0.1 and forwards to one server, one connection for each that it takes.
+    """A proxy on a port of 127.0.0.1. It forwards to one server, with one connection for each connection of a
+    client.
 
-    `fault_rate` of the puts and a fifth as many of the reads meet a fault, of a kind that suits the request: a changed
-    answer only where the server has just stored the object, so that each is one that a real server can give. "late":
-    the client loses its connection at once, the server gets the request a moment afterwards. `counts` tells what was
-    done.
+    `fault_rate` of the puts and a fifth of that share of the reads meet a fault that suits the request. An
+    answer is changed only if the server has just stored the object, so each is one that a real server can
+    give. With "late" the client loses its connection at once, and the server gets the request a moment later.
+    `counts` has the number of each fault.
     """
 
     def __init__(self, server_port: int, *, seed: int) -> None:
@@ -87,7 +89,7 @@ class Proxy:
             _hang_up(connection)
 
     def wait_until_quiet(self, limit_s: float = 30.0) -> None:
-        """Wait until no request is on its way to the server, late ones too."""
+        """Wait until no request is on its way to the server, not even a late one."""
         deadline = time.monotonic() + limit_s
         while self._under_way:
             if time.monotonic() > deadline:
@@ -194,7 +196,7 @@ class Proxy:
 
 
 def _receive(side: socket.socket, *, of_head: bool = False) -> _Message:
-    """One whole message: by its length, by its chunks, or without a body."""
+    """Receive one whole message, by its length, by its chunks, or without a body."""
     data = b""
     while (end := data.find(b"\r\n\r\n")) < 0:
         data += _more(side)

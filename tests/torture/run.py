@@ -61,10 +61,12 @@ def torture(
     database_kills_per_round: int = 0,
     console: Console | None = None,
 ) -> Toll:
-    """Run rounds on each store, print the table, and return what they came to. With findings the folder stays, or if
-    told so. `minutes`: for the rounds, each store its share; it stops between two rounds. `lives_per_round`: for each
-    round on the local store so many random lives of it, with a power cut at every moment of each; and
-    `database_kills_per_round` kills of the jobs between topics and a Postgres.
+    """Run rounds on each store, print the table, and return their results.
+
+    The folder stays if there are findings, or with `keep`. `minutes` limits the rounds, with an equal share
+    for each store, and a run stops between two rounds. For each round on the local store, `lives_per_round`
+    random lives of it run with a power cut at every moment. `database_kills_per_round` is the number of kills
+    of the jobs between topics and a Postgres.
     """
     console = console or Console()
     amount = f"{rounds} rounds" if minutes is None else f"{minutes:g} minutes, rounds"
@@ -181,7 +183,7 @@ def _state(toll: Toll) -> str:
 
 
 def figures(toll: Toll) -> dict[str, int]:
-    """What a toll comes to, by the names of the table."""
+    """The figures of a toll, by the names of the table."""
     counts = {name: toll.counts[name] for name in _ROWS}
     done = {label: toll.done[name] for label, name in _DONE}
     return {"rounds": toll.rounds, **counts, **done, "findings": len(toll.findings)}

@@ -1,4 +1,5 @@
-"""One worker process: its engine, its journal, and how it meets errors. What it does is in `workloads`."""
+"""One worker process: its engine, its journal, and how it handles errors. The work itself is in
+`workloads`."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ _PAUSE_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """Where the store is, and where the workers' journals are."""
+    """The place of the store, and the folder of the workers' journals."""
 
     url: str
     journals: Path
@@ -48,7 +49,7 @@ class Ledger:
     secret_key: str | None = None
 
     def connect(self) -> Engine:
-        """An engine on it."""
+        """An engine on the store."""
         return txn_engine.connect(
             self.url, endpoint=self.endpoint, access_key=self.access_key, secret_key=self.secret_key
         )
@@ -56,7 +57,7 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What one process is to be: `role` names its workload, `slot` the transactional id it works under."""
+    """The task of one process. `role` names its workload, and `slot` is part of its transactional id."""
 
     ledger: Ledger
     role: str
@@ -66,7 +67,7 @@ class Assignment:
 
 
 class StoppedError(Exception):
-    """The worker was asked to end, and does."""
+    """The worker was asked to end, and ends."""
 
 
 class Session:
@@ -99,7 +100,7 @@ class Session:
         self._asked_to_stop = True
 
     def running(self) -> bool:
-        """Whether to go on."""
+        """Whether the worker should continue."""
         return not self._asked_to_stop and time.monotonic() < self._deadline
 
     def new_name(self) -> str:
@@ -112,7 +113,8 @@ class Session:
         time.sleep(seconds)
 
     def insist(self, ask: Callable[[], T]) -> T:
-        """Ask until there is an answer; errors of the engine are what this is all about."""
+        """Repeat the call until there is an answer. Errors of the engine are expected here, and are
+        recorded."""
         while self.running():
             try:
                 return ask()
@@ -122,7 +124,7 @@ class Session:
         raise StoppedError
 
     def producer(self, *, timeout_ms: int = TRANSACTION_TIMEOUT_MS) -> Producer:
-        """A new owner of this slot's transactional id; whoever was it before is fenced."""
+        """A new owner of this slot's transactional id, which fences the earlier owner."""
 
         def make() -> Producer:
             producer = self.engine.producer(
@@ -138,10 +140,10 @@ class Session:
     def transact(
         self, producer: Producer, name: str, work: Callable[[], None], *, run_id: str | None = None
     ) -> Outcome:
-        """Run one transaction to its end, and put in the journal what came of it.
+        """Run one transaction to its end, and record its outcome in the journal.
 
-        "refused": nobody ever asked for its commit, or the engine said that it was not committed; "unknown": the
-        store could not be asked any more.
+        "refused" means that nobody ever asked for its commit, or that the engine said that it was not
+        committed. "unknown" means that the store could not be asked any more.
         """
         self.journal.write("begin", name)
         try:
@@ -162,7 +164,7 @@ class Session:
         return self._note(name, "unknown", None)
 
     def abort(self, producer: Producer, name: str) -> bool:
-        """End what is open with an abort; whether the producer can go on."""
+        """Abort the open transaction. Returns whether the producer can continue."""
         try:
             producer.abort_transaction()
         except TxnEngineError as error:
@@ -177,7 +179,8 @@ class Session:
 
 
 def run(assignment: Assignment, workload: Callable[[Session], None]) -> None:
-    """Be that worker. What is no error of the engine is a finding: it goes into the journal."""
+    """Run the worker. Any exception that is not an error of the engine is a finding, and is recorded in the
+    journal."""
     session = Session(assignment)
     try:
         workload(session)

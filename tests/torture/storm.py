@@ -44,7 +44,7 @@ _STOP_S_MAX = 3.5
 
 @dataclass(slots=True)
 class Toll:
-    """What was done to the ledger, and what came of it."""
+    """The record of a storm: what was done to the ledger, and the findings."""
 
     rounds: int = 0
     counts: Counter[str] = field(default_factory=Counter)
@@ -53,7 +53,7 @@ class Toll:
     findings: list[str] = field(default_factory=list)
 
     def add(self, other: Toll) -> None:
-        """Take in what another store's rounds came to."""
+        """Add the results of another store's rounds."""
         self.rounds += other.rounds
         self.counts += other.counts
         self.done += other.done
@@ -75,7 +75,7 @@ class _Worker:
 
 
 class Arena:
-    """A store and a folder of journals; `with` ends whatever was started, by its id."""
+    """A store and a folder of journals. With `with`, everything that was started is ended by its id."""
 
     def __init__(self, folder: Path, *, minio: Path | None, seed: int, toll: Toll) -> None:
         self._folder = folder
@@ -152,7 +152,7 @@ class Storms:
         self._errors: Counter[str] = Counter()
 
     def round(self, seconds: float) -> list[str]:
-        """One round; its findings."""
+        """Run one round, and return its findings."""
         self._storm(seconds)
         self._calm()
         with self._direct.connect() as engine:
@@ -167,7 +167,7 @@ class Storms:
         return findings
 
     def end_all(self) -> None:
-        """Kill what still runs, by its process id."""
+        """Kill every process that still runs, by its process id."""
         for worker in self._workers:
             self._signal(worker, signal.SIGKILL)
         for worker in self._workers:
@@ -210,7 +210,11 @@ class Storms:
             self._count_faults(self._proxy.counts - faults_before)
 
     def _wait_until_all_work(self) -> float:
-        """The first storm would else be over before the first import is. How slow the machine is: 1 or more."""
+        """Wait until all workers work, because the first storm would otherwise end before the first import
+        does.
+
+        Returns how slow the machine is, as a factor of 1 or more.
+        """
         started = time.monotonic()
         while (waited_s := time.monotonic() - started) < _STARTING_S_MAX:
             if all(self._has_spoken(worker) for worker in self._workers if worker.role in _TALKATIVE):
@@ -219,7 +223,7 @@ class Storms:
         return min(max(waited_s / _STARTING_S_USUAL, 1.0), _PACE_MAX)
 
     def _acknowledged(self) -> int:
-        """How many commits the workers have been told of."""
+        """The number of commits that were acknowledged to the workers."""
         return sum(1 for line in read_journals(self._direct.journals) if line.event == "committed")
 
     def _start(self, role: str, slot: int) -> None:
@@ -232,7 +236,8 @@ class Storms:
         self._workers.append(_Worker(role, slot, process, time.monotonic()))
 
     def _somebody_at_work(self) -> _Worker:
-        """One that has said something, or had the time to: on a slow machine only newborns would die otherwise."""
+        """A worker that has written to its journal, or had the time to. On a slow machine only new workers
+        would die otherwise."""
         grown = [worker for worker in self._workers if self._is_at_work(worker)]
         return self._chance.choice(grown or self._workers)
 
@@ -253,7 +258,8 @@ class Storms:
             self._start(worker.role, worker.slot)
 
     def _stop_one(self) -> None:
-        """Stop a process for a while; half of the time another takes its place, and the first wakes up as a zombie."""
+        """Stop a process for a while. Half of the time another one takes its place, and the first wakes up as
+        a zombie."""
         worker = self._somebody_at_work()
         if worker.wake_at is not None or not self._signal(worker, signal.SIGSTOP):
             return
@@ -297,7 +303,8 @@ class Storms:
     # --- the healing ----------------------------------------------------------------------------------------
 
     def _calm(self) -> None:
-        """The server is up, everybody wakes and is asked to end; who does not is killed."""
+        """Start the server, and wake all workers and ask them to end. A worker that does not end is
+        killed."""
         if self._restart is not None:
             self._restart.join()
             self._restart = None
@@ -314,7 +321,7 @@ class Storms:
             self._proxy.wait_until_quiet()
 
     def _heal(self, engine: Engine) -> Iterator[str]:
-        """What the DAGs do, until nothing is open: time-outs, markers, and the jobs themselves run to their end."""
+        """Do what the DAGs do until no transaction is open: time-outs, markers, and the jobs themselves."""
         time.sleep(TRANSACTION_TIMEOUT_MS / 1_000)
         deadline = time.monotonic() + _HEALING_S_MAX
         while time.monotonic() < deadline:
@@ -337,7 +344,8 @@ class Storms:
             yield from (f"maintenance: {failure}" for failure in report.failures)
 
     def _load_again(self, engine: Engine) -> None:
-        """Whoever lost the word of a load runs it again under its run id: twice in the store it is not for that."""
+        """Run each load whose answer was lost again under its run id. That must not put it into the store
+        twice."""
         journal = Journal(self._direct.journals, f"load-heal-{self._toll.rounds}")
         lines = [line for line in read_journals(self._direct.journals, "load-*") if line.event == "begin"]
         last = max((int(line.name.rpartition("-")[2]) for line in lines), default=0)

@@ -1,4 +1,5 @@
-"""The audit after a storm finds what it is there to find: one lie in an honest ledger, one finding that names it."""
+"""The audit after a storm finds what it should: one lie in an honest ledger gives one finding that names
+it."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ def copies(name: str, rows: pa.Table) -> pa.Table:
 
 
 def honest(engine: Engine, folder: Path) -> dict[str, Journal]:
-    """A transfer, a load and its copy, an event, a fork, and a reader that was shown the transfer."""
+    """The ledger has a transfer, a load and its copy, an event, a fork, and a reader that was shown the
+    transfer."""
     for name, (partitions, schema, key) in TOPICS.items():
         engine.admin.create_topic(name, partitions=partitions, schema=schema, key=key)
     journals = {
@@ -170,14 +172,14 @@ def engine() -> Engine:
 
 
 def test_an_honest_ledger_has_no_findings(engine: Engine, tmp_path: Path) -> None:
-    """Nothing is found where everything is as it was said."""
+    """The audit finds nothing if everything is as the workers said."""
     honest(engine, tmp_path)
     assert list(audit(engine, read_told(tmp_path))) == []
 
 
 @pytest.mark.parametrize("lie", LIES)
 def test_one_lie_is_found(engine: Engine, tmp_path: Path, lie: str) -> None:
-    """Whatever is broken, one finding says what."""
+    """Whatever is broken, one finding names it."""
     tell, expected = LIES[lie]
     tell(engine, honest(engine, tmp_path))
     findings = list(audit(engine, read_told(tmp_path)))
@@ -185,7 +187,7 @@ def test_one_lie_is_found(engine: Engine, tmp_path: Path, lie: str) -> None:
 
 
 def test_a_journal_s_last_line_may_be_cut(tmp_path: Path) -> None:
-    """A process killed in the middle of a line has not said it; what it said before counts."""
+    """A line that a killed process has not finished does not count, but its earlier lines do."""
     journal = Journal(tmp_path, "transfer-0-1-1")
     journal.write("begin", "t1")
     journal.write("committed", "t1")

@@ -1,4 +1,4 @@
-"""The proxy does to a connection what it says it does: after the server's work, before it, or never."""
+"""The proxy applies each fault at the right moment: after the server's work, before it, or never."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BODY = b"x" * 1_000
 
 
 class Shelf(http.server.BaseHTTPRequestHandler):
-    """A server that stores what is put, once."""
+    """A server that stores each object once."""
 
     protocol_version = "HTTP/1.1"
     stored: dict[str, bytes]
@@ -57,7 +57,7 @@ def shelf() -> Iterator[tuple[Proxy, dict[str, bytes]]]:
 
 
 def put(proxy: Proxy, fault: Fault | None, path: str = "/a") -> int:
-    """The status that a put is answered with; 0 for a connection that was dropped."""
+    """The status of the answer to a put, or 0 if the connection was dropped."""
     proxy._draw = lambda _: fault  # type: ignore[method-assign]
     client = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=10)
     try:
@@ -90,7 +90,8 @@ def put(proxy: Proxy, fault: Fault | None, path: str = "/a") -> int:
 def test_what_a_fault_does(
     shelf: tuple[Proxy, dict[str, bytes]], fault: Fault | None, status: int, is_stored: bool
 ) -> None:
-    """Each fault has its answer, and its effect on the server; it is counted, and the next request is served."""
+    """Each fault has its own answer and its own effect on the server. It is counted, and the next request is
+    served."""
     proxy, stored = shelf
     assert put(proxy, fault) == status
     proxy.wait_until_quiet()
@@ -100,7 +101,8 @@ def test_what_a_fault_does(
 
 
 def test_only_the_winner_s_answer_is_changed(shelf: tuple[Proxy, dict[str, bytes]]) -> None:
-    """The loser of a race gets the true answer: a changed answer is one that a real server can give."""
+    """The loser of a race gets the true answer, because a changed answer must be one that a real server can
+    give."""
     proxy, _ = shelf
     assert put(proxy, None) == 200
     for fault in CHANGES:
@@ -109,7 +111,7 @@ def test_only_the_winner_s_answer_is_changed(shelf: tuple[Proxy, dict[str, bytes
 
 
 def test_faults_are_drawn_at_their_rate(shelf: tuple[Proxy, dict[str, bytes]]) -> None:
-    """No fault at rate 0; at rate 1 every put meets one, and all kinds occur."""
+    """At rate 0 no put meets a fault. At rate 1 every put meets one, and all kinds occur."""
     proxy, _ = shelf
     draw = Proxy._draw.__get__(proxy)
     message = _Message(b"PUT /a HTTP/1.1\r\nIf-None-Match: *\r\n\r\n", b"")

@@ -1,4 +1,4 @@
-"""A few rounds of the real thing, in the shard `kills`; `make torture` runs many."""
+"""The tests run a few rounds of the torture, in the shard `kills`. `make torture` runs many."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.torture.storm import Toll
 
 
 def check(toll: Toll) -> None:
-    """Nothing found, and something survived."""
+    """Check that there are no findings, and that something survived."""
     assert toll.findings == []
     assert toll.counts["kills"] >= 3
     assert toll.counts["stops"] >= 2
@@ -31,7 +31,7 @@ def test_processes_that_die_on_a_local_store() -> None:
 @pytest.mark.shard("kills")
 @pytest.mark.parametrize("rounds", [1, 2])
 def test_processes_that_die_on_minio_that_dies_behind_a_proxy_that_lies(rounds: int) -> None:
-    """The same with a server that is killed under load, dropped connections and changed answers."""
+    """The same holds with a server that is killed under load, dropped connections and changed answers."""
     if minio_binary() is None:
         missing_server("no MinIO server: run `make minio`, or set TXN_ENGINE_MINIO to the binary")
     toll = torture(["minio"], rounds=rounds, seconds=2 * rounds, seed=12)

@@ -1,4 +1,5 @@
-"""What the workers do: each role is a loop that can be killed, stopped or answered wrongly at any moment."""
+"""The work of the workers: each role is a loop that can be killed, stopped or answered wrongly at any
+moment."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ _OWN_WORK_S_MAX = 30
 
 
 def with_owners(session: Session, one: Callable[[Producer], bool]) -> None:
-    """Do `one` again and again; whenever its producer cannot go on, with a new one of the same transactional id."""
+    """Repeat `one`. If its producer cannot continue, go on with a new one of the same transactional id."""
     while session.running():
         producer = session.producer()
         while session.running() and one(producer):
@@ -48,7 +49,7 @@ def with_owners(session: Session, one: Callable[[Producer], bool]) -> None:
 
 
 def transfer(session: Session) -> None:
-    """Move money between accounts of several partitions: the rows of one transfer sum to nothing."""
+    """Move money between accounts of several partitions. The rows of one transfer sum to 0."""
 
     def one(producer: Producer) -> bool:
         name = session.new_name()
@@ -83,7 +84,7 @@ def _move(session: Session, producer: Producer, name: str) -> None:
 
 
 def copy(session: Session) -> None:
-    """Consume, transform, produce: several members of one group that know nothing of each other."""
+    """Consume, transform and produce, by several members of one group that do not know each other."""
     consumer = session.insist(partial(_subscribed, session))
 
     def one(producer: Producer) -> bool:
@@ -116,7 +117,8 @@ def _copy(producer: Producer, consumer: Consumer, batch: pa.Table, name: str) ->
 
 
 def load(session: Session) -> None:
-    """Loads in a row, each under a run id. A load is run again until the log says that it was committed."""
+    """Run loads one after the other, each under a run id. A load is run again until the log says that it was
+    committed."""
     number = _loads_begun(session)
 
     def one(producer: Producer) -> bool:
@@ -143,7 +145,7 @@ def _load(session: Session, producer: Producer, name: str) -> None:
 
 
 def load_rows(name: str) -> pa.Table:
-    """The records of a load: the same whenever it is run."""
+    """The records of a load, which are the same in every run."""
     number = int(name.rpartition("-")[2])
     count = 5 + number * 7 % 20
     return pa.table({"id": [f"{name}/{row}" for row in range(count)], "number": range(count)}, schema=INPUTS)
@@ -155,7 +157,7 @@ def _loads_begun(session: Session) -> int:
 
 
 def emit(session: Session) -> None:
-    """An idempotent producer: a batch that was acknowledged is there once, any other at most once."""
+    """Write with an idempotent producer. An acknowledged batch is there once, and any other at most once."""
     while session.running():
         producer = session.engine.producer()
         with contextlib.suppress(TxnEngineError):
@@ -179,7 +181,7 @@ def emit(session: Session) -> None:
 
 
 def read(session: Session) -> None:
-    """A read_committed reader from the beginning: it says what it was shown, and where it is."""
+    """Read committed records from the beginning, and record the rows and the position."""
     consumer = session.insist(lambda: _reader(session))
     while session.running():
         batch = session.insist(lambda: consumer.poll(500, timeout_ms=100))
@@ -195,7 +197,7 @@ def _reader(session: Session) -> Consumer:
 
 
 def sweep(session: Session) -> None:
-    """The DAGs' jobs, any of them at any time."""
+    """Run any of the DAGs' jobs at any time."""
     coordinator, admin = session.engine.coordinator, session.engine.admin
     jobs: list[Callable[[], object]] = [
         coordinator.abort_timed_out_transactions,
@@ -214,7 +216,8 @@ def sweep(session: Session) -> None:
 
 
 def maintain(session: Session) -> None:
-    """Compaction, trims, sealing, clean-up and expiry at once, as if a week were a moment: every value is safe."""
+    """Run compaction, trims, sealing, clean-up and expiry at once, as if a week were a moment. They must be
+    safe with every setting."""
     jobs = maintenance_jobs(session.engine)
     while session.running():
         job = session.chance.choice(jobs)
@@ -241,9 +244,8 @@ def maintenance_jobs(engine: Engine) -> list[Callable[[], MaintenanceReport[Any]
 
 
 def fork(session: Session) -> None:
-    """A process that forks in the middle of a transaction, as Airflow and PySpark do: the child may not go on with it,
-    may work with an engine of its own, and does the parent no harm.
-    """
+    """Fork in the middle of a transaction, as Airflow and PySpark do. The child cannot continue it, may work
+    with an engine of its own, and does not harm the parent."""
 
     def one(producer: Producer) -> bool:
         name = session.new_name()
@@ -276,13 +278,13 @@ def _fork_within(session: Session, producer: Producer, name: str) -> None:
 
 
 def _hear(ear: RawIOBase, seconds: float) -> str:
-    """The child's next line. Unbuffered, so that what is not read yet can be waited for."""
+    """The child's next line. The reader is unbuffered, so it can wait for lines that it has not read yet."""
     ready, _, _ = select.select([ear], [], [], seconds)
     return ear.readline().decode().strip() if ready else "silence"
 
 
 def _refusals(producer: Producer, rows: pa.Table) -> str:
-    """What a forked child is told by the producer it came with: "refused", by every call, and at once."""
+    """The child's answers from the parent's producer. Every call must be "refused" at once."""
     calls: list[Callable[[], object]] = [
         lambda: producer.produce("forked", rows),
         producer.flush,
@@ -302,7 +304,7 @@ def _refusals(producer: Producer, rows: pa.Table) -> str:
 
 
 def _own_work(session: Session, name: str) -> str:
-    """With an engine of its own the child may work; the store is as faulty for it as for everybody."""
+    """Work in the child with an engine of its own. The store is as faulty for the child as for everybody."""
     rows = pa.table({"id": [f"child-{name}"] * 2, "number": [0, 1]}, schema=EVENTS)
     try:
         with session.assignment.ledger.connect() as engine, engine.producer() as own:
@@ -325,5 +327,5 @@ ROLES: dict[str, Callable[[Session], None]] = {
 
 
 def work(assignment: Assignment) -> None:
-    """What a worker process runs."""
+    """Run the workload of this worker process."""
     run(assignment, ROLES[assignment.role])

@@ -1,4 +1,4 @@
-"""Fixtures that every suite may use: the real servers, fresh buckets on them, a local store."""
+"""Every suite may use these fixtures: the real servers, fresh buckets on them, a local store."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "engine"))
 
 @dataclass(frozen=True)
 class S3Bucket:
-    """A bucket of one test's own, and how to get in."""
+    """A bucket of one test's own, with its credentials."""
 
     name: str
     endpoint: str
@@ -76,14 +76,14 @@ class S3Bucket:
 
 
 def missing_server(how: str) -> NoReturn:
-    """Skip what needs it; where CI runs, nothing may be missing."""
+    """Skip a test whose server is missing. In CI no server may be missing, so there the test fails."""
     if os.environ.get("CI"):
         pytest.fail(how)
     pytest.skip(how)
 
 
 def fresh_bucket(server: S3Server) -> S3Bucket:
-    """A bucket nobody else uses; it goes with the server."""
+    """A bucket that nobody else uses. It goes with the server."""
     bucket = S3Bucket(f"test-{secrets.token_hex(8)}", server.url, server.access_key, server.secret_key)
     bucket.client().make_bucket(bucket.name)
     return bucket
@@ -97,7 +97,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_makereport() -> None:
-    """What a phase of a test made of PySpark's loggers is undone before the next phase captures logs."""
+    """Undo a phase's changes to PySpark's loggers before the next phase captures logs."""
     jvm.let_queries_propagate()
 
 
@@ -117,7 +117,7 @@ def spark_ends_with_its_tests() -> Iterator[None]:
 
 @pytest.fixture
 def store_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """An empty local store that the environment names, no connection being defined."""
+    """An empty local store that the environment names, without a defined connection."""
     monkeypatch.delenv("AIRFLOW_CONN_TXN_ENGINE_DEFAULT", raising=False)
     url = f"file://{tmp_path}/ledger"
     monkeypatch.setenv("TXN_ENGINE_URL", url)
@@ -138,7 +138,7 @@ def postgres_server() -> Iterator[PostgresServer]:
 
 @pytest.fixture
 def dsn(postgres_server: PostgresServer) -> str:
-    """Of a database that nobody has used."""
+    """The address of a database that nobody has used."""
     import psycopg
 
     name = f"test_{secrets.token_hex(8)}"
@@ -206,13 +206,13 @@ def gcs_front(minio_server: MinioServer) -> Iterator[GcsFront]:
 
 @pytest.fixture
 def gcs_bucket(gcs_front: GcsFront) -> GcsBucket:
-    """A fresh bucket behind it."""
+    """A fresh bucket on Google's interface."""
     return gcs_front.bucket()
 
 
 @pytest.fixture
 def write(tmp_path: Path) -> Callable[..., Path]:
-    """Write a file; the path."""
+    """Write a file and return its path."""
 
     def write_file(name: str, text: str | bytes) -> Path:
         path = tmp_path / name

@@ -1,10 +1,12 @@
-"""`python -m tests.numbers`: what the long checks last came to on this machine; nothing in it is typed or estimated.
+"""`python -m tests.numbers` shows the last results of the long checks on this machine. Nothing in it is typed
+or estimated.
 
-Each of them leaves a record of its last finished run in `.cache/numbers/`: figures as it counted them, when, with which
-arguments, at which commit. An interrupted run, and one of a part only (of a mutant, a workload or a store by name),
-leave what was there. `python -m tests.numbers bench` runs `txn-engine bench`, which leaves no record by itself.
+Each check leaves a record of its last finished run in `.cache/numbers/`: the figures that it counted, the
+time, the arguments and the commit. An interrupted run changes no record, and neither does a run of a part
+only (of a mutant, a workload or a store by name). `python -m tests.numbers bench` runs `txn-engine bench`,
+which leaves no record by itself.
 
-Imported by the hunts' processes too: the engine may not be imported at the top.
+The hunts' processes import this module too, so it must not import the engine at the top.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ BENCH = (sys.executable, "-m", "txn_engine", "bench", "--json")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A check with numbers: what runs it, and what make calls it."""
+    """A check with numbers: the command that runs it, and its make target."""
 
     program: str
     make: str
@@ -60,7 +62,8 @@ PARTS = {
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A finished run. `commit` None: not in a git repository; `clean`: the tree was the commit's, first and last."""
+    """A finished run. `commit` is None outside of a git repository. `clean` says that the tree was the
+    commit's from the start of the run to its end."""
 
     part: str
     of: str
@@ -73,17 +76,18 @@ class Record:
 
     @property
     def title(self) -> str:
-        """The part, and what of it."""
+        """The name of the part, and of the piece of it."""
         return f"{self.part} {self.of}".rstrip()
 
     @property
     def command(self) -> str:
-        """What ran."""
+        """The command of the run."""
         return shlex.join([*shlex.split(PARTS[self.part].program), *self.arguments])
 
 
 class Run:
-    """A run that has begun; made before the work, so that the record names the code that the work was done with."""
+    """A run that has begun. It is made before the work, so that the record names the code that the work was
+    done with."""
 
     def __init__(self, part: str, arguments: Sequence[str]) -> None:
         self._part, self._arguments = part, list(arguments)
@@ -91,15 +95,17 @@ class Run:
 
     @property
     def code(self) -> str:
-        """The commit that the run began with, short, with a `+` where the tree had changes on top."""
+        """The short id of the commit that the run began with, with a `+` if the tree had changes outside
+        docs/ on top."""
         commit, changes = self._tree
         changed = any(not line[3:].startswith("docs/") for line in changes.splitlines())
         return "-" if commit is None else commit[:8] + ("+" if changed else "")
 
     def record(self, figures: Mapping[str, object], *, of: str = "") -> Record:
-        """Leave the record: numbers, words, and mappings or lists of them, named as they are to be shown.
+        """Write the record. It has numbers, words, and mappings or lists of them, under the names that are
+        shown.
 
-        `of`: what of the part this was, where each such piece is a whole by itself.
+        `of` names the piece of the part, if each piece is a whole by itself.
         """
         commit, changes = self._tree
         made = Record(
@@ -120,7 +126,7 @@ class Run:
 
 
 def _tree() -> tuple[str | None, str]:
-    """The commit, and what differs from it."""
+    """The commit, and the changes on top of it."""
     try:
         return _git("rev-parse", "HEAD").strip(), _git("status", "--porcelain")
     except (OSError, subprocess.CalledProcessError):
@@ -132,7 +138,8 @@ def _git(*arguments: str) -> str:
 
 
 def last_runs(part: str) -> list[Record]:
-    """The records of a part, one for each piece of it; none where it has never been run to its end here."""
+    """The records of a part, one for each piece of it. A part that was never run to its end here has no
+    records."""
     return [_read(path) for path in sorted([*FOLDER.glob(f"{part}.json"), *FOLDER.glob(f"{part}.*.json")])]
 
 
@@ -147,7 +154,7 @@ def _read(path: Path) -> Record:
 
 
 def table_of(records: Mapping[str, Sequence[Record]]) -> Table:
-    """Part by part: how it was run, and its figures; or how to run it."""
+    """The figures of each part and how it was run, or how to run it."""
     table = Table("", "last seen here", title="numbers", title_justify="left")
     for part, found in records.items():
         for record in found:
@@ -186,7 +193,7 @@ def _shown(value: object) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Show what is there; or run the bench, and record it."""
+    """Show the records, or run the bench and record it."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == ["bench"]:
         return _bench(given[1:])
@@ -207,7 +214,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _bench(arguments: list[str]) -> int:
-    """`txn-engine bench` with its own output, and the record. `--kafka` without an address: a broker of one's own."""
+    """Run `txn-engine bench` with its own output, and write the record. With `--kafka` and no address, start
+    a broker."""
     if arguments[-1:] == ["--kafka"] or any(
         (word, after[:1]) == ("--kafka", "-") for word, after in pairwise(arguments)
     ):
@@ -232,7 +240,7 @@ def _bench(arguments: list[str]) -> int:
 
 
 def _bench_beside_kafka(arguments: list[str]) -> int:
-    """With a broker from the jars that set-up fetched, which is stopped again."""
+    """Run the bench with a broker from the jars that set-up fetched, and stop the broker after it."""
     from tests.support.kafka_server import KafkaServer, kafka_jars
 
     jars = kafka_jars()
@@ -245,7 +253,7 @@ def _bench_beside_kafka(arguments: list[str]) -> int:
 
 
 def _bench_figures(report: Mapping[str, Any]) -> dict[str, object]:
-    """What a document of `txn-engine bench --json` says, line by line."""
+    """The figures of a document of `txn-engine bench --json`, line by line."""
     if report.get("bench") == "rounds":
         shown = ("returned", "visible", "complete", "objects", "least")
         rows = {row["name"]: {field: row[field] for field in shown if row[field]} for row in report["rows"]}

@@ -1,4 +1,5 @@
-"""`python -m tests.numbers`: every long check records what it counted, if it finished."""
+"""Every long check records what it counted if it finished, and `python -m tests.numbers` shows the
+records."""
 
 from __future__ import annotations
 
@@ -57,7 +58,8 @@ def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 def test_a_record_names_the_code_that_ran(repository: Path) -> None:
-    """Its commit, and whether the tree was unchanged from the start of the run to its end."""
+    """The record has the run's commit, and whether the tree was unchanged from the start of the run to its
+    end."""
     head = subprocess.run(
         ["git", "rev-parse", "HEAD"], cwd=repository, check=True, capture_output=True, text=True
     ).stdout.strip()
@@ -102,7 +104,7 @@ def test_a_file_that_is_not_a_record(folder: Path) -> None:
 
 
 def test_without_records_the_targets_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    """One line for each part, with a target that the Makefile has."""
+    """Each part has one line, with a target that the Makefile has."""
     text = shown(capsys)
     makefile = (REPOSITORY / "Makefile").read_text()
     for name, part in PARTS.items():
@@ -157,7 +159,8 @@ def figures_of(part: str, main: Main, *arguments: str) -> dict[str, Any]:
 
 @pytest.mark.shard("machine")
 def test_the_simulator_leaves_its_figures(capsys: pytest.CaptureFixture[str]) -> None:
-    """Operations, faults and audited transactions. A replay counts the same and records nothing."""
+    """The record has operations, faults and audited transactions. A replay counts the same and records
+    nothing."""
     arguments = ["run", "--seeds", "1", "--from", "33", "--jobs", "1"]
     found = figures_of("simulator", simulator.main, *arguments)
     made = last_runs("simulator")
@@ -174,7 +177,7 @@ def test_the_simulator_leaves_its_figures(capsys: pytest.CaptureFixture[str]) ->
 
 @pytest.mark.shard("simulator")
 def test_the_hunt_leaves_its_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """How many mutants were hunted, and how many were found."""
+    """The record has the number of hunted mutants, and the number of found ones."""
     bugs = [mutant for mutant in mutants.MUTANTS if mutant.name == "no-epoch-check"]
     monkeypatch.setattr(mutants, "MUTANTS", bugs)
     found = figures_of("mutants", mutants.main, "--from", "1000", "--jobs", "1")
@@ -200,14 +203,14 @@ def test_the_search_leaves_its_figures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_comparison_leaves_its_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The number of programs that were compared, which is 0 without a broker."""
+    """The record has the number of compared programs, which is 0 without a broker."""
     monkeypatch.setattr(differential, "kafka_jars", list)
     found = figures_of("differential", differential.main, "--programs", "0")
     assert (found["programs compared"], found["calls compared"]) == (0, 0)
 
 
 def test_the_torture_leaves_its_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Survived kills and power cuts, under the names that its table has."""
+    """The record has the survived kills and power cuts, under the names of the table."""
     monkeypatch.setattr(
         signal, "signal", lambda *_: None
     )  # a command's own handlers are not for this process
@@ -258,7 +261,7 @@ def test_a_chosen_piece_is_not_the_part(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_the_bench_is_recorded(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each number with its bare limit, and the table that the bench prints."""
+    """The record has each number with its bare limit, and the table that the bench prints."""
     number = Measured("append", "ms", 5.0, 4.0, 1.25, "at most 1.3", met=True, rounds=9, note="100 records")
     report = {"store": "file:///ledger", "quick": True, "numbers": [number.to_dict()]}
     says = f"import sys, json; assert sys.argv[1:] == ['--quick']; print({json.dumps(json.dumps(report))})"
@@ -273,7 +276,7 @@ def test_the_bench_is_recorded(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 
 
 def test_a_bench_that_failed_is_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its exit code is passed on."""
+    """The bench's exit code is passed on, and nothing is recorded."""
     monkeypatch.setattr(numbers, "BENCH", (sys.executable, "-c", "raise SystemExit(3)"))
     assert numbers.main(["bench"]) == 3
     assert last_runs("bench") == []
@@ -333,7 +336,7 @@ def test_a_bench_that_failed_is_not_recorded(monkeypatch: pytest.MonkeyPatch) ->
 def test_each_part_of_the_bench_has_a_record_of_its_own(
     report: dict[str, Any], shown_as: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Next to the usual record, with the figures of its document."""
+    """The record is next to the usual one, with the figures of the bench's document."""
     says = f"print({json.dumps(json.dumps(report))})"
     monkeypatch.setattr(numbers, "BENCH", (sys.executable, "-c", says))
     assert numbers.main(["bench", "--json"]) == 0

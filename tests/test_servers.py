@@ -1,4 +1,4 @@
-"""Ports for the real servers of the tests."""
+"""Ports for the real servers of the tests are never given to other connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`txn-engine bench` with the options that make it another run."""
+"""`txn-engine bench` has options that make it another run."""
 
 from __future__ import annotations
 

@@ -9,7 +9,8 @@ from txn_engine.bench.cuts import CutSizes, cut_numbers
 
 
 def test_each_cut_is_held_against_its_own_objects(tmp_path: Path) -> None:
-    """Neither cuts nor open transactions are left afterwards."""
+    """Each cut is compared with bare puts of its own objects. Neither cuts nor open transactions are left
+    afterwards."""
     told: list[str] = []
     url = f"file://{tmp_path}/ledger"
     with connect(url) as engine:

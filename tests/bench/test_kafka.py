@@ -31,7 +31,7 @@ TINY = Size(warm_up=1, rounds=2, blocks=1, block=2)
 
 
 def silent(_what: str, _done: int, _total: int) -> None:
-    """No progress."""
+    """Report no progress."""
 
 
 @pytest.fixture
@@ -45,7 +45,8 @@ def jars() -> Path:
 @pytest.mark.kafka
 @pytest.mark.slow
 def test_beside_a_broker(jars: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Both sides have figures in a plausible order: nothing is visible before the commit, or complete before that."""
+    """Both sides have figures in a plausible order. Kafka's transactions are not visible before the commit
+    returns, and ours are not complete before they are visible."""
     pytest.importorskip("confluent_kafka")
     with KafkaServer(jars, verification=True) as server:
         at = f"127.0.0.1:{server.port}"

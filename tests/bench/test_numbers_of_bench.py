@@ -46,7 +46,7 @@ NAMES = [
 
 
 def silent(_what: str, _done: int, _total: int) -> None:
-    """No progress."""
+    """Report no progress."""
 
 
 def measure(url: str) -> list[Measured]:
@@ -87,7 +87,8 @@ def test_on_minio(minio_bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.slow
 @pytest.mark.shard("machine")
 def test_the_whole_command_on_minio(minio_bucket: S3Bucket) -> None:
-    """The command as it is typed, with Spark's scan, on a store whose endpoint only the command line names."""
+    """The command works as it is typed, with Spark's scan, on a store whose endpoint only the command line
+    names."""
     environment = os.environ | minio_bucket.environment
     environment.setdefault("TXN_ENGINE_CACHE", str(REPOSITORY / ".cache"))
     endpoint = environment.pop("TXN_ENGINE_S3_ENDPOINT")

@@ -41,7 +41,8 @@ def test_a_few_versions(
 
 
 def test_what_an_engine_took_is_shown() -> None:
-    """With whether that is what was aimed at: of the table as it was published, not of the merged one."""
+    """The table shows each engine's time and, for the table as it was published, whether the aim was reached.
+    The merged table has no aim."""
     queries = [
         FirstQuery("DuckDB", "delta", "as published", 12, 110.0, 100.0, 1.1, True, 3).to_dict(),
         FirstQuery("Polars", "delta", "as published", 12, 150.0, 100.0, 1.5, False, 3).to_dict(),

@@ -1,1 +1,1 @@
-"""Cuts made and read while real processes write, are killed, and maintenance deletes what it may."""
+"""Cuts are made and read while real processes write and are killed, and maintenance deletes what it may."""

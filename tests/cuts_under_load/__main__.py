@@ -1,6 +1,5 @@
-"""`python -m tests.cuts_under_load --cuts 10000 --folder F`: so many cuts, each made and read while real processes
-write transactions and are killed, and maintenance compacts, trims, seals and deletes.
-"""
+"""`python -m tests.cuts_under_load --cuts 10000 --folder F` makes and reads this many cuts. Meanwhile real
+processes write transactions and are killed, and maintenance compacts, trims, seals and deletes."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from tests.cuts_under_load.run import run
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run; 0 where nothing was found."""
+    """Run the cuts. The exit code is 0 if there are no findings."""
     parser = argparse.ArgumentParser(prog="python -m tests.cuts_under_load", description=__doc__)
     parser.add_argument("--cuts", type=int, default=10_000, help="end after so many (10,000)")
     parser.add_argument("--minutes", type=float, default=600.0, help="or after so long")

@@ -1,4 +1,4 @@
-"""The bank's processes: each does its work over and over until it is killed, or asked to stop."""
+"""The bank's processes. Each repeats its work until it is killed, or asked to stop."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _JOBS: Final = ("compact", "compact", "retain", "seal", "clean", "snapshot", "ex
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """Who a process is, and where: `life` tells it from those that had its place before."""
+    """The role and place of a process. `life` distinguishes it from the earlier processes in its place."""
 
     role: str
     slot: int
@@ -62,14 +62,15 @@ class Actor:
         self.is_asked_to_stop = True
 
     def note_error(self, doing: str, error: TxnEngineError) -> None:
-        """Most are what somebody's death, or another's win, leads to; damage never is."""
+        """Record an error. Most follow from a killed process or from another one that won, but damage never
+        does."""
         self.journal.write(
             "damage" if isinstance(error, CorruptObjectError) else "error", doing, says=str(error)
         )
 
 
 def act(post: Post) -> None:
-    """The process."""
+    """The entry point of the process."""
     logging.getLogger().addHandler(logging.NullHandler())
     actor = Actor(post)
     _ROLES[post.role](actor)
@@ -82,7 +83,7 @@ def act(post: Post) -> None:
 
 
 def _producing(work: Callable[[Actor, Producer], bool]) -> Callable[[Actor], None]:
-    """One transaction after the other, by a producer that is made anew where anything went wrong."""
+    """Run one transaction after the other. After any error a new producer continues."""
 
     def over_and_over(actor: Actor) -> None:
         producer: Producer | None = None
@@ -123,7 +124,8 @@ def _pay(actor: Actor, producer: Producer) -> bool:
 
 
 def _cut(actor: Actor) -> None:
-    """Cuts, each read on top of the last one; now and then all that is inside, and an older one again."""
+    """Make cuts, and read each on top of the last one. Some are read whole, and some older ones are read
+    again."""
     seen, made, mine = Seen(), 0, list[Cut]()
     while not actor.is_asked_to_stop:
         try:

@@ -1,8 +1,9 @@
 """The bank: what its processes write, and what must hold of it as of every cut.
 
-A transfer takes from a partition of one topic and adds to one of another, notes itself in a topic that retention cuts
-short, and is the latest of its teller in a compacted one: four rows in one transaction. A payer copies each withdrawal
-once, its group's position in the same transaction.
+A transfer takes from a partition of one topic and adds to a partition of another one. It also adds a note to
+a topic that retention cuts short, and becomes the latest row of its teller in a compacted topic. These are
+four rows in one transaction. A payer copies each withdrawal once, with its group's position in the same
+transaction.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ _NOTES_KEPT_MS: Final = 6 * _HOUR_MS
 
 @dataclass(frozen=True, slots=True)
 class FastClock:
-    """A clock that goes so many times as fast as the machine's since `began_ms`: days in minutes."""
+    """A clock that runs this many times as fast as the machine's since `began_ms`, so days pass in
+    minutes."""
 
     began_ms: int
     factor: int
@@ -69,13 +71,13 @@ def set_up(store: ObjectStore, clock: FastClock) -> None:
 
 
 def rows(*each: tuple[int, int, int]) -> pa.Table:
-    """Rows of any topic: teller, time of the transfer, amount."""
+    """Rows of any topic, with teller, time of the transfer, and amount."""
     columns = zip(*each, strict=True)
     return pa.table([pa.array(column, pa.int64()) for column in columns], schema=SCHEMA)
 
 
 def transfer(producer: Producer, teller: int, chance: random.Random) -> None:
-    """The four rows, in any order, some of them awaited."""
+    """Write the four rows in any order. Some of them are awaited."""
     at, amount = time.time_ns(), chance.randint(1, 100)
     writes = [
         ("taken", chance.randrange(PARTITIONS["taken"]), -amount),
@@ -91,7 +93,7 @@ def transfer(producer: Producer, teller: int, chance: random.Random) -> None:
 
 
 def pay(engine: Engine, producer: Producer, chance: random.Random) -> bool:
-    """Copy what was taken since the group's position, in one transaction; whether there was anything."""
+    """Copy the withdrawals since the group's position in one transaction. Returns whether there were any."""
     with engine.consumer(group_id=PAYER) as consumer:
         consumer.subscribe(["taken"])
         batch = consumer.poll(max_records=chance.randint(1, 200))
@@ -120,7 +122,8 @@ Row = tuple[int, int, int, int, int]
 
 @dataclass(slots=True)
 class Seen:
-    """What a reader of cuts has seen: up to which offsets, the payer's positions, each teller's last transfer."""
+    """The state of a reader of cuts: the next offset of each partition, the payer's positions, and each
+    teller's last transfer."""
 
     offsets: dict[str, list[int]] = field(default_factory=lambda: {t: [0] * n for t, n in PARTITIONS.items()})
     positions: dict[str, int] = field(default_factory=dict)
@@ -129,15 +132,17 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What was read as of a cut: how many rows, and what is wrong."""
+    """The result of a read as of a cut: the number of rows, and the errors."""
 
     rows: int
     torn: list[str]
 
 
 def read_since(engine: Engine, cut: Cut, seen: Seen, *, latest: bool = True) -> Read:
-    """Read what the cut has on top of `seen`, judge it, and note it there. On top of nothing: all that is inside.
-    `latest`: the compacted topic too, which is read whole.
+    """Read the rows that the cut has in addition to `seen`, judge them, and add them to `seen`.
+
+    With an empty `seen` all rows of the cut are read. With `latest` the compacted topic is read too, as a
+    whole.
     """
     positions = _positions(engine, cut)
     unpaid = [seen.positions.get(str(at), 0) for at in range(PARTITIONS["taken"])]
@@ -207,7 +212,7 @@ def _differing(what: str, seen: Iterable[tuple[int, ...]], due: Iterable[tuple[i
 
 
 def _wrong_latest(latest: Sequence[Row], last: Mapping[str, int]) -> Iterator[str]:
-    """The latest of each teller is that of the last transfer inside."""
+    """Yield an error unless each teller's latest row is its last transfer in the cut."""
     found: dict[str, int] = {}
     for _, _, teller, at, _ in latest:
         found[str(teller)] = max(found.get(str(teller), 0), at)

@@ -1,4 +1,4 @@
-"""The supervisor: starts the bank's processes, kills some, counts cuts, and looks at what is left in the end."""
+"""The supervisor starts the bank's processes, kills some, counts cuts, and examines the store at the end."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _READ_AT_LAST = 100
 
 @dataclass(slots=True)
 class Toll:
-    """What was done, and what came of it."""
+    """The counts, errors and findings of a run."""
 
     counts: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
@@ -49,7 +49,7 @@ class Toll:
 
 
 class _Crew:
-    """The processes. Whoever dies is replaced, with a journal of its own."""
+    """The processes. Each one that dies is replaced by a new one with a journal of its own."""
 
     def __init__(self, url: str, journals: Path, clock: FastClock, seed: int) -> None:
         self._context = multiprocessing.get_context("spawn")
@@ -66,7 +66,7 @@ class _Crew:
         self._of[role, slot] = process
 
     def kill_one(self) -> None:
-        """By SIGKILL; one that is not at its post yet is spared."""
+        """Kill one process by SIGKILL. A process that has not started its work yet is spared."""
         grown = [
             at for at in self._of if (self._journals / f"{at[0]}-{at[1]}-{self._lives[at]}.jsonl").exists()
         ]
@@ -77,14 +77,14 @@ class _Crew:
             self.start(*at)
 
     def replace_dead(self) -> Iterator[str]:
-        """Whoever ended by itself."""
+        """Replace every process that ended by itself."""
         for at, process in list(self._of.items()):
             if not process.is_alive():
                 yield f"{at[0]} {at[1]} ended with {process.exitcode}"
                 self.start(*at)
 
     def stop(self) -> None:
-        """Ask all to end, then make them."""
+        """Ask all processes to end, then kill them."""
         for process in self._of.values():
             process.terminate()
         until = time.monotonic() + _STOP_S
@@ -96,7 +96,7 @@ class _Crew:
 
 
 def run(folder: Path, *, cuts: int, minutes: float, seed: int, console: Console) -> Toll:
-    """Until so many cuts were made and read, or the time is over."""
+    """Run until this many cuts were made and read, or the time is over."""
     (journals := folder / "journals").mkdir(parents=True)
     url = f"file://{(folder / 'ledger').resolve()}"
     clock = FastClock(time.time_ns() // 1_000_000, FACTOR)
@@ -164,9 +164,8 @@ def _count(journals: Path, toll: Toll) -> None:
 
 
 def _look_at_what_is_left(url: str, clock: FastClock, chance: random.Random, toll: Toll) -> None:
-    """What was begun is ended; some of the cuts that are there are read whole, and one in which all is inside; then the
-    auditor reads everything.
-    """
+    """End all transactions, read some of the remaining cuts as a whole and a new one with everything, and let
+    the auditor read everything."""
     with txn_engine.connect(url, clock=clock) as engine:
         engine.coordinator.abort_timed_out_transactions()
         engine.coordinator.write_pending_markers()

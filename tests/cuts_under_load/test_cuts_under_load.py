@@ -1,4 +1,5 @@
-"""A few cuts of the real thing (`python -m tests.cuts_under_load` makes thousands), and what is torn is reported."""
+"""The tests make a few cuts under load (`python -m tests.cuts_under_load` makes thousands), and a torn cut is
+reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The deployment's script, and a MinIO to administer."""
+"""The fixtures give the deployment's script, and a MinIO to administer."""
 
 from __future__ import annotations
 

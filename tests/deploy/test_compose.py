@@ -1,4 +1,5 @@
-"""docker-compose.yml: what the Compose specification allows, what the tests run natively, and nothing left open."""
+"""docker-compose.yml keeps to the Compose specification, has what the tests run natively, and leaves nothing
+open."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ def compose() -> dict[str, Any]:
 
 
 def test_keeps_to_the_specification(compose: dict[str, Any]) -> None:
-    """Against the schema that the Compose project publishes, as the package check-jsonschema carries it."""
+    """The file is valid by the schema that the Compose project publishes, as the package check-jsonschema
+    carries it."""
     vendored = Path(check_jsonschema.__file__).parent / "builtin_schemas" / "vendor" / "compose-spec.json"
     schema = json.loads(vendored.read_text())
     validator = jsonschema.validators.validator_for(schema)(schema)
@@ -87,7 +89,7 @@ def test_nothing_is_published_beyond_this_machine(compose: dict[str, Any]) -> No
 
 
 def test_every_container_is_confined(compose: dict[str, Any]) -> None:
-    """No capability, no new privilege, no writable disk, no root."""
+    """A container has no capability, no new privilege, no writable disk and no root."""
     for name, service in compose["services"].items():
         assert service["cap_drop"] == ["ALL"], name
         assert "cap_add" not in service, name
@@ -103,7 +105,8 @@ def gigabytes(size: str) -> float:
 
 
 def test_no_container_takes_all_of_the_machine(compose: dict[str, Any]) -> None:
-    """Memory, including what is written to /tmp, is limited without swap, and so are processes with their threads."""
+    """Memory and processes with their threads are limited. The limit of memory includes what is written to
+    /tmp, without swap."""
     for name, service in compose["services"].items():
         assert service["memswap_limit"] == service["mem_limit"], name
         assert gigabytes(service["mem_limit"]) <= 6, name

@@ -48,7 +48,8 @@ def as_role(admin: MinioAdmin, minio_bucket: S3Bucket, minio_setup: ModuleType) 
 def engine_as(
     bucket: S3Bucket, *, hours_later: int = 0, configs: Mapping[str, object] | None = None
 ) -> Engine:
-    """The bucket's engine, its clock ahead by so much. `configs`: of a store that is not there yet."""
+    """The bucket's engine, with a clock this much ahead. `configs` are the settings of a store that does not
+    exist yet."""
     keys = {"access_key": bucket.access_key, "secret_key": bucket.secret_key}
     clock = lambda: system_clock() + hours_later * 3_600_000  # noqa: E731
     return connect(
@@ -185,7 +186,7 @@ def test_maintainer_does_every_job(
 
 
 def use_everything(engine: Engine, folder: Path) -> None:
-    """All that a maintainer does."""
+    """Make every call that a maintainer needs."""
     for number in range(3):
         produce(engine, f"loader-{number}")
     run_every_job(engine)
@@ -263,7 +264,8 @@ def test_no_role_sees_another_bucket(role: str, as_role: As, minio_server: Minio
 
 
 def test_setup_of_the_deployment(minio_server: MinioServer) -> None:
-    """The command of `store-setup`, twice: the bucket is there, and the user can set up a store in it."""
+    """The command of `store-setup` may run twice. The bucket then exists, and the user can set up a store in
+    it."""
     bucket, access_key, secret_key = (secrets.token_hex(8) for _ in range(3))
     environment = {
         "MINIO_ENDPOINT": minio_server.url.removeprefix("http://"),

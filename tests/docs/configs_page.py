@@ -1,4 +1,4 @@
-"""docs/CONFIGS.md, made from the code: `python -m tests.docs.configs_page --write`."""
+"""`python -m tests.docs.configs_page --write` makes docs/CONFIGS.md from the code."""
 
 from __future__ import annotations
 

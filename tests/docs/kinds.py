@@ -1,4 +1,5 @@
-"""What Airflow's side knows of the kinds of stores, made from the engine's: `python -m tests.docs.kinds --write`."""
+"""`python -m tests.docs.kinds --write` makes from the engine's code what Airflow's side knows of the kinds of
+stores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/OPERATORS.md, made from the code: `python -m tests.docs.operators_page --write`."""
+"""`python -m tests.docs.operators_page --write` makes docs/OPERATORS.md from the code."""
 
 from __future__ import annotations
 

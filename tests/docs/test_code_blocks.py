@@ -50,7 +50,7 @@ in tests/postgres, POSTGRES_PIPELINE.md's in test_postgres_pipeline.py, README's
 
 
 def payments(*accounts: int) -> pa.Table:
-    """A payment of 2.50 for each."""
+    """One payment of 2.50 for each account."""
     return pa.table([accounts, [Decimal("2.50")] * len(accounts)], schema=PAYMENTS)
 
 

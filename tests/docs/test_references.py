@@ -1,4 +1,4 @@
-"""What code and pages refer to exists: sections, tables, headings, files and tests of this repository."""
+"""Code and pages refer only to existing sections, tables, headings, files and tests of this repository."""
 
 from __future__ import annotations
 

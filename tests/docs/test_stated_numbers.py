@@ -1,6 +1,6 @@
-"""The numbers that the pages state are those of the code; what was measured is written by the command that measures.
+"""The pages state the same numbers as the code. Measured numbers are written by the command that measures.
 
-A number that changes in the code fails here until the page says it, too.
+A number that changes in the code fails here until the page has it too.
 """
 
 from __future__ import annotations
@@ -175,7 +175,8 @@ def test_memory_limits_are_those_of_their_kind() -> None:
 
 
 def test_seeds_have_the_shares_that_the_page_says() -> None:
-    """SIMULATOR.md: every fifth seed on a local disk, every fifth with all kinds of faults, weeks in every third."""
+    """SIMULATOR.md says that every fifth seed is on a local disk, every fifth has all kinds of faults, and
+    every third has weeks."""
     text = (REPOSITORY / "docs" / "SIMULATOR.md").read_text(encoding="utf-8")
     for phrase in (
         "in every fifth seed, **the disk**",

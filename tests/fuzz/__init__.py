@@ -1,1 +1,2 @@
-"""Objects changed on purpose, their checksums right again: nothing in a store is believed (FORMAT.md, "Limits")."""
+"""Objects are changed on purpose and get right checksums again, because nothing in a store is believed
+(FORMAT.md, "Limits")."""

@@ -1,4 +1,4 @@
-"""One case: its changes, its uses, and what they took. A case is `seed/number`, and always the same."""
+"""One case: its changes, its uses, and their cost. A case is `seed/number`, and is always the same."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROW_GROUP_MAX = 1_200 << 20
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a case went: `failure` is empty where all is well."""
+    """The result of a case. `failure` is empty if all is well."""
 
     case: str
     what: str
@@ -33,7 +33,7 @@ class Result:
 
 
 def run_case(case: str, ledger: Objects) -> Result:
-    """Change the ledger and use it; never raises for what the engine does."""
+    """Change the ledger and use it. This raises no error for anything that the engine does."""
     random = Random(case)
     changed, key, what = change(random, ledger)
     limit = ROW_GROUP_MAX if what.startswith("data") else MEMORY_MAX

@@ -1,4 +1,5 @@
-"""The changes: of bytes, of pages and footers, of cells, of JSON. Each from one `Random`, so that a seed is a case."""
+"""The changes of bytes, of pages and footers, of cells and of JSON. Each uses one `Random`, so that a seed is
+a case."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ JSON_VALUES: list[Any] = [
 
 
 def change(random: Random, objects: Objects) -> tuple[Objects, str, str]:
-    """The objects with one of them changed (or a few), its key, and what was done."""
+    """The objects with one of them (or a few) changed, its key, and what was done."""
     kind = random.choices(list(KINDS), [weight for _, weight in KINDS.values()])[0]
     keys = sorted(key for key in objects if KINDS[kind][0].search(key))
     key = random.choice(keys)
@@ -64,7 +65,8 @@ KINDS: dict[str, tuple[re.Pattern[str], int]] = {
 
 
 def _name_again(objects: Objects, key: str) -> None:
-    """The log says what the file is now: nothing is left that tells them apart, as where a writer did it."""
+    """Make the log describe the changed file. Nothing can then tell that it was changed, as if a writer had
+    made it."""
     folder, _, name = key.rpartition("/data/")
     data = objects[key]
     try:
@@ -118,7 +120,7 @@ def swapped(random: Random, data: bytes, objects: Objects) -> bytes:
 
 
 def footer(random: Random, data: bytes, objects: Objects) -> bytes:
-    """Numbers and types of the footer."""
+    """Change numbers and types of the footer."""
     length = int.from_bytes(data[-8:-4], "little")
     changed = bytearray(data)
     for _ in range(random.choice([1, 1, 1, 3])):
@@ -132,7 +134,8 @@ def footer(random: Random, data: bytes, objects: Objects) -> bytes:
 
 
 def more_fields(random: Random, data: bytes, objects: Objects) -> bytes:
-    """One more field in the footer or in one of its structs: long, deep, or one that stands there already."""
+    """Add one more field to the footer or to one of its structs. The field is long, deep, or already
+    there."""
     length = int.from_bytes(data[-8:-4], "little")
     begin = len(data) - 8 - length
     ends = [at for at in range(begin, begin + length) if data[at] == 0]  # of structs, most of them
@@ -158,7 +161,7 @@ _PAGE = re.compile(rb"\x15\x00\x15[\x80-\xff]{0,4}[\x00-\x7f]\x15[\x80-\xff]{0,4
 
 
 def pages(random: Random, data: bytes, objects: Objects) -> bytes:
-    """What a page's header says, and the levels right behind it."""
+    """Change a page's header and the levels right after it."""
     found = [match.start() for match in _PAGE.finditer(data)]
     if not found:
         return bytes_sealed(random, data, objects)
@@ -171,12 +174,13 @@ def pages(random: Random, data: bytes, objects: Objects) -> bytes:
 
 
 def number(value: int) -> bytes:
-    """A zigzag varint."""
+    """A number as a zigzag varint."""
     return varint((value << 1) ^ (value >> 63))
 
 
 def lying_page(random: Random, data: bytes, objects: Objects) -> bytes:
-    """The last column's last page claims as many values as a number can, and its levels repeat as often."""
+    """Let the last column's last page claim as many values as a number can, and repeat its levels as
+    often."""
     found = list(_PAGE.finditer(data))
     if not found:
         return bytes_sealed(random, data, objects)
@@ -200,7 +204,8 @@ def lying_page(random: Random, data: bytes, objects: Objects) -> bytes:
 
 
 def settings(random: Random, data: bytes, objects: Objects) -> bytes:
-    """The same rows by another writer: codecs, dictionaries, encodings, page versions, row groups."""
+    """Write the same rows by another writer, with other codecs, dictionaries, encodings, page versions or row
+    groups."""
     table, metadata = taken_apart(data)
     return parquet_object(
         table,
@@ -215,7 +220,7 @@ def settings(random: Random, data: bytes, objects: Objects) -> bytes:
 
 
 def bomb(random: Random, data: bytes, objects: Objects) -> bytes:
-    """The rows very many times over, or with one very long value: little on the store."""
+    """Write the rows very many times, or with one very long value, which needs little space on the store."""
     table, metadata = taken_apart(data)
     if not table.num_rows:
         return bytes_sealed(random, data, objects)
@@ -243,7 +248,7 @@ def bomb(random: Random, data: bytes, objects: Objects) -> bytes:
 
 
 def cells(random: Random, data: bytes, objects: Objects) -> bytes:
-    """Values of the rows, as another writer might have put them; the types stay where they can."""
+    """Change values of the rows, as another writer might have written them. The types stay if they can."""
     table, metadata = taken_apart(data)
     rows = table.to_pylist()
     if not rows:
@@ -260,7 +265,7 @@ def cells(random: Random, data: bytes, objects: Objects) -> bytes:
 
 
 def rows_moved(random: Random, data: bytes, objects: Objects) -> bytes:
-    """Rows left out, twice, or in another order."""
+    """Leave rows out, write them twice, or change their order."""
     table, metadata = taken_apart(data)
     rows = table.to_pylist()
     random.shuffle(rows)
@@ -269,7 +274,7 @@ def rows_moved(random: Random, data: bytes, objects: Objects) -> bytes:
 
 
 def columns(random: Random, data: bytes, objects: Objects) -> bytes:
-    """Columns left out, renamed, twice, or of another type."""
+    """Leave columns out, rename them, write them twice, or change their type."""
     table, metadata = taken_apart(data)
     at = random.randrange(table.num_columns)
     field = table.schema.field(at)
@@ -288,7 +293,7 @@ def columns(random: Random, data: bytes, objects: Objects) -> bytes:
 
 
 def own_metadata(random: Random, data: bytes, objects: Objects) -> bytes:
-    """Format, kind and write id in the footer."""
+    """Change format, kind and write id in the footer."""
     table, metadata = taken_apart(data)
     name = random.choice([b"txn_engine.format", b"txn_engine.kind", b"txn_engine.write_id", b"txn_engine.x"])
     value = random.choice(
@@ -350,7 +355,7 @@ def _text(random: Random, old: Any) -> Any:
 
 
 def json_value(random: Random, data: bytes, objects: Objects) -> bytes:
-    """Some of the values, at any depth."""
+    """Change some of the values, at any depth."""
     whole = json.loads(data)
     for _ in range(random.choice([1, 1, 1, 2, 3])):
         held, name = whole, random.choice(sorted(whole))
@@ -370,7 +375,8 @@ def json_value(random: Random, data: bytes, objects: Objects) -> bytes:
 
 
 def json_schema(random: Random, data: bytes, objects: Objects) -> bytes:
-    """A topic's columns: of other types, also such as Parquet has not, or of many that are one and the same bytes."""
+    """Give a topic's columns other types, which Parquet may not even have, or give it very many equal
+    columns."""
     whole = json.loads(data)
     if "arrow_schema" not in whole:
         return json_value(random, data, objects)
@@ -403,7 +409,7 @@ def json_schema(random: Random, data: bytes, objects: Objects) -> bytes:
 
 
 def json_deep(random: Random, data: bytes, objects: Objects) -> bytes:
-    """Nested without an end, very long, or very many."""
+    """Put a value into the JSON that is nested without an end, very long, or one of very many."""
     whole = json.loads(data)
     name = random.choice(sorted(whole))
     whole[name] = "@"

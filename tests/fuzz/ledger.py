@@ -1,4 +1,4 @@
-"""A small store with one of everything: what is changed, and who is in it."""
+"""A small store with one of everything, which the cases change, and the names in it."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ Objects = dict[str, bytes]
 
 
 class AtOnce(Executor):
-    """Runs a task where it is handed over."""
+    """Runs a task as soon as it is submitted."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
-        """The task's outcome."""
+        """Run the task and return its outcome."""
         future: Future[Any] = Future()
         try:
             future.set_result(fn(*args, **named))
@@ -59,7 +59,7 @@ def open_ledger(objects: Objects, clock: ManualClock) -> Engine:
 
 
 def held(engine: Engine) -> Objects:
-    """What is in the store now."""
+    """The objects that are in the store now."""
     return {info.key: engine.store.get(info.key) for info in engine.store.list("")}
 
 
@@ -72,7 +72,8 @@ def payments(*accounts: int) -> pa.Table:
 
 
 def build() -> Objects:
-    """Committed, aborted, open, merged, trimmed, sealed; groups, deleted and grown topics; snapshots."""
+    """Build a store with committed, aborted, open, merged, trimmed and sealed records, groups, deleted and
+    grown topics, and snapshots."""
     clock = ManualClock(START_MS)
     with open_ledger({"store.json": _store()}, clock) as engine:
         admin = engine.admin
@@ -115,7 +116,7 @@ def build() -> Objects:
 
 
 def _store() -> bytes:
-    """Few internal partitions: a case asks each of them."""
+    """The store's settings with few internal partitions, because a case asks each of them."""
     counts = {"__transaction_state": 3, "__consumer_offsets": 3}
     proof = PutIfAbsentProof(
         first_won=True,
@@ -140,7 +141,7 @@ def _events(turn: int) -> pa.Table:
 
 
 def _consume(engine: Engine) -> None:
-    """A group that commits plainly, and one whose offsets go through a producer."""
+    """Read with a group that commits plainly, and with one whose offsets go through a producer."""
     with engine.consumer(group_id="readers") as consumer:
         consumer.subscribe(["payments"])
         consumer.poll(7)

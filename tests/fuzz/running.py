@@ -1,4 +1,5 @@
-"""Cases run in a process of their own, so that one that dies, hangs or takes all memory is told like any other."""
+"""Cases run in a process of their own, so that one that dies, hangs or takes all memory is reported like any
+other."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ _FAILURES_MAX = 50
 
 
 def run(seed: str, *, minutes: float = 1, cases: int | None = None) -> int:
-    """Run them and print the figures; 1 where one failed."""
+    """Run them and print the figures. Returns 1 if a case failed."""
     started = time.monotonic()
     kinds: Counter[str] = Counter()
     outcomes: Counter[str] = Counter()
@@ -52,7 +53,7 @@ def run(seed: str, *, minutes: float = 1, cases: int | None = None) -> int:
 
 
 def run_cases(seed: str, until: float, cases: int | None) -> Iterator[Result]:
-    """The results, in order; a process that dies or hangs is a failure of the case that it had begun."""
+    """Yield the results in order. A process that dies or hangs is a failure of the case that it had begun."""
     number = 0
     while (number < cases) if cases is not None else (time.monotonic() < until):
         ours, theirs = multiprocessing.Pipe()

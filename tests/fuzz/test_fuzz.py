@@ -1,4 +1,4 @@
-"""Some changed objects in every run of the tests; `make fuzz` and the shard `damage` try many more."""
+"""Every run of the tests changes some objects. `make fuzz` and the shard `damage` try many more."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ def ledger() -> Objects:
 
 
 def test_the_ledger_is_always_the_same(ledger: Objects) -> None:
-    """A case is a seed: that holds only as long as what is changed does not."""
+    """A case is a seed only as long as the ledger that it changes is always the same."""
     assert build() == ledger
 
 
 def test_a_resealed_object_is_whole(ledger: Objects) -> None:
-    """The harness makes checksums as the engine does: an object that nobody changed comes back byte for byte."""
+    """The harness makes checksums as the engine does, so an object that nobody changed comes back byte for
+    byte."""
     for key, data in ledger.items():
         assert resealed(data) == data, key
 

@@ -1,4 +1,4 @@
-"""What is done with a changed store: every decoder by itself, and the engine's public calls."""
+"""The uses of a changed store: every decoder by itself, and the engine's public calls."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ GROUPS = ("readers", "copiers", "nobody")
 
 
 class Unnamed(Exception):
-    """An error of the engine's that does not say which object is damaged."""
+    """An error of the engine that does not name the damaged object."""
 
 
 def use(random: Random, objects: Objects, key: str) -> list[tuple[str, str]]:
-    """Decode the object, and do some of what there is to do with the store: what, and how it ended."""
+    """Decode the object, and call a few of the uses of the store. Returns each use and its result."""
     told = [("decode", _ended(lambda: _decode(objects[key], key)))]
     chosen = random.sample(sorted(USES), 3)
     if "__" in key and "scan" not in chosen:
@@ -52,7 +52,7 @@ def _used(chosen: list[str], objects: Objects) -> list[tuple[str, str]]:
 
 
 def _ended(run: Callable[[], object]) -> str:
-    """`ok`, or the engine's error; whatever else it raises is a finding."""
+    """`ok`, or the class of the engine's error. Any other exception is a finding."""
     try:
         run()
     except (CorruptObjectError, UnsupportedFormatError) as error:
@@ -121,7 +121,7 @@ def _transactions(engine: Engine) -> None:
 
 
 def _refused(run: Callable[[], object]) -> None:
-    """Damage is the caller's; that there is no such id or group is an answer."""
+    """Run the call and pass on damage. An unknown id or group is a normal answer."""
     try:
         run()
     except (CorruptObjectError, UnsupportedFormatError):
@@ -184,7 +184,7 @@ def _page(engine: Engine) -> None:
 
 
 def _look(engine: Engine) -> None:
-    """What the pages and the doctor go by: damage is named in what it returns."""
+    """Look as the pages and the doctor do. The answer names damage."""
     engine.look_at_everything()
 
 

@@ -1,4 +1,5 @@
-"""Programs in the environments of `.ci/setup-readers`: engines of others, at versions that cannot stand beside ours."""
+"""Programs run in the environments of `.ci/setup-readers`, with other engines at versions that cannot be
+installed next to ours."""
 
 from __future__ import annotations
 
@@ -17,9 +18,10 @@ _TIMEOUT_S = 280
 
 
 def run(environment: str, program: str, request: dict[str, Any], **variables: str) -> Any:
-    """Run `programs/<program>.py` in `tables`, `delta` or `iceberg`; what it answers. `AssertionError` where it fails.
+    """Run `programs/<program>.py` in `tables`, `delta` or `iceberg`, and return its answer. Raises
+    `AssertionError` if it fails.
 
-    The request is its argument, in JSON; the answer is its last line, in JSON.
+    The request is its argument, in JSON. The answer is its last line, in JSON.
     """
     home = HOME / environment
     jars = sorted((HOME / f"{environment}-jars").glob("*.jar"))

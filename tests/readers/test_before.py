@@ -1,4 +1,4 @@
-"""A store of before there were tables and field ids (tests/tables/before), by the engines that open tables."""
+"""Engines that open tables read a store that is older than tables and field ids (tests/tables/before)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
 
 
 def test_its_files_go_by_name(engine: Engine) -> None:
-    """Alone, beside files that have ids, and merged with them."""
+    """Readers find the columns of its files by name, in these files alone, next to files with ids, and merged
+    with them."""
     shown = note(engine)
     engine.coordinator.write_pending_markers()
     with engine.producer() as producer:
@@ -44,7 +45,8 @@ def test_its_files_go_by_name(engine: Engine) -> None:
 
 
 def test_deltas_readers_do_not_go_by_ids(engine: Engine) -> None:
-    """Of files with the ids of two columns exchanged: refused as Iceberg, and as Delta each column is its own."""
+    """If files have the ids of two columns exchanged, Delta's readers still find each column. As an Iceberg
+    table the topic is refused."""
     uri = engine.tables.publish("sides", "delta")["delta"]
     request: dict[str, Any] = Shown(uri, "").request(versions=[0])
     without, _ = expected(engine, topic="sides")

@@ -1,4 +1,4 @@
-"""What README and TABLES.md show of engines that stand in environments of their own, on a published topic."""
+"""The code of README and TABLES.md for engines in environments of their own works on a published topic."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
 
 
 def shown(engine: Engine, environment: str, code: str = "", sql: str = "") -> list[Any]:
-    """What the code of a page says, on this store."""
+    """The answers of a page's code on this store."""
     place = engine.url.removeprefix("file://")
     code, sql = (text.replace(_SPARKS_SHOWN, place).replace(_SHOWN, place) for text in (code, sql))
     settings = dict(SETTINGS[environment])
@@ -68,7 +68,7 @@ def test_readme(engine: Engine, number: int, environment: str, totals: int) -> N
     ("number", "environment", "totals"), [(0, "tables", 2), (1, "delta", 1), (2, "iceberg", 2)]
 )
 def test_tables_page(engine: Engine, number: int, environment: str, totals: int) -> None:
-    """Its SQL, and as of the cut that there is."""
+    """The SQL of the page works, also as of the existing cut."""
     (status,) = (each for each in engine.tables.status("payments") if each.format == "iceberg")
     sql = blocks("docs/TABLES.md", "sql")[number].replace("cut-12", f"cut-{status.cut}")
     assert shown(engine, environment, sql=sql) == [TOTAL] * totals

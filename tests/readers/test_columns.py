@@ -1,6 +1,7 @@
-"""Random changes of topics' columns, published after each step: every engine gives the rows of a scan, at each version.
+"""After random changes of topics' columns, published after each step, every engine gives the rows of a scan
+at each version.
 
-The seeds are of the day, and stand in what a failure prints.
+The seeds change every day, and a failure prints them.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ _DAY = datetime.now(UTC).toordinal()
 
 @dataclass
 class Shown:
-    """A topic's tables: where they are, and what each version has to give; the last one is the newest."""
+    """A topic's tables: their places, and the expected answer for each version. The last one is the
+    newest."""
 
     seed: int
     delta: str = ""
@@ -51,7 +53,7 @@ class Shown:
 
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Shown]]:
-    """Two of three sequences without renames, which end what Delta can say."""
+    """The tables of random sequences. Two of three have no renames, which Delta cannot express."""
     with txn_engine.connect(str(tmp_path_factory.mktemp("columns") / "ledger")) as engine:
         yield [sequence(engine, _DAY * SEQUENCES + at) for at in range(SEQUENCES)]
 
@@ -75,7 +77,8 @@ def sequence(engine: Engine, seed: int) -> Shown:
 
 
 def note(engine: Engine, topic: str, model: ModelTopic, shown: Shown) -> None:
-    """Publish it as far as it goes, and hold the scan of then against the model."""
+    """Publish the topic in each format that can express it, and compare the scan at that time with the
+    model."""
     cut = engine.cut()
     scanned = engine.scan(topic, cut=cut.number).to_table()
     rows = scanned.select(model.schema.names).to_pylist()
@@ -94,7 +97,7 @@ def note(engine: Engine, topic: str, model: ModelTopic, shown: Shown) -> None:
 
 
 def is_wide(engine: Engine, topic: str, version: int) -> bool:
-    """Whether readers need Delta's typeWidening: the last version says it that says what the columns are."""
+    """Whether readers need Delta's typeWidening. The last version that describes the columns says so."""
     log = f"topics/{topic}/0/_delta_log"
     commits = (engine.store.get(f"{log}/{at:020d}.json") for at in range(version, -1, -1))
     return b"typeWidening" in next(commit for commit in commits if b"metaData" in commit)
@@ -121,7 +124,7 @@ def newest_first(every: list[Any]) -> list[Any]:
 
 @pytest.mark.parametrize("table_format", ["delta", "iceberg"])
 def test_spark(tables: list[Shown], table_format: str) -> None:
-    """Some of them, others each day."""
+    """Spark reads some of the tables, and others each day."""
     chosen = tables[_DAY % 5 :: 5]
     asked = [
         {"root": each.delta, "versions": each.versions}

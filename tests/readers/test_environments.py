@@ -1,4 +1,4 @@
-"""The environments of the readers: each has the versions that its list names, and its jars."""
+"""Each environment of the readers has the versions that its list names, and its jars."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`bench --tables` asks each engine of the readers' environments, and gets what there is."""
+"""`bench --tables` asks each engine of the readers' environments, and gets the table's records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ pytestmark = [pytest.mark.shard("engines"), pytest.mark.timeout(900)]
 
 
 def test_every_engine_answers(tmp_path: Path) -> None:
-    """A query of the table and one of its files: the bench itself refuses answers that differ."""
+    """Each engine answers a query of the table and one of its files. The bench itself refuses answers that
+    differ."""
     records = payments(1_000)
     with connect(f"file://{tmp_path}/ledger") as engine:
         engine.admin.create_topic("payments", partitions=1, schema=SCHEMA, key="account_id")

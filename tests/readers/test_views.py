@@ -1,4 +1,5 @@
-"""A topic's Delta and Iceberg tables by the engines that people open them with: the rows of a scan at that cut."""
+"""The engines that people use return the rows of a scan at that cut from a topic's Delta and Iceberg
+tables."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ pytestmark = [pytest.mark.shard("engines"), pytest.mark.timeout(600)]
 
 @dataclass
 class Shown:
-    """What was published, and what each state must be: with offsets (Iceberg), and without (Delta)."""
+    """The published tables, and the expected answer for each state, with offsets (Iceberg) and without
+    (Delta)."""
 
     delta: str
     iceberg: str
@@ -91,7 +93,8 @@ def clock() -> ManualClock:
 
 @pytest.fixture(params=[1, 2])
 def everything(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Iterator[Shown]:
-    """After appends, aborts, merges, compaction by key, retention, new partitions, by a seed."""
+    """A topic's tables after appends, aborts, merges, compaction by key, retention and new partitions, by a
+    seed."""
     with engine_on(LocalStore(tmp_path / "ledger"), clock) as engine:
         ledger = Ledger(engine, clock, request.param)
         shown: Shown | None = None
@@ -109,7 +112,8 @@ def everything(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualCloc
 
 @pytest.fixture
 def growing(tmp_path: Path, clock: ManualClock) -> Iterator[Shown]:
-    """A table that only grows, with aborts, merges and a new partition: a stream of it has each record once."""
+    """A table that only grows, with aborts, merges and a new partition. A stream of it has each record
+    once."""
     with engine_on(LocalStore(tmp_path / "ledger"), clock) as engine:
         engine.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account")
         shown: Shown | None = None
@@ -186,9 +190,8 @@ ICEBERG_STATEMENTS = (
 
 
 def test_spark_follows_delta_and_cannot_write(growing: Shown, tmp_path: Path) -> None:
-    """A stream has each record once; each statement fails, and no object of ours is another, or gone. What an INSERT
-    leaves in the table's root `verify` names.
-    """
+    """A stream has each record once. Each write fails, and no object of ours changes or disappears. `verify`
+    names the files that an INSERT leaves in the table's root."""
     before = stored(tmp_path)
     found = run("delta", "delta_spark", growing.request(stream=True, statements=DELTA_STATEMENTS))
     assert found["stream"] == found["delta"] == growing.by_version[-1]
@@ -201,9 +204,8 @@ def test_spark_follows_delta_and_cannot_write(growing: Shown, tmp_path: Path) ->
 
 
 def test_spark_follows_iceberg_and_cannot_write(growing: Shown, tmp_path: Path, clock: ManualClock) -> None:
-    """A stream has each record once; each statement fails, and no object of ours is another, or gone. What it leaves
-    of its own beside the metadata `verify` names. A table that is dropped is made anew.
-    """
+    """A stream has each record once. Each write fails, and no object of ours changes or disappears. `verify`
+    names the files that it leaves next to the metadata. A dropped table is created again."""
     before = stored(tmp_path)
     found = run("iceberg", "iceberg_spark", growing.request(stream=True, statements=ICEBERG_STATEMENTS))
     assert found["stream"] == found["root"] == growing.by_snapshot[-1]
@@ -222,9 +224,9 @@ def test_spark_follows_iceberg_and_cannot_write(growing: Shown, tmp_path: Path, 
 
 
 def test_the_libraries_of_python_cannot_write(growing: Shown, tmp_path: Path, clock: ManualClock) -> None:
-    """Each is refused, and no object of ours is another, or gone; DuckDB's INSERT leaves files in the root. What
-    makes a new table in a folder asks nobody: it turns the hint away from ours, until the next publish.
-    """
+    """Each write is refused, and no object of ours changes or disappears, but DuckDB's INSERT leaves files in
+    the root. A call that creates a new table in a folder asks nobody. It turns the hint away from our table
+    until the next publish."""
     before = stored(tmp_path)
     said = run("tables", "python_writes", growing.request(goes_through=False))
     assert all(said.values()), said
@@ -248,7 +250,7 @@ def stored(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.minio
 def test_on_s3(minio_bucket: S3Bucket) -> None:
-    """DuckDB, deltalake, Polars and pyiceberg, on a store of objects."""
+    """DuckDB, deltalake, Polars and pyiceberg read the tables on an object store."""
     keys = {"access_key": minio_bucket.access_key, "secret_key": minio_bucket.secret_key}
     with txn_engine.connect(f"{minio_bucket.url}/ledger", endpoint=minio_bucket.endpoint, **keys) as engine:
         engine.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account")
@@ -274,7 +276,8 @@ def test_on_s3(minio_bucket: S3Bucket) -> None:
 @pytest.mark.minio
 @pytest.mark.parametrize("table_format", ["delta", "iceberg"])
 def test_spark_on_s3(minio_bucket: S3Bucket, table_format: str) -> None:
-    """By Hadoop's S3A, as TABLES.md says; the connector's jars are those of the Hadoop that each Spark has."""
+    """Spark reads the tables by Hadoop's S3A, as TABLES.md says. The connector's jars belong to the Hadoop
+    that each Spark has."""
     keys = {"access_key": minio_bucket.access_key, "secret_key": minio_bucket.secret_key}
     with txn_engine.connect(f"{minio_bucket.url}/ledger", endpoint=minio_bucket.endpoint, **keys) as engine:
         engine.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account")

@@ -76,7 +76,8 @@ def copy_checkout(target: Path) -> None:
 
 
 def bare_path(folder: Path) -> Path:
-    """A folder with a link to each program of the PATH except the hidden ones. The first of a name wins."""
+    """A folder with a link to each program of the PATH except the hidden ones. The first program of a name
+    wins."""
     folder.mkdir()
     own = Path(sys.prefix, "bin").resolve()
     for place in os.environ["PATH"].split(os.pathsep):
@@ -166,7 +167,7 @@ def stage(name: str) -> Iterator[None]:
 
 
 def run(checkout: Path, environment: dict[str, str], command: list[str]) -> str:
-    """What it prints. Where it fails, that is shown and the proof ends."""
+    """Return the output of a command. If it fails, its output is shown and the proof ends."""
     done = subprocess.run(
         ["bash", "-c", '. .ci/env && exec "$@"', "bash", *command],
         cwd=checkout, env=environment, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -179,7 +180,7 @@ def run(checkout: Path, environment: dict[str, str], command: list[str]) -> str:
 
 
 def prove(folder: Path) -> None:
-    """The whole proof, in that empty folder."""
+    """Run the whole proof in that empty folder."""
     checkout = folder / "checkout"
     checkout.mkdir()
     copy_checkout(checkout)
@@ -208,7 +209,7 @@ def prove(folder: Path) -> None:
 
 
 def main() -> None:
-    """Run in a temporary folder, which the user who runs Postgres has to be able to enter."""
+    """Run the proof in a temporary folder, which the user who runs Postgres has to be able to enter."""
     if not DPKG_STATUS.exists():
         sys.exit("prove-setup: this is no Debian: nothing was proved")
     with tempfile.TemporaryDirectory(prefix="fresh-machine-") as folder:

@@ -1,6 +1,6 @@
-"""`python -m tests.setup.sbom FILE`: all that is pinned, as a CycloneDX SBOM: packages, jars, servers, images.
+"""`python -m tests.setup.sbom FILE` writes all pinned packages, jars, servers and images as a CycloneDX SBOM.
 
-Made from the pinned lists alone, so that the same lists give the same file.
+It is made from the pinned lists alone, so that the same lists give the same file.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def sbom() -> str:
 
 
 def main(file: str) -> None:
-    """Write it."""
+    """Write the SBOM."""
     path = Path(file)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(sbom())

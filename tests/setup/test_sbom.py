@@ -1,4 +1,4 @@
-"""The SBOM is CycloneDX's, and all that is pinned is in it."""
+"""The SBOM is a valid CycloneDX document, and has everything that is pinned."""
 
 from __future__ import annotations
 

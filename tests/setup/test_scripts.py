@@ -112,7 +112,8 @@ def programs_that_ran(tmp_path: Path) -> list[str]:
 def test_packages_that_do_not_come_are_said_and_not_fetched_again_at_once(
     checkout: Path, run: Run, tmp_path: Path
 ) -> None:
-    """The first command fails, though each later one would succeed. Set-up goes on without, and CI tries again."""
+    """The first command fails, though each later one would succeed. Set-up goes on without the packages, and
+    CI tries again."""
     stub(tmp_path, "apt-get", 'case "$*" in *update*) exit 100 ;; esac')
     first = run(".ci/setup-debian")
     assert first.returncode == 0, first.stderr

@@ -1,9 +1,10 @@
-"""Which worker of pytest-xdist runs which tests: the longest work first, and what is slow to start only where needed.
+"""The balance decides which worker of pytest-xdist runs which tests. The longest work comes first, and what
+is slow to start runs in few workers.
 
-A unit of work is a run of neighbouring tests of one module that took about `UNIT_S` seconds together. Tests that
-are marked `together(NAME)` are one unit, because they share something that is slow to set up. A worker that
-has started a JVM for Spark, or imported Airflow, goes on with such units while there are any. The others take them only
-when nothing else is left.
+A unit of work is a run of neighbouring tests of one module that took about `UNIT_S` seconds together. Tests
+that are marked `together(NAME)` are one unit, because they share something that is slow to set up. A worker
+that has started a JVM for Spark, or imported Airflow, goes on with such units while there are any. The others
+take them only when nothing else is left.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ SLOW_TO_START = ("spark", "airflow")
 
 
 def units_of(collection: Sequence[str], known: Durations) -> dict[str, str]:
-    """For each test the name of its unit: its module's path and a number."""
+    """The name of each test's unit: its module's path and a number."""
     units: dict[str, str] = {}
     filled: dict[str, tuple[int, float]] = {}
     for test in collection:
@@ -68,7 +69,11 @@ class BalancedScheduling(LoadScopeScheduling):
         super()._assign_work_unit(node)
 
     def _next_for(self, node: WorkerController, started: set[str]) -> str:
-        """The longest unit that needs what the worker has started, else what nobody has, else nothing slow."""
+        """The longest unit that needs what the worker has started.
+
+        A worker that has started nothing takes one that needs what no other worker has started. Otherwise it
+        takes one that needs nothing slow, or else any.
+        """
         elsewhere = {need for other, needs in self._started.items() if other is not node for need in needs}
         needs = {
             unit: self._known.needs_of(tests) & {*SLOW_TO_START} for unit, tests in self.workqueue.items()

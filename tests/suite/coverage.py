@@ -79,7 +79,7 @@ def package_of(path: str) -> str:
 
 
 def percent(counts: tuple[int, int] | None) -> float:
-    """Of the lines and branches that exist, those that were covered."""
+    """The share of the lines and branches that were covered."""
     covered, everything = counts or (0, 0)
     return 100 * covered / everything if everything else 100.0
 

@@ -63,7 +63,7 @@ def read() -> Durations:
 
 
 def read_own() -> Durations:
-    """What runs in this checkout recorded; nothing where the record cannot be read."""
+    """The record of runs in this checkout, or nothing if it cannot be read."""
     try:
         rows = json.loads(OWN.read_text(encoding="utf-8"))
         seconds = {str(test): float(row["seconds"]) for test, row in rows.items()}
@@ -97,7 +97,8 @@ def _committed() -> Durations:
 
 
 def _lines(durations: Durations) -> list[str]:
-    """The committed file's lines: long tests one by one, the rest of each module by its mean."""
+    """The lines of the committed file, with long tests one by one and the mean of the other tests of each
+    module."""
     rows: list[tuple[str, float, frozenset[str]]] = []
     rest: dict[str, list[str]] = defaultdict(list)
     for test, seconds in durations.seconds.items():

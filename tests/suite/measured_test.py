@@ -1,4 +1,4 @@
-"""A plugin of pytest: what a measured test process covers belongs to the test that runs."""
+"""A plugin of pytest: the coverage of a measured test process belongs to the test that runs."""
 
 from __future__ import annotations
 

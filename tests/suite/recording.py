@@ -20,7 +20,8 @@ SHOWN_S = 0.5
 
 
 def needs_of(item: pytest.Item) -> list[str]:
-    """What the balance has to know of a test: by its marks, or by the fixtures that it uses, directly or not."""
+    """The needs that the balance has to know, by the test's marks and by the fixtures that it uses, directly
+    or not."""
     marked = {name for name in MARKS if item.get_closest_marker(name) is not None}
     used = {need for fixture, need in FIXTURES.items() if fixture in getattr(item, "fixturenames", ())}
     groups = {f"together:{mark.args[0]}" for mark in item.iter_markers("together")}

@@ -1,4 +1,4 @@
-"""What a failed test does at the commit that the change began from."""
+"""A failed test is run again at the commit that the change began from."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def test_broken(): assert False
 def test_a_failure_of_the_base_is_told_from_one_of_the_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tests that pass, fail and do not exist at the base commit; the work tree is left as it is."""
+    """Tests that pass, fail and do not exist at the base commit are distinguished. The work tree is left as
+    it is."""
     root = tmp_path / "repository"
     (root / "tests").mkdir(parents=True)
     (root / "pytest.ini").write_text("[pytest]\n")

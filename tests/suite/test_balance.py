@@ -1,4 +1,4 @@
-"""How tests are cut into units and handed to workers."""
+"""Tests are cut into units, and handed to workers by length and needs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ TESTS = [
 
 
 class Worker:
-    """Notes which tests it is given."""
+    """A worker that records the tests that it is given."""
 
     shutting_down = False
 
@@ -58,7 +58,7 @@ class Worker:
 
 
 def order_of(monkeypatch: pytest.MonkeyPatch, *, workers: int, minio: bool = True) -> list[list[str]]:
-    """The units that each worker gets, when each test takes as long as is known."""
+    """The units that each worker gets if each test takes its known time."""
     monkeypatch.setattr(durations, "read", lambda: LONG)
     monkeypatch.setattr("tests.suite.balance.minio_binary", lambda: "minio" if minio else None)
     config: Any = SimpleNamespace(
@@ -85,7 +85,7 @@ def order_of(monkeypatch: pytest.MonkeyPatch, *, workers: int, minio: bool = Tru
 
 
 def test_a_module_is_cut_where_a_unit_is_full() -> None:
-    """Neighbours share a unit of about 20 seconds, so that the longest module is not the floor of a run."""
+    """Neighbouring tests share a unit of about 20 seconds, so the longest module does not limit a run."""
     units = units_of(TESTS, LONG)
     assert [units[f"t/a.py::test_{number}"] for number in range(7)] == ["t/a.py#0"] * 3 + ["t/a.py#1"] * 3 + [
         "t/a.py#2"
@@ -118,7 +118,7 @@ def test_spark_starts_in_one_worker_while_there_is_other_work(monkeypatch: pytes
 
 
 def test_what_needs_minio_waits_while_minio_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A first run builds the server beside the tests."""
+    """A first run builds the server while the tests run."""
     (units,) = order_of(monkeypatch, workers=1, minio=False)
     assert units[-1] == "t/m.py#0"
     (units,) = order_of(monkeypatch, workers=1)

@@ -34,7 +34,8 @@ for who in ("itself", "parent"):
 
 
 def test_a_killed_process_counts(tmp_path: Path) -> None:
-    """Whether it kills itself or is killed; what it covered belongs to the test that started it."""
+    """A killed process counts, whether it kills itself or is killed. Its coverage belongs to the test that
+    started it."""
     (tmp_path / "storage").mkdir()
     (tmp_path / "storage" / "__init__.py").touch()
     (tmp_path / "storage" / "work.py").write_text("def one():\n    return 1\n\ndef two():\n    return 2\n")
@@ -60,7 +61,7 @@ def test_a_killed_process_counts(tmp_path: Path) -> None:
 
 
 def test_the_report_sums_up_by_package() -> None:
-    """Lines and branches together; a difference is said in points."""
+    """The report counts lines and branches together, and shows a difference in points."""
 
     def row(lines: int, branches: int) -> dict[str, dict[str, int]]:
         return {

@@ -1,4 +1,4 @@
-"""The shards: what each runs, which one CI picks, and what is kept of a run."""
+"""The tests pin what each shard runs, which one CI picks, and what is recorded of a run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def ran(name: str, *commands: str, monkeypatch: pytest.MonkeyPatch) -> numbers.R
 
 
 def test_there_are_at_most_eight_shards_and_each_covers_code_that_exists() -> None:
-    """The names are those of the marks."""
+    """The shards have the names of the marks, and each path that they cover exists."""
     assert tuple(BY_NAME) == SHARDS
     assert len(SHARDS) <= 8
     for shard in BY_NAME.values():
@@ -45,13 +45,13 @@ def test_every_package_is_covered() -> None:
 
 
 def test_the_shard_that_covers_most_of_a_change_is_picked() -> None:
-    """Whatever day it is."""
+    """On every day the same shard is picked."""
     changed = ["txn_engine/verify/a.py", "storage/b.py", "txn_engine/spark/c.py", "README.md"]
     assert {pick(changed, day=day).name for day in range(8)} == {"damage"}
 
 
 def test_without_a_covered_change_the_shards_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a checkout without records by the day, afterwards the one that ran longest ago."""
+    """In a checkout without records the day decides, and later the shard that ran longest ago is picked."""
     assert {pick(["README.md"], day=day).name for day in range(8)} == set(SHARDS)
     for name in SHARDS:
         if name != "kafka":
@@ -79,7 +79,7 @@ def test_every_command_runs_and_a_failure_is_recorded(
 
 
 def test_a_command_that_is_cut_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What did not end proves nothing. Here the shard's tests do not end."""
+    """A command that did not end proves nothing. Here the shard's tests do not end."""
     monkeypatch.setattr(shards, "LIMIT_S", 0.2)
     monkeypatch.setattr(shards, "GRACE_S", 0.2)
     monkeypatch.setattr(shards, "tests_of", lambda shard: ["sleep", "60"])
@@ -99,7 +99,7 @@ def test_each_command_of_a_shard_is_a_program_with_help() -> None:
 
 
 def test_changed_paths_are_those_since_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Committed or not."""
+    """A file that was added and not yet committed counts as changed."""
     monkeypatch.setattr(shards, "REPOSITORY", tmp_path)
     for command in ("init -q", "-c user.name=a -c user.email=a@b commit -q --allow-empty -m one"):
         subprocess.run(["git", *command.split()], cwd=tmp_path, check=True)

@@ -1,4 +1,4 @@
-"""Which tests run in which tier."""
+"""The tests pin which tests run in which tier."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_without_arguments_only_unmarked_tests_run(suite: pytest.Pytester) -> No
 
 @pytest.mark.parametrize("args", [[], ["tests_of_it"]])
 def test_quick_leaves_out_what_is_slow_or_starts_a_server(suite: pytest.Pytester, args: list[str]) -> None:
-    """`make check-fast` names folders, and takes of them what runs in a moment."""
+    """`make check-fast` names folders, and runs only their quick tests."""
     assert names(suite, "--quick", *args) == {"test_kept", "test_each[2]"}
 
 
@@ -103,7 +103,7 @@ def test_at_least_one_parameter_is_kept() -> None:
 
 
 def test_ways_to_say_which_parameters_are_kept() -> None:
-    """By number, value, id or predicate."""
+    """The kept parameters may be given by number, value, id or predicate."""
 
     def kept(values: list[object], keep: object) -> list[bool]:
         return [not getattr(value, "marks", ()) for value in in_shard("kills", values, keep=keep)]  # type: ignore[arg-type]

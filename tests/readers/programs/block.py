@@ -1,5 +1,7 @@
-"""Code as a page shows it, run with what stands in this environment: `spark`, or DuckDB with its extensions from
-wheels, where it would fetch them. Python defines names that begin with `by_`; of SQL each statement is one.
+"""Run code as a page shows it, with the engine of this environment: `spark`, or DuckDB with its extensions
+from wheels.
+
+A program in Python defines names that begin with `by_`. In SQL each statement is one answer.
 """
 
 from __future__ import annotations

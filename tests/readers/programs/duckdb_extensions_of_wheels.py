@@ -1,4 +1,4 @@
-"""A DuckDB that has the extensions which it would fetch: here they come in wheels."""
+"""A DuckDB with extensions that it would otherwise download. Here they come in wheels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import duckdb_extension_delta
 
 
 def connected(asked: dict[str, Any]) -> duckdb.DuckDBPyConnection:
-    """To S3 too, where `asked` has keys."""
+    """A connection, to S3 too if `asked` has keys."""
     site = os.path.dirname(os.path.dirname(duckdb_extension_delta.__file__))
     found = duckdb.connect(config={"allow_unsigned_extensions": "true"})
     for name in ("parquet", "icu", "httpfs", "avro", "delta", "iceberg"):

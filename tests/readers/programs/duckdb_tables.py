@@ -1,4 +1,4 @@
-"""DuckDB over a topic's tables: the newest state by their roots, and older ones."""
+"""DuckDB reads a topic's tables: the newest state by their roots, and older ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Spark with Iceberg over a topic's table: the newest state, older ones, a stream, and all that would write."""
+"""Spark with Iceberg reads a topic's table: the newest state, older ones, and a stream. Then it tries every
+kind of write."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ def of(frame) -> list[object]:
 
 
 def streamed() -> list[object]:
-    """All that a query is given that follows the table from its first snapshot on."""
+    """All records that a stream of the table gets from its first snapshot on."""
     rows: list = []
     with tempfile.TemporaryDirectory() as checkpoint:
         stream = spark.readStream.format("iceberg").option("streaming-skip-overwrite-snapshots", "true")

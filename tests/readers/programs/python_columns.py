@@ -1,4 +1,4 @@
-"""deltalake, Polars, pyiceberg and DuckDB over tables of topics whose columns changed: each version of each."""
+"""deltalake, Polars, pyiceberg and DuckDB read each version of the tables of topics whose columns changed."""
 
 from __future__ import annotations
 

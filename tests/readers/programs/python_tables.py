@@ -1,4 +1,4 @@
-"""deltalake, Polars and pyiceberg over a topic's tables."""
+"""deltalake, Polars and pyiceberg read a topic's tables."""
 
 from __future__ import annotations
 

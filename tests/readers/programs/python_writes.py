@@ -1,4 +1,5 @@
-"""All by which deltalake, Polars, pyiceberg and DuckDB would write into a topic's tables, and what they say."""
+"""deltalake, Polars, pyiceberg and DuckDB try every way to write into a topic's tables, and this shows their
+errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What every program here says of a table: how many rows it has, and a hash of them in any order."""
+"""Every program here describes a table in the same way, by its number of rows and a hash of them in any
+order."""
 
 from __future__ import annotations
 
@@ -16,15 +17,13 @@ def request() -> dict[str, Any]:
 
 
 def digest(rows: Iterable[Sequence[object]]) -> list[object]:
-    """Rows of whole numbers and texts."""
+    """The digest of rows of whole numbers and texts."""
     lines = sorted("|".join(map(str, row)) for row in rows)
     return [len(lines), hashlib.sha256("\n".join(lines).encode()).hexdigest()]
 
 
 def digest_of(names: Sequence[str], rows: Iterable[Sequence[object]]) -> list[object]:
-    """The columns by their names, and the rows by their values, whatever an engine has for them; without what is not
-    the topic's own.
-    """
+    """The digest of the topic's own columns. Each engine's names and values of them give the same digest."""
     own = [at for at, name in enumerate(names) if not name.startswith(("_", "log_"))]
     return digest([[names[at] for at in own], *([_text(row[at]) for at in own] for row in rows)])
 
@@ -42,7 +41,7 @@ def answer(found: object) -> None:
 
 
 def refusal(do: Any) -> str:
-    """What the engine says instead of doing it; empty where it did."""
+    """The engine's error, or an empty text if the call succeeded."""
     try:
         do()
     except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer

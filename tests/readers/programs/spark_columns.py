@@ -1,4 +1,4 @@
-"""Spark over tables of topics whose columns changed, as Delta or as Iceberg: each version of each."""
+"""Spark reads each version of the tables of topics whose columns changed, as Delta or as Iceberg."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The versions of the packages named, as they are installed here."""
+"""The installed versions of the named packages."""
 
 import json
 import sys

@@ -348,8 +348,8 @@ class CountingStore(MemoryStore):
 
 
 def test_the_newest_cuts_are_read_without_those_before_them(url: str, clock: ManualClock) -> None:
-    """Reading the newest ten of 300 cuts does not read the older ones. A deleted cut is skipped, whoever
-    deleted it."""
+    """Reading the newest ten of 300 cuts does not read the older ones. A deleted cut is skipped,
+    even if another engine deleted it."""
     with txn_engine.connect(url, clock=clock) as engine:
         for _ in range(300):
             engine._cuts.give_up(engine._cuts.claim())

@@ -1,4 +1,4 @@
-"""Parquet field ids: each data file has the field ids of its topic, whoever wrote it. Older files without
+"""Parquet field ids: each data file has the field ids of its topic, by any writer. Older files without
 field ids are read too."""
 
 from __future__ import annotations

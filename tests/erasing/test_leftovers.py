@@ -45,8 +45,8 @@ def _filled(engine: Engine) -> None:
 
 
 def test_temporary_files_of_the_store(tmp_path: Path, scratch: Path) -> None:
-    """A temporary file that is a minute old is removed, whoever wrote it. A younger one is named with its
-    place until it is old enough."""
+    """A temporary file that is a minute old is removed, even if another process wrote it. A younger one
+    is named with its place until it is old enough."""
     store = tmp_path / "store"
     with txn_engine.connect(f"file://{store}") as engine:
         _filled(engine)

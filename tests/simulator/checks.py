@@ -129,8 +129,8 @@ def _check_sequence_of_each_client(
 
 
 def _check_real_time(writings: Sequence[Writing], seen: dict[RecordId, list[tuple[Place, int]]]) -> list[str]:
-    """Records that a client began to write after an acknowledgement come after the acknowledged ones, whoever
-    wrote the two."""
+    """Records that a client began to write after an acknowledgement come after the acknowledged ones,
+    even if different clients wrote them."""
     rows: dict[Place, list[tuple[int, Writing]]] = defaultdict(list)
     for writing in writings:
         for _, record_id in writing.ids():

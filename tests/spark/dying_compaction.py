@@ -13,6 +13,7 @@ from typing import Any
 from unittest import mock
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
 
 from tests.spark.dying_source import die_at
 from txn_engine.log.entry_log import EntryLog
@@ -74,3 +75,4 @@ def main(url: str, _: str) -> None:
 
 if __name__ == "__main__":
     main(*sys.argv[1:])
+    SparkSession.active().stop()  # fails if the JVM was killed, even after the last job

@@ -28,8 +28,9 @@ STEPS = ("planned", "writing", "uploaded", "resumed", "undecided", "decided", "c
 def die_at(step: str, folder: Path | None = None) -> None:
     """Kill the victim that the file `at` names, if this is the step that it names.
 
-    folder: the folder of `at`, or None for the one that `DYING` names. A Python worker has the environment of
-    its session's JVM, so nobody dies in a worker of a session that was there before.
+    folder: the folder of `at`, or None for the one that `DYING` names. The Python worker of
+    a task has `DYING` from the session's `sparkContext.environment`; a worker that plans has the JVM's own
+    environment, so the sink names the folder.
     """
     if folder is None:
         if "DYING" not in os.environ:

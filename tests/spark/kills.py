@@ -57,8 +57,8 @@ def kill_at(step: str, victim: str, module: ModuleType, engine: Engine, folder: 
     else:
         done = run_apart(module, engine, folder)
         told = done.stderr[-2000:]
-        if victim == "driver":  # which may outlive its JVM, and end well if nothing was left to do there
-            assert done.returncode == -signal.SIGKILL, (step, told)
+        assert done.returncode != 0, (step, victim)
+        assert (done.returncode == -signal.SIGKILL) == (victim == "driver"), (step, victim, told)
     assert not (folder / "at").exists(), (step, victim, told)
 
 

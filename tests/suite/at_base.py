@@ -2,7 +2,7 @@
 
     python -m tests.suite.at_base            BASE=... names the commit
 
-The exit code stays that of a failure: a red test is red, whoever made it so.
+The exit code stays that of a failure: a test that fails is a failure, even if the base fails too.
 """
 
 from __future__ import annotations

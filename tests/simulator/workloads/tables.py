@@ -1,4 +1,4 @@
-"""Tables under load: whoever opens one, at any moment, finds a whole state of the topic at the cut that it
+"""Tables under load: a reader that opens one at any moment finds a whole state of the topic at the cut that it
 names, with each record once, and a follower gets each new record once. Meanwhile several clients publish,
 unpublish and die, cuts are deleted, and keepers compact, trim, seal and clean."""
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from airflow.sdk import dag
+from airflow.sdk import dag, task
 
-from txn_engine_airflow import NewRecordsSensor, TxnSparkConsumeOperator
+from txn_engine_airflow import NewRecordsSensor, TxnEngineHook, TxnSparkConsumeOperator
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-PAYMENTS, BALANCES, GROUP = "example_payments", "example_balances", "example_spark"
+PAYMENTS, BALANCES, GROUP = "example_payments", "example_spark_balances", "example_spark"
 
 
 def sum_up(payments: DataFrame) -> DataFrame:
@@ -43,10 +43,20 @@ def example_txn_spark() -> None:
     new_payments = NewRecordsSensor(
         task_id="new_payments", topic=PAYMENTS, group_id=GROUP, poke_interval=5, timeout=3_600
     )
+
+    @task
+    def make_topic() -> None:
+        import pyarrow as pa
+
+        with TxnEngineHook().engine() as engine:
+            if BALANCES not in engine.admin.list_topics():
+                columns: dict[str, pa.DataType] = {"account_id": pa.int64(), "amount": pa.decimal128(18, 2)}
+                engine.admin.create_topic(BALANCES, partitions=2, schema=pa.schema(columns), key="account_id")
+
     consume = TxnSparkConsumeOperator(
         task_id="sum_up", topic=PAYMENTS, group_id=GROUP, output_topic=BALANCES, transform=sum_up
     )
-    new_payments >> consume
+    [make_topic(), new_payments] >> consume
 
 
 example_txn_spark()

@@ -148,12 +148,18 @@ def dsn(postgres_server: PostgresServer) -> str:
 
 
 @pytest.fixture(scope="session")
-def minio_server() -> Iterator[MinioServer]:
-    """A running MinIO, one for the whole session."""
+def minio_program() -> Path:
+    """The MinIO server's program. A test that asks for it runs after the build (`tests/support/minio_build.py`)."""
     binary = minio_binary()
     if binary is None:
         missing_server("no MinIO server: run `make minio`, or set TXN_ENGINE_MINIO to the binary")
-    with MinioServer(binary) as server:
+    return binary
+
+
+@pytest.fixture(scope="session")
+def minio_server(minio_program: Path) -> Iterator[MinioServer]:
+    """A running MinIO, one for the whole session."""
+    with MinioServer(minio_program) as server:
         yield server
 
 

@@ -16,9 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.conftest import missing_server
 from tests.live.rest import Rest
-from tests.support.servers import minio_binary
 
 pytestmark = [
     pytest.mark.airflow,
@@ -62,9 +60,7 @@ class Running:
 
 
 @pytest.fixture
-def running(tmp_path: Path) -> Iterator[Running]:
-    if minio_binary() is None:
-        missing_server("no MinIO server: run `make minio`")
+def running(tmp_path: Path, minio_program: Path) -> Iterator[Running]:
     running = Running(tmp_path / "home")
     yield running
     if running.process.poll() is None:

@@ -14,9 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import missing_server
 from tests.live.stack import memory_mb
-from tests.support.servers import minio_binary
 from txn_engine.errors import IllegalStateError
 from txn_engine.reasons import Reason
 from txn_engine_airflow.standalone import __main__ as standalone
@@ -213,14 +211,13 @@ def impostor() -> ThreadingHTTPServer:
     server.server_close()
 
 
-def test_an_impostor_at_minios_port_is_sent_nothing(impostor: ThreadingHTTPServer, tmp_path: Path) -> None:
+def test_an_impostor_at_minios_port_is_sent_nothing(
+    impostor: ThreadingHTTPServer, tmp_path: Path, minio_program: Path
+) -> None:
     """A server that answers every check gets neither keys nor payments."""
-    binary = minio_binary()
-    if binary is None:
-        missing_server("no MinIO server: run `make minio`")
     with Guard() as guard:
         port = impostor.server_address[1]
-        minio = OwnMinio(binary, guard, objects=tmp_path / "objects", logs=tmp_path, port=port)
+        minio = OwnMinio(minio_program, guard, objects=tmp_path / "objects", logs=tmp_path, port=port)
         with pytest.raises(IllegalStateError) as refused:
             minio.start()
     assert (refused.value.actor, refused.value.reason) == ("minio", Reason.SERVICE_ENDED)

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 import txn_engine
-from tests.conftest import fresh_bucket, missing_server
+from tests.conftest import fresh_bucket
 from tests.spark.conftest import SCHEMA, load
-from tests.support.servers import REPOSITORY, MinioServer, minio_binary
+from tests.support.servers import REPOSITORY, MinioServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.minio, pytest.mark.slow, pytest.mark.shard("spark")]
 RECORDS = 1_500
@@ -22,12 +22,9 @@ AWAY_S = 60
 
 
 @pytest.mark.timeout(900)
-def test_a_minute_without_the_store(tmp_path: Path) -> None:
+def test_a_minute_without_the_store(tmp_path: Path, minio_program: Path) -> None:
     """MinIO is killed in the middle of a query with micro-batches of 40 records, and comes back a minute later."""
-    binary = minio_binary()
-    if binary is None:
-        missing_server("no MinIO server: make minio")
-    with MinioServer(binary) as server:
+    with MinioServer(minio_program) as server:
         bucket = fresh_bucket(server)
         url = f"{bucket.url}/ledger"
         environment = os.environ | bucket.environment | {"DYING": str(tmp_path)}

@@ -12,7 +12,7 @@ import pytest
 from tests.suite import durations
 from tests.suite.durations import Durations, module_of
 
-FIXTURES = {"spark": "spark", "minio_server": "minio", "airflow_database": "airflow", "dag_bag": "airflow"}
+FIXTURES = {"spark": "spark", "minio_program": "minio", "airflow_database": "airflow", "dag_bag": "airflow"}
 MARKS = ("spark", "airflow", "minio")
 NEEDS = "needs"
 SLOWEST = 30

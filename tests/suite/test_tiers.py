@@ -23,10 +23,10 @@ def test_moved(): pass
 def test_each(number): pass
 
 @pytest.fixture
-def minio_server(): pass
+def minio_program(): pass
 
 @pytest.fixture
-def bucket(minio_server): pass
+def bucket(minio_program): pass
 
 def test_served(bucket): pass
 

@@ -21,7 +21,7 @@ SHARDS = ("airflow", "damage", "engines", "kafka", "kills", "machine", "simulato
 ALL = "all"
 SLOW_MARKS = ("airflow", "kafka", "minio", "shard", "slow", "spark")
 SLOW_FIXTURES = frozenset(
-    {"azurite_server", "gcs_front", "minio_server", "postgres_server", "seaweed_server"}
+    {"azurite_server", "gcs_front", "minio_program", "postgres_server", "seaweed_server"}
 )
 
 

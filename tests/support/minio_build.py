@@ -16,9 +16,11 @@ _failure = pytest.StashKey[str]()
 
 
 def needs_minio(item: pytest.Item) -> bool:
-    """Whether a test needs MinIO, by its marker or because it asks for the server, directly or through
+    """Whether a test needs MinIO, by its marker or because it asks for the program, directly or through
     another fixture."""
-    return item.get_closest_marker("minio") is not None or "minio_server" in getattr(item, "fixturenames", ())
+    return item.get_closest_marker("minio") is not None or "minio_program" in getattr(
+        item, "fixturenames", ()
+    )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

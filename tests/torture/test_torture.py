@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conftest import missing_server
-from tests.support.servers import minio_binary
 from tests.torture.run import torture
 from tests.torture.storm import Toll
 
@@ -26,14 +24,13 @@ def test_processes_that_die_on_a_local_store() -> None:
     check(torture(["local"], rounds=1, seconds=4, seed=11))
 
 
+@pytest.mark.usefixtures("minio_program")
 @pytest.mark.minio
 @pytest.mark.slow
 @pytest.mark.shard("kills")
 @pytest.mark.parametrize("rounds", [1, 2])
 def test_processes_that_die_on_minio_that_dies_behind_a_proxy_that_lies(rounds: int) -> None:
     """The same holds with a server that is killed under load, dropped connections and changed answers."""
-    if minio_binary() is None:
-        missing_server("no MinIO server: run `make minio`, or set TXN_ENGINE_MINIO to the binary")
     toll = torture(["minio"], rounds=rounds, seconds=2 * rounds, seed=12)
     check(toll)
     assert toll.counts["server restarts"] == rounds

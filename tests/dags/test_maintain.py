@@ -212,8 +212,6 @@ def test_topics_are_published_where_their_setting_says_so(engine: Engine, run_da
     assert [each.topic for each in engine.tables.status()] == ["listed"]
 
 
-# `make test` has a damaged internal topic in test_damage.py, and one that is named in tests/maintain
-@pytest.mark.shard("airflow")
 def test_internal_topics_may_be_named(aged: Engine, run_dag: RunDag) -> None:
     """A run can be for an internal topic, like for any other."""
     run = run_dag("txn_maintain", topic="__transaction_state", partition=0)
@@ -307,8 +305,6 @@ def test_a_run_that_was_overtaken_is_not_red(
     assert "payments-0: another run was quicker" in run.log
 
 
-# `make test` has open transactions of each job in tests/maintain
-@pytest.mark.shard("airflow")
 def test_open_transactions_are_left_alone(
     aged: Engine, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -326,8 +322,6 @@ def test_open_transactions_are_left_alone(
     assert aged.admin.verify().findings == ()
 
 
-# `make test` has a deleted topic that is named, below
-@pytest.mark.shard("airflow")
 def test_what_is_left_of_a_deleted_topic_goes_after_a_day(
     store_url: str, engine: Engine, run_dag: RunDag
 ) -> None:

@@ -98,8 +98,6 @@ def test_a_dry_run_says_what_would_be_read_and_writes_nothing(payments: Engine, 
     assert nothing.tasks == {"wait_for_records": "skipped", "consume": "skipped"}
 
 
-# `make test` has a task without Spark that dies there, in tests/blocks/test_consume.py
-@pytest.mark.shard("airflow")
 def test_a_try_that_died_after_its_commit_is_recognised_and_its_event_still_sent(
     payments: Engine, monkeypatch: pytest.MonkeyPatch, run_dag: RunDag
 ) -> None:

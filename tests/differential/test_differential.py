@@ -46,7 +46,7 @@ FEW: tuple[tuple[int, Kind | None], ...] = (
     (1, "client"),
     (1, "loop"),
 )
-"""The programs that `make test` runs, at least one of every kind. The shard `kafka` runs all programs."""
+"""The programs that `make test` runs, at least one of every kind. The shard `protocol` runs all programs."""
 MANY: tuple[tuple[int, Kind | None], ...] = (*((seed, None) for seed in range(1, PROGRAMS + 1)), *RARE)
 THREADS = 6
 SHOWN = 3
@@ -119,7 +119,7 @@ def test_the_engine_does_what_kafka_does(few: Run, capsys: pytest.CaptureFixture
 @pytest.mark.slow
 @pytest.mark.kafka
 @pytest.mark.timeout(900)
-@pytest.mark.shard("kafka")
+@pytest.mark.shard("protocol")
 def test_the_engine_does_what_kafka_does_in_many_programs(
     many: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -163,7 +163,7 @@ def _check_found(laboratory: Laboratory, kind: Kind, steps_max: int) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "bug",
-    in_shard("kafka", ["undecided records visible", "gaps accepted"], keep=["undecided records visible"]),
+    in_shard("protocol", ["undecided records visible", "gaps accepted"], keep=["undecided records visible"]),
 )
 def test_a_wrong_engine_is_found(few: Run, bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bug of one line is found by a few programs, and shrunk to a handful of steps."""
@@ -173,7 +173,7 @@ def test_a_wrong_engine_is_found(few: Run, bug: str, monkeypatch: pytest.MonkeyP
 @pytest.mark.slow
 @pytest.mark.kafka
 @pytest.mark.timeout(300)
-@pytest.mark.shard("kafka")
+@pytest.mark.shard("protocol")
 @pytest.mark.parametrize(("bug", "steps_max"), [("window of four", 8), ("offsets outlive their topic", 6)])
 def test_a_wrong_engine_is_found_by_more_programs(
     many: Run, bug: str, steps_max: int, monkeypatch: pytest.MonkeyPatch

@@ -396,7 +396,7 @@ def test_using_an_id_keeps_it(engine: Engine, clock: ManualClock) -> None:
     assert engine.coordinator.expire_transactional_ids().transactional_ids == (name,)
 
 
-@pytest.mark.parametrize("ids", in_shard("kafka", [150, 1_000], keep=1))
+@pytest.mark.parametrize("ids", in_shard("protocol", [150, 1_000], keep=1))
 def test_tsm_08_many_ids_expire_in_few_entries(ids: int, engine: Engine, clock: ManualClock) -> None:
     """TSM-08: all idle ids expire, with at most one entry for each partition of the coordinator's log. An id that never
     had an epoch expires too.

@@ -272,7 +272,7 @@ def began(result: QualityResult) -> str:
     return result.proof.began
 
 
-def test_chains_that_begin_anew(tmp_path: Path) -> None:
+def test_what_begins_a_new_chain(tmp_path: Path) -> None:
     """A new chain begins, with the reason, after a change of the declaration, after retention has removed
     records, and after a topic was created again."""
     clock = ManualClock(1_700_000_000_000)
@@ -295,7 +295,7 @@ def test_chains_that_begin_anew(tmp_path: Path) -> None:
         engine.admin.delete_topic("sums")
         engine.admin.create_topic("sums", partitions=2, schema=SUMS, key="account")
         result = prove(engine, tmp_path, replace(other, outputs=CHECK.outputs[:1]))
-        assert began(result) == "no proof of the chain was a success" or began(result) == "sums was made anew"
+        assert began(result) == "sums was made anew"
 
 
 @pytest.mark.shard("damage")

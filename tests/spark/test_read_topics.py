@@ -123,7 +123,7 @@ def test_two_starts_are_refused(spark: SparkSession, ledger: Engine) -> None:
 
 
 @pytest.mark.shard("spark")
-def test_a_job_over_an_empty_topic_of_a_group(spark: SparkSession, ledger: Engine) -> None:
+def test_a_read_of_a_group_begins_at_its_position(spark: SparkSession, ledger: Engine) -> None:
     """A read of a group begins at the group's position, unless a start time is given."""
     load(ledger, 0, 30)
     run_consume_job(

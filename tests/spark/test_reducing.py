@@ -80,7 +80,7 @@ def _counts(evidence: Evidence, reducer: Reducer) -> Mapping[str, Counted | str]
     }
 
 
-@pytest.mark.shard("spark")
+@pytest.mark.shard("damage")
 @pytest.mark.parametrize("breaker", [None, *(broken for broken, _ in test_suite.VIOLATIONS)])
 def test_every_violation_comes_to_the_same_numbers(
     reduce: Reduce, tmp_path: Path, breaker: test_suite.Breaker | None

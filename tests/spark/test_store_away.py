@@ -16,7 +16,7 @@ from tests.conftest import fresh_bucket
 from tests.spark.conftest import SCHEMA, load
 from tests.support.servers import REPOSITORY, MinioServer
 
-pytestmark = [pytest.mark.spark, pytest.mark.minio, pytest.mark.slow, pytest.mark.shard("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.minio, pytest.mark.slow, pytest.mark.shard("kills")]
 RECORDS = 1_500
 AWAY_S = 60
 

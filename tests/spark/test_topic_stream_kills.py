@@ -16,7 +16,7 @@ from txn_engine.engine import Engine
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1_800)]
 
 
-@pytest.mark.shard("spark")
+@pytest.mark.shard("kills")
 @pytest.mark.parametrize(
     ("victim", "steps"),
     [("jvm", STEPS), ("driver", STEPS), ("worker", ("working",))],

@@ -97,20 +97,8 @@ _ALL: tuple[Shard, ...] = (
         set_up=(".ci/setup-readers",),
     ),
     Shard(
-        "kafka",
-        "random programs on Apache Kafka and on the engine, compared, with fresh seeds",
-        (
-            "txn_engine/protocol/",
-            "txn_engine/coordinator/",
-            "txn_engine/producer/",
-            "tests/kafka_rules/",
-            "tests/differential/",
-        ),
-        ("python -m tests.differential --minutes 4 --seed {seed}",),
-    ),
-    Shard(
         "kills",
-        "processes, servers and power cut down at every store operation and at random, with fresh seeds",
+        "processes, servers and power cut down at every store operation, Spark's work at every step",
         (
             "txn_engine/maintain/",
             "txn_engine/backup/",
@@ -119,9 +107,7 @@ _ALL: tuple[Shard, ...] = (
             "txn_engine/erasing/",
             "txn_engine/loading/",
             "txn_engine/quality/",
-            "tests/torture/",
         ),
-        ("python -m tests.torture --minutes 3",),
     ),
     Shard(
         "machine",
@@ -140,6 +126,19 @@ _ALL: tuple[Shard, ...] = (
         ("python -m tests.setup.fresh_machine",),
     ),
     Shard(
+        "protocol",
+        "random programs on Apache Kafka and on the engine, compared, and random deaths, with fresh seeds",
+        (
+            "txn_engine/protocol/",
+            "txn_engine/coordinator/",
+            "txn_engine/producer/",
+            "tests/kafka_rules/",
+            "tests/differential/",
+            "tests/torture/",
+        ),
+        ("python -m tests.differential --minutes 3 --seed {seed}", "python -m tests.torture --minutes 3"),
+    ),
+    Shard(
         "simulator",
         "simulated runs with fresh seeds, small configurations over every interleaving, mutants, properties",
         ("txn_engine/log/", "txn_engine/consumer/", "tests/simulator/", "tests/protocol/", "tests/exact/"),
@@ -150,7 +149,7 @@ _ALL: tuple[Shard, ...] = (
     ),
     Shard(
         "spark",
-        "every option, type and kill of the Spark source, sink, streams, loads and compaction",
+        "every option and type of the Spark source, sink, streams, loads and compaction",
         ("txn_engine/spark/", "plugins/pyspark_txn_engine/", "tests/spark/"),
     ),
 )

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-SHARDS = ("airflow", "damage", "engines", "kafka", "kills", "machine", "simulator", "spark")
+SHARDS = ("airflow", "damage", "engines", "kills", "machine", "protocol", "simulator", "spark")
 ALL = "all"
 SLOW_MARKS = ("airflow", "kafka", "minio", "shard", "slow", "spark")
 SLOW_FIXTURES = frozenset(

@@ -1,4 +1,4 @@
-"""The tests run a few rounds of the torture, in the shard `kills`. `make torture` runs many."""
+"""The tests run a few rounds of the torture, in the shard `protocol`. `make torture` runs many."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def check(toll: Toll) -> None:
     assert toll.counts["objects audited"] >= toll.counts["objects kept"] > 0
 
 
-@pytest.mark.shard("kills")
+@pytest.mark.shard("protocol")
 def test_processes_that_die_on_a_local_store() -> None:
     """Workers are killed and stopped at random. Every acknowledged commit is there once, and nothing refused is."""
     check(torture(["local"], rounds=1, seconds=4, seed=11))
@@ -27,7 +27,7 @@ def test_processes_that_die_on_a_local_store() -> None:
 @pytest.mark.usefixtures("minio_program")
 @pytest.mark.minio
 @pytest.mark.slow
-@pytest.mark.shard("kills")
+@pytest.mark.shard("protocol")
 @pytest.mark.parametrize("rounds", [1, 2])
 def test_processes_that_die_on_minio_that_dies_behind_a_proxy_that_lies(rounds: int) -> None:
     """The same holds with a server that is killed under load, dropped connections and changed answers."""

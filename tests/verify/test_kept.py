@@ -113,7 +113,7 @@ def test_damage_since_the_last_audit_is_found(tmp_path: Path, do: Damage, codes:
 @pytest.mark.parametrize("moments", in_shard("damage", [4, 12], keep=1))
 def test_at_any_time_of_a_run(tmp_path: Path, workload: str, seed: int, moments: int) -> None:
     """At several moments of a simulated run with faults, each audit goes on from the one before and agrees
-    with a whole one."""
+    with a whole one. In a short run it may be that no audit was kept, because each had findings."""
     landed = simulate(workload, seed).landed
     store = MemoryStore()
     cuts = {len(landed) * number // moments for number in range(1, moments + 1)}
@@ -124,8 +124,9 @@ def test_at_any_time_of_a_run(tmp_path: Path, workload: str, seed: int, moments:
         else:
             store.put(key, data)
         if number in cuts:
-            went_on += _says_the_same(store, tmp_path).stats.unchanged
-    assert went_on
+            stats = _says_the_same(store, tmp_path).stats
+            went_on += stats.unchanged
+    assert went_on or stats.whole_for == "there was no audit before"
 
 
 # --- saving ----------------------------------------------------------------------------------------------

@@ -127,7 +127,7 @@ _ALL: tuple[Shard, ...] = (
     ),
     Shard(
         "protocol",
-        "random programs on Apache Kafka and on the engine, compared, and random deaths, with fresh seeds",
+        "random programs on Apache Kafka and on the engine, compared; random deaths; half of the mutants",
         (
             "txn_engine/protocol/",
             "txn_engine/coordinator/",
@@ -140,7 +140,7 @@ _ALL: tuple[Shard, ...] = (
     ),
     Shard(
         "simulator",
-        "simulated runs with fresh seeds, small configurations over every interleaving, mutants, properties",
+        "runs with fresh seeds, small configurations over every interleaving, properties, half of the mutants",
         ("txn_engine/log/", "txn_engine/consumer/", "tests/simulator/", "tests/protocol/", "tests/exact/"),
         (
             "python -m tests.simulator run --seeds 1000000 --minutes 2",

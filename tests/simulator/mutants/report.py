@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from zlib import crc32
 
 from tests.simulator.mutants.hunting import CALM_RUNS, Hunt
 from tests.simulator.mutants.marks import MARKED, marked_sections
@@ -24,7 +25,9 @@ IN_MAKE_TEST = (
     "no-duplicate-look-up",
     "undecided-files-are-live",
 )
-"""The mutants that every run of the suite finds again. The shard `simulator` finds all of them."""
+"""The mutants that every run of `make test` finds again: one at a seam, one in text."""
+IN_SHARDS = ("simulator", "protocol")
+"""The shards that find the other mutants, each about half of them."""
 _COLUMNS = (
     *_WORDS,
     "found by",
@@ -46,8 +49,8 @@ that the bug takes away a rule that [PROTOCOL.md](PROTOCOL.md) marks, with the s
 that a model checker or a review broke a version without. `make test` fails where a marked rule has no bug
 (`tests/simulator/test_mutants.py`).
 
-- *tier* says which tests find the bug again: "`make test`", or "shard" for the shard `simulator`, which finds all of
-  them. They begin with the run in *found by*, and try other seeds if the code has changed since.
+- *tier* says which tests find the bug again: "`make test`", or the shard. They begin with the run in *found by*, and
+  try other seeds if the code has changed since.
 - *found by* is the workload and the seed, *seeds* how many runs with faults that took, under the bug's workloads in
   turn; `python -m tests.simulator.mutants --recorded --name NAME` shows it again.
 - *faults* are the kinds that this very run injected ([what each does](SIMULATOR.md#what-can-go-wrong)). Which of them
@@ -102,8 +105,13 @@ def read_rows(page: Path = PAGE) -> dict[str, tuple[str, ...]]:
 def words(mutant: Mutant) -> tuple[str, ...]:
     """The beginning of its row, from the catalogue."""
     marked = f"§{marked_sections()[mutant.marked]} {mutant.marked}" if mutant.marked else "-"
-    tier = "`make test`" if mutant.name in IN_MAKE_TEST else "shard"
-    return (mutant.name, marked, mutant.breaks, tier)
+    shard = shard_of(mutant.name)
+    return (mutant.name, marked, mutant.breaks, "`make test`" if shard is None else f"shard `{shard}`")
+
+
+def shard_of(name: str) -> str | None:
+    """The shard that finds a mutant again, or None for `make test`. It goes by the name, so another mutant moves none."""
+    return None if name in IN_MAKE_TEST else IN_SHARDS[crc32(name.encode()) % len(IN_SHARDS)]
 
 
 def recorded_run(row: Sequence[str]) -> tuple[str, int]:

@@ -12,19 +12,22 @@ from dataclasses import replace
 
 from tests.simulator.applications import Application, create_topics
 from tests.simulator.history import Writing
-from tests.simulator.kernel import HOUR, MINUTE, SECOND, sleep
+from tests.simulator.kernel import HOUR, MINUTE, MS, SECOND, sleep
 from tests.simulator.knobs import Knobs
 from tests.simulator.process import Process
 from tests.simulator.workloads.common import add_background, keeper
 from tests.simulator.world import Body, World
 from txn_engine import Engine
 from txn_engine.errors import TxnEngineError
+from txn_engine.log.store_config import TRANSACTION_STATE_TOPIC
 from txn_engine.producer import Producer
 
 TOPICS = ("stalled",)
 _FORGETTING = ("expire_producers",)
 _SEALING = ("expire_producers", "snapshot", "retain", "seal")
 _TIMEOUT_MS = 300_000
+_COORDINATORS = f"topics/{TRANSACTION_STATE_TOPIC}/"
+_JOINING_MS = 2_000
 
 
 def shape(knobs: Knobs) -> Knobs:
@@ -58,9 +61,19 @@ def _write(app: Application, producer: Producer, writing: Writing) -> None:
     draw = app.world.chance.random("stalled", writing.name)
     numbers = list(range(app.world.knobs.partitions))
     for number in draw.sample(numbers, draw.randint(1, len(numbers))):
+        landed = len(app.world.shelf.landed)
         app.write(producer, writing, TOPICS[0], number, 1)
         if draw.random() < 0.4:
+            _wait_until_joined(app, landed)
             _stall(app, number, draw.randint(10 * SECOND, 12 * MINUTE), looks=draw.random() < 0.5)
+
+
+def _wait_until_joined(app: Application, landed: int) -> None:
+    """Sleep until a row of a coordinator has landed since: the producer joins the partition beside this thread."""
+    for _ in range(_JOINING_MS):
+        if any(key.startswith(_COORDINATORS) for _, key, *_ in app.world.shelf.landed[landed:]):
+            return
+        sleep(MS)
 
 
 def _stall(app: Application, number: int, duration: int, *, looks: bool) -> None:

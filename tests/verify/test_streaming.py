@@ -58,15 +58,24 @@ class Counting(MemoryStore):
         return super().list(prefix, start_after=start_after)
 
 
-def test_without_workers_everything_is_asked_by_the_caller_in_one_order() -> None:
+def test_without_workers_everything_is_asked_by_the_caller_in_one_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Without workers the caller makes all calls itself, in the same order every time, as a simulator needs
-    it."""
+    it. It starts no thread."""
     store = healthy().ledger.store
     first, second = Counting(store), Counting(store)
-    before = threading.active_count()
+    started_by: list[int] = []
+    start = threading.Thread.start
+
+    def noted(thread: threading.Thread) -> None:
+        started_by.append(threading.get_ident())
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", noted)
     assert verify_store(first, workers=0).ok
     assert verify_store(second, workers=0).ok
-    assert threading.active_count() == before
+    assert threading.get_ident() not in started_by  # what earlier tests have left may start some
     assert first.threads == {threading.get_ident()}
     assert first.calls == second.calls
     assert len(first.calls) > len(list(store.list("")))

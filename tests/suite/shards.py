@@ -98,7 +98,7 @@ _ALL: tuple[Shard, ...] = (
     ),
     Shard(
         "kills",
-        "processes, servers and power cut down at every store operation, Spark's work at every step",
+        "processes, servers and power cut down at every store operation, Spark's streams and compaction",
         (
             "txn_engine/maintain/",
             "txn_engine/backup/",
@@ -149,7 +149,7 @@ _ALL: tuple[Shard, ...] = (
     ),
     Shard(
         "spark",
-        "every option and type of the Spark source, sink, streams, loads and compaction",
+        "every option and type of the Spark source, sink, streams, loads and compaction; kills of the sink",
         ("txn_engine/spark/", "plugins/pyspark_txn_engine/", "tests/spark/"),
     ),
 )

@@ -15,7 +15,7 @@ import structlog
 from tests.dags.mailbox import Mailbox
 from tests.dags.payments import commit, leave_open, rows
 from tests.suite.tiers import in_shard
-from tests.support.airflow_home import forget_runs, make_database
+from tests.support.airflow_home import forget_runs
 from tests.support.finished_run import RunDag
 from txn_engine import Engine, OffsetAndMetadata, TopicPartition, connect
 from txn_engine.testing import ManualClock
@@ -38,7 +38,6 @@ SMTP = {
 def mailbox(monkeypatch: pytest.MonkeyPatch) -> Iterator[Mailbox]:
     """A mail server, Airflow's connection to it, and the Variable that sends alerts to it. No earlier test has sent
     an alert, because what was sent within the hour is not sent again."""
-    make_database()
     forget_runs()
     with Mailbox().listening() as box:
         extra = {"disable_ssl": True, "disable_tls": True, "timeout": 10}

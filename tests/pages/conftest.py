@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.pages import busy_store
-from tests.support.airflow_home import HOME, forget_runs, make_database
+from tests.support.airflow_home import HOME, forget_runs
 
 ROLES = {"vera": "viewer", "uma": "user", "otto": "op", "ada": "admin"}
 PREFIX = "/txn-engine"
@@ -47,7 +47,6 @@ def airflow_settings(store_url: str) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def airflow_app(airflow_settings: None) -> Iterator[Any]:
     """The api-server's app as Airflow makes it, the plugin found by its entry point."""
-    make_database()
     forget_runs()
     from airflow.api_fastapi.app import create_app, purge_cached_app
     from airflow.plugins_manager import _get_plugins, get_fastapi_plugins

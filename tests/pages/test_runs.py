@@ -10,7 +10,7 @@ import pytest
 
 from tests.pages.conftest import PREFIX
 from tests.support import running
-from tests.support.airflow_home import forget_runs, make_database
+from tests.support.airflow_home import forget_runs
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -18,7 +18,6 @@ pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(900)]
 @pytest.fixture(scope="module")
 def swept(airflow_settings: None) -> None:
     """A real run of the sweep, before the api-server starts."""
-    make_database()
     forget_runs()
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("_AIRFLOW_PROCESS_CONTEXT")

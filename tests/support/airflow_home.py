@@ -49,6 +49,7 @@ def _remove_home() -> None:
 def forget_runs() -> None:
     """Remove every DAG and every run from Airflow's database, and every report of a run, so that earlier
     tests leave nothing."""
+    make_database()
     from airflow.models import DagModel, DagRun
     from airflow.utils.session import create_session
     from sqlalchemy import delete

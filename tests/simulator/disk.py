@@ -65,6 +65,7 @@ class _Calls(Recorder):
         self.landed: list[tuple[int, str, bytes, str]] = []
         self.changed_ms: dict[str, int] = {}
         self.stops: dict[Process, tuple[int, Callable[[], None]]] = {}
+        self.stops_at_name: dict[Process, str] = {}
         self._syncs = 0
         self._world = world
 
@@ -81,6 +82,12 @@ class _Calls(Recorder):
                 stop()
             self.stops[process] = left - 1, stop
 
+    def _stop_at_name(self, target: str) -> None:
+        task = current_task()
+        if task is not None and self.stops_at_name.get(task.process, "\0") in target:
+            del self.stops_at_name[task.process]
+            task.process.crash()
+
     def _sync(self, call: str, descriptor: int) -> None:
         task = current_task()
         if task is not None:
@@ -91,6 +98,7 @@ class _Calls(Recorder):
     def link(self, source: str, target: str) -> None:
         super().link(source, target)
         self._note(target, "put_if_absent")
+        self._stop_at_name(target)
 
     def replace(self, source: str, target: str) -> None:
         super().replace(source, target)
@@ -159,6 +167,10 @@ class Machine:
         """Let `stop` end the process after this many calls that change the disk."""
         self.calls.stops[process] = calls, stop
 
+    def stop_at_name(self, process: Process, part: str) -> None:
+        """End the process once it has given an object a name with this part, which it has not put on the disk."""
+        self.calls.stops_at_name[process] = part
+
     def cut_power(self) -> None:
         """End all processes now. The disk keeps what was synced, and chance decides about the rest."""
         world = self._world
@@ -174,6 +186,7 @@ class Machine:
         self.lost += len(self.calls.landed) - len(survivors)
         self.calls.landed[:] = survivors
         self.calls.stops.clear()
+        self.calls.stops_at_name.clear()
         for process in world.processes:
             if not process.dead:
                 process.dead = True

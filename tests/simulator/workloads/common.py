@@ -37,22 +37,28 @@ def rest(process: Process, rounds: int) -> None:
     )
 
 
+def read_and_note(process: Process, engine: Engine, topics: Sequence[str]) -> None:
+    """Read everything, and note what was seen."""
+    world = process.world
+    for topic in topics:
+        began = world.kernel.now
+        try:
+            read = read_topic(engine, topic)
+        except TxnEngineError:
+            continue
+        for place, (end, rows) in read.items():
+            world.history.reads.append(
+                Read(process.name, began, world.kernel.now, place, 0, end, tuple(rows))
+            )
+
+
 def reader(topics: Sequence[str]) -> Body:
-    """A client that reads everything now and then, each time with a fresh engine."""
+    """A client that reads everything now and then."""
 
     def body(process: Process, engine: Engine) -> None:
-        world, rounds = process.world, 0
-        while not world.stopping:
-            for topic in topics:
-                began = world.kernel.now
-                try:
-                    read = read_topic(engine, topic)
-                except TxnEngineError:
-                    continue
-                for place, (end, rows) in read.items():
-                    world.history.reads.append(
-                        Read(process.name, began, world.kernel.now, place, 0, end, tuple(rows))
-                    )
+        rounds = 0
+        while not process.world.stopping:
+            read_and_note(process, engine, topics)
             rounds += 1
             rest(process, rounds)
 

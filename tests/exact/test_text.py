@@ -62,6 +62,7 @@ def _may_be_taken(text: str, kind: Any) -> bool:
 @example(
     texts=["9" * 30 + "."], kind=pa.decimal256(41, 11)
 )  # more digits than Python's decimals keep by themselves
+@example(texts=["9007199254740989"], kind=pa.decimal128(38, 31))  # its product with 10^31 overflows
 def test_csv(texts: list[str], kind: Any, folder: Path) -> None:
     """Each number is the fraction that its text means."""
     path = folder / "x.csv"
@@ -70,6 +71,8 @@ def test_csv(texts: list[str], kind: Any, folder: Path) -> None:
 
 
 @given(texts=st.lists(st.tuples(written, st.booleans()), min_size=1, max_size=3), kind=kinds)
+@example(texts=[("9007199254740989", False)], kind=pa.decimal128(38, 31))
+@example(texts=[("9007199254740989", True)], kind=pa.decimal128(38, 31))
 def test_json(texts: list[tuple[str, bool]], kind: Any, folder: Path) -> None:
     """A value may be a JSON number of any size, or a string."""
     path = folder / "x.jsonl"

@@ -1,7 +1,8 @@
 """Text to numbers, every digit kept: what the type cannot hold as it is written is refused.
 
 pyarrow's own casts are not enough: of a text with more than 38 digits after the point they make 0 without a word, of
-one below a float's range 0 too, and of 9007199254740993 in a float64 its neighbour.
+one below a float's range 0 too, and of 9007199254740993 in a float64 its neighbour. Of 9007199254740989 in a decimal
+with 31 digits after the point they make 577417.24..., because their product with 10^31 overflows.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ import pyarrow.compute as pc
 _CHARS_MAX = 1_000
 """Of a number. The longest that any float has written out in full is 1,077."""
 
-_CHARS_PLAIN = 38
-"""Of a decimal that pyarrow reads right, whatever its digits are."""
+DIGITS_MAX = 38
+"""Of a number that pyarrow reads right as a decimal, or refuses: those that are written, and the scale's."""
 
 WHOLE = r"^[+-]?[0-9]+$"
 DECIMAL = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?$"
@@ -44,7 +45,7 @@ def decimals(texts: pa.Array[Any], kind: Any) -> pa.Array[Any]:
     if (
         pa.types.is_decimal128(kind)
         and _are_of(texts, _PLAIN_DECIMAL_CHARS)
-        and not _is_longer(texts, _CHARS_PLAIN)
+        and not _is_longer(texts, DIGITS_MAX - max(0, kind.scale))
     ):
         with suppress(pa.ArrowInvalid):
             plain_decimals: pa.Array[Any] = texts.cast(kind)
@@ -53,7 +54,7 @@ def decimals(texts: pa.Array[Any], kind: Any) -> pa.Array[Any]:
     whole, scale = kind.precision - kind.scale, kind.scale
     if min(whole, scale) >= 0 and pa.types.is_decimal128(kind):
         plain = rf"^[+-]?0*[0-9]{{0,{whole}}}(\.[0-9]{{0,{scale}}}0*)?$"
-        if matches(texts, plain) and not _is_longer(texts, _CHARS_PLAIN):
+        if matches(texts, plain) and not _is_longer(texts, DIGITS_MAX):
             return texts.cast(kind)
     found: pa.Array[Any] = pa.array(
         [None if text is None else _decimal(text, kind) for text in texts.to_pylist()], kind

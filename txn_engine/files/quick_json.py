@@ -7,7 +7,6 @@ column takes exactly. pyarrow refuses most others itself; a block with one of th
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,14 +14,16 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from txn_engine.files.conversion import Conversion
 from txn_engine.files.kinds import is_nested
 from txn_engine.files.layout import Layout
+from txn_engine.files.numbers import DIGITS_MAX
 from txn_engine.files.quick import encoded
 
 _LF, _CR, _OPEN, _CLOSE = b"\n\r{}"
-_EXPONENT = re.compile(rb"[0-9][eE][+-]?[0-9]")
+_EXPONENT = "[0-9][eE][+-]?[0-9]"
 
 
 @dataclass(frozen=True)
@@ -81,8 +82,8 @@ def read_block(layout: Layout, schemas: Sequence[pa.Schema], text: str, first_li
     if data is None or starts is None or not len(starts):
         return None
     for schema in schemas:
-        if any(map(pa.types.is_decimal, schema.types)) and _EXPONENT.search(data):
-            continue  # of 1e-80 pyarrow makes a decimal's 0
+        if not _reads_decimals_right(data, schema):
+            continue
         table = _parsed(data, schema)
         if table is None:
             continue
@@ -91,6 +92,20 @@ def read_block(layout: Layout, schemas: Sequence[pa.Schema], text: str, first_li
         arrays = [column.combine_chunks() for column in table.columns]
         return JsonBlock(data, dict(zip(layout.schema.names, arrays, strict=True)), starts, first_line)
     return None
+
+
+def _reads_decimals_right(data: bytes, schema: pa.Schema) -> bool:
+    """Whether pyarrow reads each decimal in this block right, or refuses it.
+
+    Of 1e-80 it makes 0. Where the digits before the point and those of the scale are more than 38, it may take
+    another number: its product with a power of ten overflows.
+    """
+    scales = [kind.scale for kind in schema.types if pa.types.is_decimal(kind)]
+    if not scales:
+        return True
+    too_many = f"[0-9]{{{max(1, DIGITS_MAX + 1 - max(0, *scales))}}}"
+    block = pa.scalar(data, pa.large_binary())
+    return not pc.match_substring_regex(block, f"{_EXPONENT}|{too_many}").as_py()
 
 
 def _one_each(data: bytes) -> Any:

@@ -306,6 +306,8 @@ def _keeper(process: Process, engine: Engine) -> None:
         )
         try:
             slot = world.chance.random("slot", world.kernel.now // _SLOT)
+            if world.chance.at("begins ahead", process.name, rounds) < 0.2:
+                _set_ahead_for_a_moment(process)
             _keep(engine, slot.choice(_JOBS), policy, draw)
         except TxnEngineError as error:
             world.kernel.note(process.name, "", "keeper", error.code, "", "")
@@ -314,6 +316,18 @@ def _keeper(process: Process, engine: Engine) -> None:
             - world.kernel.now % _SLOT
             + draw.choice((0, draw.randint(0, 100 * MS), draw.randint(0, _SLOT)))
         )
+
+
+def _set_ahead_for_a_moment(process: Process) -> None:
+    """Let the clock show a time at which tombstones are due, until the process does its first request."""
+    world, right_ms = process.world, process.skew_ms
+
+    def set_right() -> None:
+        if not world.is_healed:
+            process.skew_ms = right_ms
+
+    process.skew_ms += _DELETE_RETENTION_MS
+    world.kernel.at(world.kernel.now, set_right)
 
 
 def _keep(engine: Engine, job: str, policy: MaintenancePolicy, draw: Random) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.docs.test_code_blocks import PAYMENTS, blocks, payments
-from tests.readers.environments import run
+from tests.readers.environments import SESSION, run
 from txn_engine import Engine, connect
 
 pytestmark = [pytest.mark.shard("engines"), pytest.mark.timeout(600)]
@@ -57,15 +57,20 @@ def shown(engine: Engine, environment: str, code: str = "", sql: str = "") -> li
     return found
 
 
+def engines_of(*cases: tuple[int, str, int]) -> list[Any]:
+    """These cases, each where a session of its engine runs already."""
+    return [pytest.param(*case, marks=SESSION[case[1]]) for case in cases]
+
+
 @pytest.mark.parametrize(
-    ("number", "environment", "totals"), [(3, "tables", 2), (4, "delta", 1), (5, "iceberg", 1)]
+    ("number", "environment", "totals"), engines_of((3, "tables", 2), (4, "delta", 1), (5, "iceberg", 1))
 )
 def test_readme(engine: Engine, number: int, environment: str, totals: int) -> None:
     assert shown(engine, environment, blocks("README.md", "python")[number]) == [TOTAL] * totals
 
 
 @pytest.mark.parametrize(
-    ("number", "environment", "totals"), [(0, "tables", 2), (1, "delta", 1), (2, "iceberg", 2)]
+    ("number", "environment", "totals"), engines_of((0, "tables", 2), (1, "delta", 1), (2, "iceberg", 2))
 )
 def test_tables_page(engine: Engine, number: int, environment: str, totals: int) -> None:
     """The SQL of the page works, also as of the existing cut."""

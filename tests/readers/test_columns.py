@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import txn_engine
-from tests.readers.environments import run
+from tests.readers.environments import SESSION, run
 from tests.readers.programs.rows import digest_of
 from tests.schemas.model import ModelTopic
 from txn_engine import Engine
@@ -122,7 +122,10 @@ def newest_first(every: list[Any]) -> list[Any]:
     return [every[-1], *every]
 
 
-@pytest.mark.parametrize("table_format", ["delta", "iceberg"])
+@pytest.mark.parametrize(
+    "table_format",
+    [pytest.param(each, marks=SESSION[each]) for each in ("delta", "iceberg")],
+)
 def test_spark(tables: list[Shown], table_format: str) -> None:
     """Spark reads some of the tables, and others each day."""
     chosen = tables[_DAY % 5 :: 5]

@@ -16,7 +16,7 @@ import pytest
 import txn_engine
 from storage import BucketStore, LocalStore
 from tests.conftest import S3Bucket
-from tests.readers.environments import HOME, run
+from tests.readers.environments import SESSION, jars_of, run
 from tests.readers.programs.rows import digest
 from tests.tables.ledgers import EAGER, SCHEMA, Ledger, engine_on, rows
 from txn_engine import AddColumn, Engine, MakeNullable
@@ -152,12 +152,14 @@ def test_duckdb(everything: Shown) -> None:
     assert found["versions"] == everything.by_version[-10:]
 
 
+@SESSION["delta"]
 def test_spark_with_delta(everything: Shown) -> None:
     found = run("delta", "delta_spark", everything.request())
     assert found["delta"] == everything.by_version[-1]
     assert found["versions"] == everything.by_version[-10:]
 
 
+@SESSION["iceberg"]
 def test_spark_with_iceberg(everything: Shown) -> None:
     found = run("iceberg", "iceberg_spark", everything.request(tags=everything.tags[-10:]))
     assert found["iceberg"] == found["root"] == everything.by_snapshot[-1]
@@ -189,6 +191,7 @@ ICEBERG_STATEMENTS = (
 )
 
 
+@SESSION["delta"]
 def test_spark_follows_delta_and_cannot_write(growing: Shown, tmp_path: Path) -> None:
     """A stream has each record once. Each write fails, and no object of ours changes or disappears. `verify`
     names the files that an INSERT leaves in the table's root."""
@@ -203,6 +206,7 @@ def test_spark_follows_delta_and_cannot_write(growing: Shown, tmp_path: Path) ->
     )
 
 
+@SESSION["iceberg"]
 def test_spark_follows_iceberg_and_cannot_write(growing: Shown, tmp_path: Path, clock: ManualClock) -> None:
     """A stream has each record once. Each write fails, and no object of ours changes or disappears. `verify`
     names the files that it leaves next to the metadata. A dropped table is created again."""
@@ -291,15 +295,12 @@ def test_spark_on_s3(minio_bucket: S3Bucket, table_format: str) -> None:
         assert isinstance(store, BucketStore)
     options = {f"spark.hadoop.{name}": value for name, value in store.hadoop_options().items()}
     options |= {"spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem"}
-    jars = [
-        *(HOME / f"{table_format}-jars").glob("*.jar"),
-        *map(Path, jar_settings(store.url)["spark.jars"].split(",")),
-    ]
+    jars = [*jars_of(table_format), *map(Path, jar_settings(store.url)["spark.jars"].split(","))]
     if table_format == "iceberg":  # has a hadoop-aws of its own, since its Spark has an older Hadoop
         jars = [jar for jar in jars if not jar.name.startswith("org.apache.hadoop.hadoop-aws-3.5")]
     asked = shown.request(settings=options, tags=shown.tags)
     asked |= {name: asked[name].replace("s3://", "s3a://") for name in ("delta", "root")}
-    found = run(table_format, f"{table_format}_spark", asked, READER_JARS=",".join(map(str, jars)))
+    found = run(table_format, f"{table_format}_spark", asked, jars)
     if table_format == "delta":
         assert (found["delta"], found["versions"]) == (shown.by_version[-1], shown.by_version)
     else:

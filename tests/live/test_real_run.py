@@ -71,6 +71,7 @@ def test_transactions_become_final_and_payments_are_summed_up(stack: Stack) -> N
     assert failed == []
 
 
+@pytest.mark.shard("engines")
 def test_an_outbox_becomes_balances_though_workers_are_killed(stack: Stack, dsn: str, tmp_path: Path) -> None:
     """A worker dies in each place of each task. The balances are the source's sums less the dead letters. Once these
     are repaired and replayed, the balances are the source's sums.
@@ -124,6 +125,7 @@ def test_killed_scheduler(minio_server: MinioServer) -> None:
         stack.print_overhead(run, "on SQLite, one killed")
 
 
+@pytest.mark.shard("machine")
 def test_postgres_as_metadata_database(minio_server: MinioServer) -> None:
     """The same holds with Postgres as metadata database, where rows are locked and writers do not wait for
     one another as on SQLite."""

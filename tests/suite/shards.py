@@ -82,7 +82,7 @@ _ALL: tuple[Shard, ...] = (
     ),
     Shard(
         "engines",
-        "Delta and Iceberg views read by other engines, every type of Postgres, the other stores",
+        "Delta and Iceberg views read by other engines, every type of Postgres, a live outbox, the other stores",
         (
             "txn_engine/tables/",
             "txn_engine/postgres/",
@@ -111,7 +111,7 @@ _ALL: tuple[Shard, ...] = (
     ),
     Shard(
         "machine",
-        "set-up on a machine that lacks everything, the wheel, the demo, compose, the measurements",
+        "set-up on a bare machine, the wheel, the demo, compose, a live Airflow on Postgres, the measurements",
         (
             ".ci/",
             "Makefile",

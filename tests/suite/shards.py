@@ -69,7 +69,7 @@ _ALL: tuple[Shard, ...] = (
     ),
     Shard(
         "damage",
-        "every kind of damage in every place, illegal keys on every store, fuzzed objects with fresh seeds",
+        "every kind of damage in every place, illegal keys on every store, fuzzed objects, some of the mutants",
         (
             "storage/",
             "txn_engine/verify/",
@@ -127,7 +127,7 @@ _ALL: tuple[Shard, ...] = (
     ),
     Shard(
         "protocol",
-        "random programs on Apache Kafka and on the engine, compared; random deaths; half of the mutants",
+        "random programs on Apache Kafka and on the engine, compared; random deaths; a third of the mutants",
         (
             "txn_engine/protocol/",
             "txn_engine/coordinator/",
@@ -136,7 +136,7 @@ _ALL: tuple[Shard, ...] = (
             "tests/differential/",
             "tests/torture/",
         ),
-        ("python -m tests.differential --minutes 3 --seed {seed}", "python -m tests.torture --minutes 3"),
+        ("python -m tests.differential --minutes 2 --seed {seed}", "python -m tests.torture --minutes 1"),
     ),
     Shard(
         "simulator",

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
 import httpx
+
+TRIES = 60
+"""How often a request that SQLite's lock stopped is sent again, a second apart."""
 
 
 class Rest:
@@ -24,7 +28,14 @@ class Rest:
         return answer.json()
 
     def post(self, path: str, body: dict[str, Any]) -> Any:
+        """Airflow says "Database error" where another of its processes holds SQLite's lock for too long. Nothing was
+        done then, and it is asked again."""
         answer = self._client.post(f"/api/v2{path}", json=body)
+        for _ in range(TRIES):
+            if answer.status_code != httpx.codes.INTERNAL_SERVER_ERROR or "Database error" not in answer.text:
+                break
+            time.sleep(1)
+            answer = self._client.post(f"/api/v2{path}", json=body)
         assert answer.is_success, f"POST {path}: {answer.status_code} {answer.text}"
         return answer.json()
 

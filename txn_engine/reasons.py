@@ -508,6 +508,8 @@ class Reason(StrEnum):
     """Spark skips files with this name."""
     NOT_ONE_SELECT = "not_one_select"
     """A query is not a single SELECT."""
+    NOT_PERMITTED_IN_SQL = "not_permitted_in_sql"
+    """A query has a part, a table or a function that queries may not have here."""
     MISSING_OPTION = "missing_option"
     """An option of the data source that is required was not given."""
     UNKNOWN_OPTION = "unknown_option"

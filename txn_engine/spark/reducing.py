@@ -21,10 +21,10 @@ from txn_engine.quality.evidence import EvidenceMissingError
 from txn_engine.quality.file_pass import FileFacts, facts_of_file
 from txn_engine.quality.relations import SPARK
 from txn_engine.quality.rows import FileRows, Rows
-from txn_engine.reasons import Reason
 from txn_engine.schemas.layout import Schemas
 from txn_engine.spark.errors import SPARK_FAILURES, failure_of_tasks, reason
 from txn_engine.spark.opening import check_classic, read_options, store_for_executors
+from txn_engine.spark.permitted import permitted_query
 from txn_engine.spark.reading import part_rows
 from txn_engine.spark.session import check_spark_url
 from txn_engine.sql.file_parts import OFFSET, PARTITION, FilePart
@@ -49,9 +49,9 @@ _TASKS_A_SLOT: Final = 4
 class SparkReducer:
     """A reducer on a classic session: views over a topic's files read natively, queries on all its executors.
 
-    Views and settings are in a session of their own. A query that somebody gave sees no file by its path, and no
-    function that calls Java's; tables of the catalog it does see. What is kept is cached, on disk where it does not
-    fit, until `close`. On a cluster this package has to be installed where the executors run.
+    Views and settings are in a session of their own. A query that somebody gave sees its view and no other table or
+    file, and calls only functions that compute (`permitted.py`). What is kept is cached, on disk where it does not fit,
+    until `close`. On a cluster this package has to be installed where the executors run.
     """
 
     name = "Spark"
@@ -160,26 +160,11 @@ class SparkReducer:
 
         `backwards`: its input comes the other way round.
         """
-        text = query.strip().rstrip(";")
-        self._check_parses(text)
+        permitted = permitted_query(self._spark, query, views, actor=ACTOR)
         for known, view in views.items():
             rows, order = self._spark.table(view), [PARTITION, OFFSET]
             self._view(known, rows.orderBy(*order, ascending=not backwards))
-        # In brackets nothing but a query can be parsed.
-        self.keep(name, f"SELECT * FROM ({text}\n) AS reduction")
-
-    def _check_parses(self, text: str) -> None:
-        parser = self._spark._jsparkSession.sessionState().sqlParser()
-        try:
-            for each in (text, f"SELECT * FROM ({text}\n) AS reduction"):
-                parser.parseQuery(each)
-        except SPARK_FAILURES as error:
-            raise InvalidRequestError(
-                f"an SQL reduction: {reason(error)}",
-                actor=ACTOR,
-                expected="one SELECT, and nothing else",
-                reason=Reason.NOT_ONE_SELECT,
-            ) from error
+        self.keep(name, permitted)
 
     def _forbid(self, functions: Collection[str]) -> None:
         registry = self._spark._jsparkSession.sessionState().functionRegistry()

@@ -1,0 +1,212 @@
+"""What a query that somebody gave may consist of on Spark: kinds of nodes, tables, functions.
+
+Spark's own parser makes the plan, and every field of every node is looked at. Only what is listed here goes through. So
+a statement that Spark learns to parse is refused until somebody has listed it: `TRANSFORM ... USING` would start a
+program on the workers, a table's name may be a file, and some functions call Java, open files or quote a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+
+from txn_engine.errors import InvalidRequestError
+from txn_engine.reasons import Reason
+from txn_engine.spark.errors import SPARK_FAILURES, reason
+
+_CATALYST: Final = "org.apache.spark.sql.catalyst."
+_TYPES: Final = "org.apache.spark.sql.types."
+_EXPECTED: Final = "one SELECT over its view, by Spark's functions that compute"
+
+_PLANS: Final = frozenset(
+    f"{_CATALYST}plans.logical.{name}"
+    for name in (
+        "Aggregate", "Distinct", "Except", "Filter", "Generate", "GlobalLimit", "Intersect", "Join", "LateralJoin",
+        "LocalLimit", "LocalRelation", "Offset", "OneRowRelation", "Pivot", "Project", "Sort", "SubqueryAlias", "Union",
+        "Unpivot", "UnresolvedWith", "WithWindowDefinition",
+    )
+)  # fmt: skip
+_UNRESOLVED: Final = frozenset(
+    f"{_CATALYST}analysis.{name}"
+    for name in (
+        "MultiAlias", "UnresolvedAlias", "UnresolvedAttribute", "UnresolvedExtractValue", "UnresolvedFunction",
+        "UnresolvedGenerator", "UnresolvedHaving", "UnresolvedInlineTable", "UnresolvedOrdinal", "UnresolvedRelation",
+        "UnresolvedStar", "UnresolvedStarExceptOrReplace", "UnresolvedSubqueryColumnAliases",
+        "UnresolvedTableValuedFunction",
+    )
+)  # fmt: skip
+_EXPRESSIONS: Final = frozenset(
+    f"{_CATALYST}expressions.{name}"
+    for name in (
+        "Add", "Alias", "And", "AttributeReference", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "CaseWhen",
+        "Cast", "Coalesce", "Concat", "CreateNamedStruct", "Cube", "CurrentRow$", "Divide", "EqualNullSafe", "EqualTo",
+        "Exists", "GreaterThan", "GreaterThanOrEqual", "GroupingSets", "ILike", "In", "InSubquery", "IntegralDivide",
+        "IsNotNull", "IsNull", "LambdaFunction", "LateralSubquery", "LessThan", "LessThanOrEqual", "Like", "LikeAll",
+        "LikeAny", "ListQuery", "Literal", "Multiply", "Not", "NotLikeAll", "NotLikeAny", "Or", "Overlay", "RLike",
+        "Remainder", "Rollup", "ScalarSubquery", "SortOrder", "SpecifiedWindowFrame", "StringLocate", "StringTrim",
+        "StringTrimLeft", "StringTrimRight", "Substring", "Subtract", "TimestampAdd", "TimestampDiff", "UnaryMinus",
+        "UnaryPositive", "UnboundedFollowing$", "UnboundedPreceding$", "UnresolvedNamedLambdaVariable",
+        "UnresolvedWindowExpression", "UnspecifiedFrame$", "WindowExpression", "WindowSpecDefinition",
+        "WindowSpecReference", "aggregate.AggregateExpression", "aggregate.AnyValue",
+    )
+)  # fmt: skip
+_PARTS: Final = frozenset(
+    f"{_CATALYST}{name}"
+    for name in (
+        "AliasIdentifier", "FunctionIdentifier", "expressions.Ascending$", "expressions.Descending$",
+        "expressions.ExprId", "expressions.NullsFirst$", "expressions.NullsLast$", "expressions.NumericEvalContext",
+        "expressions.RangeFrame$", "expressions.RowFrame$", "expressions.aggregate.Complete$", "plans.Cross$",
+        "plans.FullOuter$", "plans.Inner$", "plans.LeftAnti$", "plans.LeftOuter$", "plans.LeftSemi$",
+        "plans.NaturalJoin", "plans.RightOuter$", "plans.UsingJoin", "plans.logical.JoinHint",
+    )
+)  # fmt: skip
+"""What nodes are made of besides nodes and values."""
+_VALUES: Final = frozenset(
+    (
+        f"{_CATALYST}expressions.GenericInternalRow",
+        "java.util.UUID",
+        "org.apache.spark.sql.util.CaseInsensitiveStringMap",  # the options of a relation, which has none
+        "org.apache.spark.unsafe.types.CalendarInterval",
+        "org.apache.spark.unsafe.types.UTF8String",
+        "scala.Enumeration$Val",
+        "scala.None$",
+        "scala.collection.immutable.Nil$",
+    )
+)
+_SEQUENCES: Final = tuple(
+    f"scala.collection.immutable.{name}" for name in ("$colon$colon", "Vector", "Map$Map", "HashMap")
+)
+_PRODUCTS: Final = ("scala.Some", "scala.Tuple")
+_FUNCTION_GROUPS: Final = frozenset(
+    f"{name}_funcs"
+    for name in (
+        "agg", "array", "bitwise", "collection", "conditional", "conversion", "csv", "datetime", "generator", "hash",
+        "json", "lambda", "map", "math", "predicate", "string", "struct", "url", "variant", "window",
+    )
+)  # fmt: skip
+"""Spark's groups of functions that compute a value of their arguments. Those of others open files, call programs, say
+something of the session, or fail with a value in the error."""
+_TABLE_FUNCTIONS: Final = frozenset(
+    {"range", "explode", "explode_outer", "inline", "inline_outer", "posexplode", "posexplode_outer", "stack"}
+)
+
+Known = frozenset[str]
+
+
+def permitted_query(spark: SparkSession, given: str, tables: Collection[str], *, actor: str) -> str:
+    """The query to run for the one that was given. Raises `InvalidRequestError` unless it is one query of what is
+    permitted, over these tables and no others.
+
+    Nothing is run. The error names the kind, the table or the function, and no value.
+    """
+    text = given.strip().rstrip(";")
+    query = f"SELECT * FROM ({text}\n) AS reduction"  # in brackets nothing but a query can be parsed
+    parser = spark._jsparkSession.sessionState().sqlParser()
+    try:
+        parser.parseQuery(text)  # by itself too: brackets of its own might close those
+        plan = parser.parseQuery(query)
+    except SPARK_FAILURES as error:
+        raise InvalidRequestError(
+            f"an SQL reduction: {reason(error)}",
+            actor=actor,
+            expected="one SELECT, and nothing else",
+            reason=Reason.NOT_ONE_SELECT,
+        ) from error
+    todo: list[tuple[Any, Known]] = [(plan, frozenset(tables))]
+    functions = _functions(spark)
+    while todo:
+        value, known = todo.pop()
+        refused = _refused(value, known, functions)
+        if refused:
+            raise InvalidRequestError(
+                f"an SQL reduction with {refused}",
+                actor=actor,
+                expected=_EXPECTED,
+                reason=Reason.NOT_PERMITTED_IN_SQL,
+            )
+        todo.extend(_inside(value, known))
+    return query
+
+
+def _functions(spark: SparkSession) -> frozenset[str]:
+    """The names of Spark's own functions that are permitted."""
+    jvm: Any = spark._jvm
+    registry = jvm.org.apache.spark.sql.catalyst.analysis.FunctionRegistry.builtin()
+    named = registry.listFunction().iterator()
+    found = set()
+    while named.hasNext():
+        function = named.next()
+        if registry.lookupFunction(function).get().getGroup() in _FUNCTION_GROUPS:
+            found.add(function.funcName())
+    return frozenset(found)
+
+
+def _refused(value: Any, known: Known, functions: frozenset[str]) -> str:
+    """What is wrong with this part of a plan by itself, or an empty text."""
+    if not hasattr(value, "getClass"):  # a text, a number, a truth value: py4j's own
+        return ""
+    name = str(value.getClass().getName())
+    short = name.rpartition(".")[2]
+    if not (
+        name in _PLANS | _UNRESOLVED | _EXPRESSIONS | _PARTS | _VALUES
+        or name.startswith((_TYPES, *_SEQUENCES, *_PRODUCTS))
+    ):
+        return f"a part of the kind {short}"
+    match short:
+        case "UnresolvedRelation":
+            parts = _texts(value.multipartIdentifier())
+            is_known = len(parts) == 1 and parts[0] in known and value.options().isEmpty()
+            return "" if is_known else f"the table {'.'.join(parts)!r}"
+        case "UnresolvedFunction":
+            parts = _texts(value.nameParts())
+            return (
+                ""
+                if len(parts) == 1 and parts[0].lower() in functions
+                else f"the function {'.'.join(parts)!r}"
+            )
+        case "UnresolvedTableValuedFunction":
+            parts = _texts(value.name())
+            is_known = len(parts) == 1 and parts[0].lower() in _TABLE_FUNCTIONS
+            return "" if is_known else f"the table function {'.'.join(parts)!r}"
+        case "UnresolvedGenerator":
+            function = value.name()
+            is_known = function.database().isEmpty() and function.funcName().lower() in _TABLE_FUNCTIONS
+            return "" if is_known else f"the table function {function.unquotedString()!r}"
+    return ""
+
+
+def _inside(value: Any, known: Known) -> Iterator[tuple[Any, Known]]:
+    """The parts of a part, with the tables that are known there."""
+    if not hasattr(value, "getClass"):
+        return
+    name = str(value.getClass().getName())
+    if name in _VALUES or name.startswith(_TYPES):
+        return
+    if name.startswith(_SEQUENCES):
+        yield from ((each, known) for each in _elements(value))
+    elif name.endswith(".UnresolvedWith"):
+        yield from _of_with(value, known)
+    else:
+        yield from ((value.productElement(at), known) for at in range(value.productArity()))
+
+
+def _of_with(value: Any, known: Known) -> Iterator[tuple[Any, Known]]:
+    """What a WITH defines is known behind its definition, and in it where it may be recursive."""
+    is_recursive = value.allowRecursion()
+    for definition in _elements(value.cteRelations()):
+        name, query = definition._1(), definition._2()
+        yield query, known | {name} if is_recursive else known
+        known = known | {name}
+    yield value.child(), known
+
+
+def _elements(sequence: Any) -> Iterator[Any]:
+    each = sequence.iterator()
+    while each.hasNext():
+        yield each.next()
+
+
+def _texts(sequence: Any) -> list[str]:
+    return [str(each) for each in _elements(sequence)]

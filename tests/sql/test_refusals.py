@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import txn_engine
-from storage import StoreUnreachableError
+from storage import ObjectStore, StoreUnreachableError
 from tests.engine.conftest import payments
 from tests.sql.test_rows import accounts, put
 from tests.support.refusals import damaged_at
@@ -28,6 +28,7 @@ from txn_engine.errors import (
     UnknownTopicOrPartitionError,
 )
 from txn_engine.reasons import Reason
+from txn_engine.sql.locked import LockedDuckDB
 
 
 @pytest.fixture
@@ -89,7 +90,15 @@ def refused(engine: Engine, query: str, **named: object) -> str:
         ("FROM payments, duckdb_settings()", "'duckdb_settings'"),
         ("FROM payments, arrow_scan(1, 2, 3)", "'arrow_scan'"),
         ("FROM payments, query('FROM payments')", "'query'"),
-        ("SHOW TABLES", "SQL that names no topic"),
+        ("SHOW TABLES", "a part of the kind SHOW_SPECIAL"),
+        ("SELECT * FROM payments, (SHOW DATABASES)", "a part of the kind SHOW_SPECIAL"),
+        ("SELECT current_setting('memory_limit') FROM payments", "the function 'current_setting'"),
+        ("SELECT getvariable('x') FROM payments", "the function 'getvariable'"),
+        ("SELECT main.pi() FROM payments", "the function 'main.pi'"),
+        ("SELECT error(account_id) FROM payments", "the function 'error'"),
+        ("SELECT sleep_ms(1) FROM payments", "the function 'sleep_ms'"),
+        ("SELECT list_transform([1], lambda x: write_log(x)) FROM payments", "the function 'write_log'"),
+        ("SELECT sun(account_id) FROM payments", "did you mean 'sum'?"),
         ("SELECT 1", "SQL that names no topic"),
         ("WITH payments AS (SELECT 1) FROM payments", "SQL that names no topic"),
         ("SELEC 1", 'syntax error at or near "SELEC"'),
@@ -97,9 +106,9 @@ def refused(engine: Engine, query: str, **named: object) -> str:
         ("FROM ledger.payments", 'put it in double quotes: "ledger.payments"'),
         ("FROM information_schema.tables", "the table information_schema.tables"),
         ("SELECT amout FROM payments", 'Referenced column "amout" not found in FROM clause! Candidate'),
-        ("SELECT nope(1) FROM payments", "Scalar Function with name nope does not exist"),
+        ("SELECT nope(1) FROM payments", "the function 'nope'"),
         ("SELECT account_id::DATE FROM payments", "Unimplemented type for cast (BIGINT -> DATE)"),
-        ("SELECT ? FROM payments", "Values were not provided"),
+        ("SELECT ? FROM payments", "a part of the kind PARAMETER"),
         ("FROM payments AT (VERSION => 1)", "time travel"),
         (f"SELECT {'(' * 3000}1{')' * 3000} FROM payments", "depth"),
         ("SELECT 1 FROM payments --" + "x" * 4_000_000, "at most 4,000,000"),
@@ -123,6 +132,31 @@ def test_an_unknown_topic_is_named_with_the_nearest(engine: Engine) -> None:
     for foreign in ("__consumer_offsets", "/etc/passwd", "x.parquet", "tables"):
         with pytest.raises(UnknownTopicOrPartitionError):
             engine.sql(f'FROM "{foreign}"')
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "WITH RECURSIVE {file} AS (FROM {file} UNION ALL SELECT * FROM {file} WHERE false) FROM {file}, payments",
+        "WITH RECURSIVE {file} AS (SELECT * FROM {file}) FROM {file}, payments",
+        "WITH {file} AS (FROM {file}) FROM {file}, payments",
+        "WITH a AS (FROM {file}), {file} AS (SELECT 1) FROM a, payments",
+        "FROM payments, (WITH {file} AS (SELECT 1) FROM {file}) AS a, {file}",
+        "SELECT (SELECT count(*) FROM {file}) FROM payments",
+    ],
+)
+def test_a_name_that_with_defines_is_a_topic_elsewhere(local: Engine, query: str) -> None:
+    """A file is not read by its path, although WITH defines its name in another place of the query."""
+    (file,) = [info.key for info in local.store.list("topics/payments/") if "/data/" in info.key]
+    name = f'"{local.store.uri(file)}"'
+    with pytest.raises(UnknownTopicOrPartitionError):
+        local.sql(query.format(file=name))
+
+
+def test_letters_that_only_python_takes_for_the_same(engine: Engine) -> None:
+    """WITH defines a name as DuckDB compares it: KELVIN SIGN is no k there, though it is in lower case in Python."""
+    with pytest.raises(UnknownTopicOrPartitionError):
+        engine.sql('WITH "boo\u212a" AS (SELECT 1) FROM payments, "book"')
 
 
 def test_names_that_differ_by_case_alone(engine: Engine) -> None:
@@ -198,13 +232,21 @@ def test_what_it_may_take(engine: Engine, named: dict[str, object]) -> None:
 
 
 def test_what_it_may_take_by_the_environment(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    query = (
-        "SELECT current_setting('threads') AS t, current_setting('memory_limit') AS m FROM payments LIMIT 1"
-    )
+    """Memory and threads are those of the call, or else of the environment."""
+    taken: list[tuple[str, object]] = []
+
+    class Noted(LockedDuckDB):
+        def __init__(self, store: ObjectStore, *, memory: str, threads: int = 0) -> None:
+            super().__init__(store, memory=memory, threads=threads)
+            (found,) = self.connection.execute("SELECT current_setting('threads')").fetchall()
+            taken.append((memory, *found))
+
+    monkeypatch.setattr("txn_engine.sql.query.LockedDuckDB", Noted)
     monkeypatch.setenv("TXN_ENGINE_SQL_THREADS", "1")
     monkeypatch.setenv("TXN_ENGINE_SQL_MEMORY_MB", "100")
-    assert engine.sql(query).to_pylist() == [{"t": 1, "m": "95.3 MiB"}]
-    assert engine.sql(query, threads=3, memory_mb=200).to_pylist() == [{"t": 3, "m": "190.7 MiB"}]
+    engine.sql("FROM payments")
+    engine.sql("FROM payments", threads=3, memory_mb=200)
+    assert taken == [("100MB", 1), ("200MB", 3)]
     monkeypatch.setenv("TXN_ENGINE_SQL_THREADS", "many")
     assert "TXN_ENGINE_SQL_THREADS='many'" in refused(engine, "FROM payments", memory_mb=100)
 

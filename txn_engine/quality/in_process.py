@@ -19,10 +19,12 @@ from txn_engine.quality.file_pass import FileFacts, look_at
 from txn_engine.quality.relations import DUCKDB
 from txn_engine.quality.rows import FileRows, Rows
 from txn_engine.quality.suite_rows import ROWS_MAX
+from txn_engine.reasons import Reason
 from txn_engine.schemas.layout import Schemas
 from txn_engine.sql.file_parts import OFFSET, PARTITION, FilePart
 from txn_engine.sql.interruptible import interruptibly
 from txn_engine.sql.locked import LockedDuckDB
+from txn_engine.sql.permitted import folded
 from txn_engine.sql.relations import literal
 from txn_engine.sql.statement import read_statement
 
@@ -135,17 +137,26 @@ class InProcess:
 
         `backwards`: its input comes the other way round.
         """
+        actor = f"{ACTOR}: an SQL reduction"
         try:
-            text = self._stoppable(lambda: read_statement(self._connection, query)).text
+            statement = self._stoppable(lambda: read_statement(self._connection, query))
         except InvalidRequestError as error:
-            error.actor = f"{ACTOR}: an SQL reduction"
+            error.actor = actor
             raise
+        others = [name for name in statement.tables if folded(name) not in views]
+        if others:
+            raise InvalidRequestError(
+                f"the table {others[0]!r}",
+                actor=actor,
+                expected=f"its view, {' or '.join(views)}",
+                reason=Reason.NOT_PERMITTED_IN_SQL,
+            )
         order = (
             f" ORDER BY {PARTITION} DESC, {OFFSET} DESC" if backwards else f" ORDER BY {PARTITION}, {OFFSET}"
         )
         for known, view in views.items():
             self._run(f"CREATE OR REPLACE TEMP VIEW {known} AS SELECT * FROM {view}{order}")
-        self.keep(name, f"SELECT * FROM ({text.rstrip(';')}\n) AS reduction")
+        self.keep(name, f"SELECT * FROM ({statement.text.rstrip(';')}\n) AS reduction")
 
     def _run(self, query: str) -> None:
         with _missing():

@@ -10,7 +10,8 @@ import pyarrow as pa
 from txn_engine.errors import InvalidRequestError
 from txn_engine.reasons import Reason
 from txn_engine.sql.file_parts import OFFSET, PARTITION, TIMESTAMP, TOPIC
-from txn_engine.sql.statement import ACTOR, PlainColumns
+from txn_engine.sql.permitted import ACTOR
+from txn_engine.sql.statement import PlainColumns
 
 OWN: Final = (TOPIC, PARTITION, OFFSET, TIMESTAMP)
 _OWN_TYPES: Final = (pa.string(), pa.int32(), pa.int64(), pa.timestamp("ms", tz="UTC"))

@@ -27,9 +27,10 @@ from txn_engine.sql.columns import OWN, check_result, check_schema, table_schema
 from txn_engine.sql.file_parts import FilePart
 from txn_engine.sql.interruptible import interruptibly
 from txn_engine.sql.locked import LockedDuckDB
+from txn_engine.sql.permitted import ACTOR
 from txn_engine.sql.pruning import chosen
 from txn_engine.sql.relations import identifier
-from txn_engine.sql.statement import ACTOR, Statement, read_statement, told
+from txn_engine.sql.statement import Statement, read_statement, told
 from txn_engine.sql.topics import topics_of
 from txn_engine.types import TopicPartition
 

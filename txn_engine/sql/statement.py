@@ -7,7 +7,7 @@ The text is DuckDB's to parse; what is judged here is the tree that it makes of 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -15,19 +15,11 @@ import duckdb
 
 from txn_engine.errors import InvalidRequestError
 from txn_engine.names import is_storable
+from txn_engine.sql.permitted import ACTOR, READS_ALONE, Tree, table_name, tables_in
 from txn_engine.sql.pruning import Wanted, wanted_of
 
-ACTOR: Final = "sql"
-READS_ALONE: Final = "one SELECT, and nothing else: SQL reads topics"
-_READING: Final = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"})
-_FUNCTIONS: Final = frozenset(
-    {"range", "generate_series", "unnest", "repeat", "repeat_row", "json_each", "json_tree"}
-)
-"""Functions that make a table of their arguments. All others look at files, settings or memory."""
 _CHARS_MAX: Final = 4_000_000
 _SERIALIZE: Final = "SELECT json_serialize_sql($1::VARCHAR, skip_null := true, skip_empty := true)"
-
-Tree = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +74,7 @@ def read_statement(connection: duckdb.DuckDBPyConnection, query: str) -> Stateme
         raise InvalidRequestError(f"{len(statements)} statements", actor=ACTOR, expected=READS_ALONE)
     node = statements[0]["node"]
     try:
-        named = list(_tables(node))
+        named = list(tables_in(node))
         tables = tuple(dict.fromkeys(named))
         plain = _plain_columns(node, frozenset(tables))
         wanted = wanted_of(node) if len(named) == 1 else Wanted()
@@ -123,62 +115,6 @@ def told(error: duckdb.Error) -> str:
     """What DuckDB says, on one line, without the copy of the query below it."""
     text = str(error).partition("\n\nLINE ")[0].partition("\n\nStack Trace")[0]
     return " ".join(text.split())
-
-
-# --- the tables that it names ---------------------------------------------------------------------------------
-
-
-def _tables(root: Tree) -> Iterator[str]:
-    """Every table that is named, in order, but what a WITH defines where that is known. Refuses what does not read."""
-    todo: list[tuple[Any, frozenset[str]]] = [(root, frozenset())]
-    while todo:
-        node, known = todo.pop()
-        if isinstance(node, list):
-            todo.extend((each, known) for each in reversed(node))
-            continue
-        if not isinstance(node, dict):
-            continue
-        kind = node.get("type", "")
-        _check_node(node, kind)
-        if kind == "BASE_TABLE":
-            name = _table_name(node)
-            if name.lower() not in known:
-                yield name
-        if kind == "RECURSIVE_CTE_NODE":
-            known = known | {str(node.get("cte_name", "")).lower()}
-        inner = []
-        for each in node.get("cte_map", {}).get("map", ()):
-            inner.append((each["value"], known))
-            known = known | {each["key"].lower()}
-        rest = [(value, known) for name, value in node.items() if name != "cte_map"]
-        todo.extend(reversed([*inner, *rest]))
-
-
-def _check_node(node: Tree, kind: Any) -> None:
-    if isinstance(kind, str) and kind.endswith("_NODE") and kind not in _READING:
-        name = kind.removesuffix("_NODE").removesuffix("_QUERY")
-        raise InvalidRequestError(f"{name} inside a query", actor=ACTOR, expected=READS_ALONE)
-    if kind == "TABLE_FUNCTION":
-        name = str(node["function"]["function_name"]).lower()
-        if name not in _FUNCTIONS:
-            raise InvalidRequestError(
-                f"the table function {name!r}",
-                actor=ACTOR,
-                expected=f"topics, or one of {sorted(_FUNCTIONS)}",
-            )
-
-
-def _table_name(node: Tree) -> str:
-    path = node["qualified_name"]["path"]
-    if len(path) != 1:
-        dotted = ".".join(path)
-        raise InvalidRequestError(
-            f"the table {dotted}",
-            actor=ACTOR,
-            expected="a topic's name",
-            action=f'where a topic has dots in its name, put it in double quotes: "{dotted}"',
-        )
-    return str(path[0])
 
 
 # --- the columns that are as they stand -----------------------------------------------------------------------
@@ -234,7 +170,7 @@ def _has_star(node: Any) -> bool:
 def _sources(node: Tree, tables: frozenset[str]) -> tuple[TableRef, ...] | None:
     """The topics of a FROM, where there is nothing but topics and joins of topics."""
     if node.get("type") == "BASE_TABLE" and not node.get("column_name_alias"):
-        name = _table_name(node)
+        name = table_name(node)
         return (TableRef(name, str(node.get("alias") or name)),) if name in tables else None
     if node.get("type") == "JOIN":
         left, right = _sources(node["left"], tables), _sources(node["right"], tables)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from txn_engine.errors import InvalidRequestError, InvalidTopicError, UnknownTopicOrPartitionError
 from txn_engine.log.logs import Logs
 from txn_engine.log.topics import Topic
-from txn_engine.sql.statement import ACTOR
+from txn_engine.sql.permitted import ACTOR
 
 
 def topics_of(logs: Logs, tables: Sequence[str]) -> Mapping[str, Topic]:

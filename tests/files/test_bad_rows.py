@@ -520,13 +520,34 @@ def test_what_spark_passes_over_no_pattern_takes(tmp_path: Path, pattern: str, n
 def test_linked_folders_are_read_once(tmp_path: Path) -> None:
     """Linked folders are read once, even if a link leads to a folder that is read anyway or to its own
     parent."""
-    files_in(tmp_path, "in/a.csv", "in/sub/b.csv", "other/c.csv")
-    os.symlink(tmp_path / "other", tmp_path / "in" / "linked")
-    os.symlink(tmp_path / "other", tmp_path / "in" / "twice")
+    files_in(tmp_path, "in/a.csv", "in/sub/b.csv", "in/_other/c.csv")
+    os.symlink(tmp_path / "in" / "_other", tmp_path / "in" / "linked")
+    os.symlink(tmp_path / "in" / "_other", tmp_path / "in" / "twice")
     os.symlink(tmp_path / "in", tmp_path / "in" / "sub" / "loop")
     os.symlink(tmp_path / "in" / "sub", tmp_path / "in" / "alias")
     found = [str(path.relative_to(tmp_path)) for path in files_named([tmp_path / "in"])]
     assert found == ["in/a.csv", "in/linked/c.csv", "in/sub/b.csv"]
+
+
+@pytest.mark.parametrize("path", ["in", "in/*", "in/**", "in/x*"])
+@pytest.mark.parametrize("target", ["secret.csv", "elsewhere", "/", "in.csv/../secret.csv", "nowhere"])
+def test_a_link_that_leads_out_of_the_folder_is_refused(tmp_path: Path, path: str, target: str) -> None:
+    """A link in a folder or pattern may lead to no file or folder outside. The error names it and where it leads."""
+    files_in(tmp_path, "in/a.csv", "secret.csv", "elsewhere/b.csv", "in.csv/c.csv")
+    os.symlink(tmp_path / target, tmp_path / "in" / "x.csv")
+    with pytest.raises(InvalidRequestError) as refused:
+        files_named([tmp_path / path])
+    assert refused.value.reason is Reason.LINK_LEADS_OUT
+    assert refused.value.place == str(tmp_path / "in" / "x.csv")
+
+
+def test_a_link_that_is_named_by_itself_is_read(tmp_path: Path) -> None:
+    """A link is followed where the caller names it: a file, a folder, and the folder that a pattern begins in."""
+    files_in(tmp_path, "elsewhere/b.csv")
+    os.symlink(tmp_path / "elsewhere", tmp_path / "in")
+    os.symlink(tmp_path / "elsewhere" / "b.csv", tmp_path / "x.csv")
+    for path in ("in", "in/*", "x.csv"):
+        assert len(files_named([tmp_path / path])) == 1
 
 
 def test_a_pipe_in_a_folder_is_refused(tmp_path: Path) -> None:

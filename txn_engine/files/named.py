@@ -26,10 +26,12 @@ def files_named(
     """The files, in the order of the paths, and of one path sorted by their names.
 
     A path is a file or a folder of that very name, of which all files are meant, also in folders below it, linked ones
-    too; else a pattern (`*`, `?`, `[ab]`, `**` for folders). In folders, and where a pattern does not spell them out,
-    names are passed over as Spark does: what begins with `.`, or with `_` unless it holds a `=`, and what is being
-    copied. `passed_over` is told of each. `InvalidRequestError` for what names no file, a file that is named twice (by
-    two paths, or a hard link and its file), and in folders and patterns for what is no file, or one of no known format
+    too; else a pattern (`*`, `?`, `[ab]`, `**` for folders). A link in a folder, or among what a pattern matches, has
+    to stay inside: who may put files there must not choose files elsewhere. In folders, and where a pattern does not
+    spell them out, names are passed over as Spark does: what begins with `.`, or with `_` unless it holds a `=`, and
+    what is being copied. `passed_over` is told of each. `InvalidRequestError` for what names no file, a file that is
+    named twice (by two paths, or a hard link and its file), and in folders and patterns for what is no file, or one of
+    no known format
     unless `format` says what they are; and for an empty path, which would be the folder of now. No paths are no files.
     """
     found: list[Path] = []
@@ -89,17 +91,22 @@ def _identity(file: Path) -> tuple[int, int] | str:
 def _named_by(path: str | Path, known: FileFormat | None, tell: PassedOver) -> Iterator[Path]:
     given = Path(path)
     if given.is_dir():
-        yield from _within(given, known, tell)
+        yield from _within(given, known, tell, os.path.realpath(given))
         return
     if given.exists() or not glob.has_magic(str(path)):
         yield given  # opening it says what is wrong with it
         return
-    any_file = False
+    any_file, inside = False, os.path.realpath(_spelt_out(given))
+    if "**" in given.parts:
+        _check_links(inside)
     for match in map(Path, sorted(glob.glob(str(path), recursive=True))):
         if (hidden := _hidden_in(match, str(path))) is not None:
             tell(hidden)
             continue
-        for file in _within(match, known, tell) if match.is_dir() and "**" not in str(path) else [match]:
+        _check_inside(match, inside)
+        for file in (
+            _within(match, known, tell, inside) if match.is_dir() and "**" not in str(path) else [match]
+        ):
             if not file.is_dir():
                 any_file = True
                 yield _checked(file)
@@ -118,6 +125,34 @@ def is_hidden(name: str) -> bool:
     return name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_")
 
 
+def _spelt_out(pattern: Path) -> Path:
+    """The folder that a pattern begins in."""
+    fixed = next(place for place, part in enumerate(pattern.parts) if glob.has_magic(part))
+    return Path(*pattern.parts[:fixed])
+
+
+def _check_links(inside: str) -> None:
+    """Look at the links below a folder before `**` follows them: one may lead to the whole machine."""
+    for here, folders, _ in os.walk(inside):
+        for name in folders:
+            if os.path.islink(link := os.path.join(here, name)):
+                _check_inside(Path(link), inside)
+
+
+def _check_inside(path: Path, inside: str) -> None:
+    """Raise `InvalidRequestError` for a path that leads out of the folder that was named, by a link."""
+    target = Path(os.path.realpath(path))
+    if not target.is_relative_to(inside):
+        raise InvalidRequestError(
+            f"a link that leads to {target}",
+            actor=ACTOR,
+            place=str(path),
+            expected=f"links that stay inside {inside}",
+            action="copy into the folder what is to be read, or name it by itself",
+            reason=Reason.LINK_LEADS_OUT,
+        )
+
+
 def _hidden_in(match: Path, pattern: str) -> Path | None:
     """What of a match Spark would pass over: a name that the pattern does not spell out, at least in its beginning."""
     asked = Path(pattern).parts
@@ -129,9 +164,9 @@ def _hidden_in(match: Path, pattern: str) -> Path | None:
     return None
 
 
-def _within(folder: Path, known: FileFormat | None, tell: PassedOver) -> Iterator[Path]:
+def _within(folder: Path, known: FileFormat | None, tell: PassedOver, inside: str) -> Iterator[Path]:
     """Its files, and those of the folders in it, sorted by path."""
-    files = [file for each in _folders(folder, tell) for file in _files_in(each, tell)]
+    files = [file for each in _folders(folder, tell, inside) for file in _files_in(each, tell, inside)]
     if not files:
         raise InvalidRequestError(
             "no files", actor=ACTOR, place=str(folder), expected="one or more", reason=Reason.NO_FILES
@@ -149,7 +184,7 @@ def _within(folder: Path, known: FileFormat | None, tell: PassedOver) -> Iterato
         yield _checked(file)
 
 
-def _folders(folder: Path, tell: PassedOver) -> Iterator[Path]:
+def _folders(folder: Path, tell: PassedOver, inside: str) -> Iterator[Path]:
     """The folder and those in it, each once: a linked one last, where it is none of the others."""
     seen: set[tuple[int, int] | str] = set()
     here, linked = [folder], list[Path]()
@@ -164,17 +199,21 @@ def _folders(folder: Path, tell: PassedOver) -> Iterator[Path]:
             if child.is_dir() and is_hidden(child.name):
                 tell(child)
             elif child.is_dir():
+                if child.is_symlink():
+                    _check_inside(child, inside)
                 (linked if child.is_symlink() else here).append(child)
 
 
-def _files_in(folder: Path, tell: PassedOver) -> Iterator[Path]:
+def _files_in(folder: Path, tell: PassedOver, inside: str) -> Iterator[Path]:
     for child in _entries(folder):
         if child.is_dir():
             continue
         if is_hidden(child.name):
             tell(child)
-        else:
-            yield child
+            continue
+        if child.is_symlink():
+            _check_inside(child, inside)
+        yield child
 
 
 def _entries(folder: Path) -> list[Path]:

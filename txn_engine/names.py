@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from typing import Final
 
-NEW_NAME: Final = "visible characters, with no spaces at the ends"
+NEW_NAME: Final = "visible characters in composed form (NFC), with no spaces at the ends"
 """What `is_new_name` asks for, as errors say it."""
 
 _UNSEEN_BY_JSON = re.compile("[^\\n\\x20-\\x7e]")
+_IGNORABLE = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+"""Unicode's Default_Ignorable_Code_Point (DerivedCoreProperties.txt of Unicode 17), which show nothing, and U+2800, the
+pattern of Braille without dots."""
 
 
 def is_storable(text: str) -> bool:
@@ -25,15 +32,21 @@ def is_new_name(text: str) -> bool:
     because of what nobody sees.
 
     No control and format characters (Unicode's Cc and Cf), no surrogates, private or unassigned characters, no line and
-    paragraph separators, no space but the plain one, and none of those at the ends. Logs from before this rule may hold
-    some: they are read, and shown escaped.
+    paragraph separators, nothing that shows nothing, no space but the plain one, and none of those at the ends. Letters
+    with marks are written in one way, Unicode's NFC. Logs from before this rule may hold others: they are read, and
+    shown escaped.
     """
-    return text.isprintable() and text == text.strip(" ")
+    return is_seen(text) and text == text.strip(" ") and unicodedata.is_normalized("NFC", text)
+
+
+def is_seen(text: str) -> bool:
+    """Whether each character shows something, and moves nothing else."""
+    return text.isprintable() and _IGNORABLE.search(text) is None
 
 
 def printable(text: str) -> str:
     """The text without anything that would move a terminal's cursor, break a table's line, or not be seen."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    return text if is_seen(text) else "".join(c if is_seen(c) else ascii(c)[1:-1] for c in text)
 
 
 def json_printable(document: str) -> str:
@@ -45,7 +58,7 @@ def json_printable(document: str) -> str:
 
 def _json_escaped(found: re.Match[str]) -> str:
     char = found[0]
-    if char.isprintable():
+    if is_seen(char):
         return char
     units = char.encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))

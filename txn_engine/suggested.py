@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shlex
 
+from txn_engine.names import is_seen
+
 
 def command(line: str, *names: str, **options: object) -> str:
     """`txn-engine <line> <name> ... --<option> <value> ...`, each value and name one word to a shell, whatever it is.
@@ -19,7 +21,7 @@ def command(line: str, *names: str, **options: object) -> str:
 
 def quoted(word: str) -> str:
     """The word as a shell reads it back; an error's text keeps it, though that is brought to single spaces."""
-    if word.isprintable() and "  " not in word:
+    if is_seen(word) and "  " not in word:
         return shlex.quote(word)
     return f"$'{''.join(map(_escaped, word))}'"
 
@@ -27,6 +29,6 @@ def quoted(word: str) -> str:
 def _escaped(char: str) -> str:
     if char in "'\\":
         return f"\\{char}"
-    if char.isprintable() and char != " ":
+    if is_seen(char) and char != " ":
         return char
     return "".join(f"\\x{byte:02x}" for byte in char.encode("utf-8", "surrogateescape"))

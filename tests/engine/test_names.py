@@ -17,8 +17,21 @@ UNSEEN = [
     *("\x1b]0;x\x07", "\x00", "a\nb", "\x7f", "\x9b31m", "\u2028", "\u2029", "\u202e", "\u2066"),
     *("\u200b", "\u200d", "\u200e", "\u200f", "\u061c", "\ufeff", "\xad", "\ufff9", "\U000e0041"),
     *("\ue000", "\u0378", "\xa0x", "\u3000x", " ", "x "),
+    *("\u3164", "\u115f", "\u1160", "\uffa0", "\u034f", "\ufe0f", "\U000e0100", "\u2800", "\u17b4", "\u180b"),
 ]
-SEEN = ["überweisung 1/2", "支付", "e\u0301", "x; curl -d @/etc/passwd", "\U0001f4b6", "a  b"]
+TWO_WAYS = ["e\u0301", "\u212b", "\u1100\u1161"]
+"""Letters that Unicode's NFC writes in another way."""
+SEEN = [
+    "überweisung 1/2",
+    "支付",
+    "\u00e9",
+    "x\u0301",
+    "한국어",
+    "ភាសា",
+    "x; curl -d @/etc/passwd",
+    "\U0001f4b6",
+    "a  b",
+]
 
 
 @pytest.fixture
@@ -37,7 +50,7 @@ def unprintable(kind: type[TxnEngineError] = InvalidRequestError) -> pytest.Rais
 def test_a_new_transactional_id_is_seen_whole(engine: txn_engine.Engine) -> None:
     """A transactional id with invisible characters is refused before it has a row, and the refusal shows it
     escaped."""
-    for text in UNSEEN:
+    for text in (*UNSEEN, *TWO_WAYS):
         with unprintable():
             engine.coordinator.init_producer_id(f"load{text}")
     assert engine.admin.list_transactions() == []
@@ -66,7 +79,7 @@ def test_a_run_id_is_seen_whole(engine: txn_engine.Engine) -> None:
     """A run id with invisible characters is refused, and the producer goes on with a valid one."""
     with engine.producer(transactional_id="load") as producer:
         producer.init_transactions()
-        for text in UNSEEN:
+        for text in (*UNSEEN, *TWO_WAYS):
             with unprintable():
                 producer.begin_transaction(run_id=f"2026{text}")
         with producer.transaction(run_id="2026"):
@@ -79,7 +92,7 @@ def test_a_new_group_is_seen_whole(engine: txn_engine.Engine) -> None:
     offsets = {TopicPartition("t", 0): OffsetAndMetadata(0)}
     with engine.producer(transactional_id="load") as producer:
         producer.init_transactions()
-        for text in UNSEEN:
+        for text in (*UNSEEN, *TWO_WAYS):
             consumer = engine.consumer(group_id=f"g{text}")
             with unprintable(InvalidGroupIdError):
                 consumer.commit(offsets)
@@ -104,7 +117,7 @@ def test_a_group_from_before_the_rule_goes_on(
 
 def test_a_column_is_seen_whole(engine: txn_engine.Engine) -> None:
     """A column with invisible characters in its name is refused, and so is a field inside a column."""
-    for text in UNSEEN:
+    for text in (*UNSEEN, *TWO_WAYS):
         for schema in (
             pa.schema([(f"n{text}", pa.int64())]),
             pa.schema([("s", pa.list_(pa.struct([(f"n{text}", pa.int64())])))]),

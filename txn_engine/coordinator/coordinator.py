@@ -17,7 +17,7 @@ from txn_engine.errors import (
 )
 from txn_engine.log.logs import Logs
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from txn_engine.names import NEW_NAME, is_new_name, is_storable
+from txn_engine.names import NEW_NAME, is_new_name, is_storable, printable
 from txn_engine.protocol import transactions
 from txn_engine.protocol.partition import PartitionState
 from txn_engine.protocol.proposals import Appended, TransactionProposal
@@ -435,7 +435,7 @@ def _check_new_id(transactional_id: str) -> None:
     """Of an id that the log does not know yet: those that it has from before this rule can still be used and ended."""
     if not is_new_name(transactional_id):
         raise InvalidRequestError(
-            f"transactional id {transactional_id!r}",
+            f"transactional id '{printable(transactional_id)}'",
             expected=NEW_NAME,
             action="choose another id",
             reason=Reason.UNPRINTABLE_NAME,

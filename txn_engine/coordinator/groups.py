@@ -15,7 +15,7 @@ from txn_engine.errors import (
 from txn_engine.log.entry_log import EntryLog
 from txn_engine.log.logs import Logs
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC
-from txn_engine.names import NEW_NAME, is_new_name, is_storable
+from txn_engine.names import NEW_NAME, is_new_name, is_storable, printable
 from txn_engine.protocol.offset_commits import (
     FETCHED_NOTHING,
     NO_ROW,
@@ -235,7 +235,7 @@ class GroupCoordinator:
             stored.commit.key.group_id != group_id for stored in self.offsets(group_id).live()
         ):
             raise InvalidGroupIdError(
-                f"group id {group_id!r:.60}",
+                f"group id '{printable(group_id):.60}'",
                 expected=NEW_NAME,
                 action="choose another id",
                 reason=Reason.UNPRINTABLE_NAME,

@@ -50,7 +50,7 @@ from txn_engine.log.schema_format import encoded_schema, layouts_after, said_ver
 from txn_engine.log.settings_format import decoded_settings
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, MAX_PARTITIONS, TRANSACTION_STATE_TOPIC
 from txn_engine.log.topic_changes import TopicChange, change_key, decoded_change, encoded_change
-from txn_engine.names import NEW_NAME, is_new_name, is_storable
+from txn_engine.names import NEW_NAME, is_new_name, is_storable, printable
 from txn_engine.protocol.cleaning import DELETE_RETENTION_MS
 from txn_engine.protocol.log_time import bounded_time
 from txn_engine.reasons import Reason
@@ -799,7 +799,7 @@ def _refuse_unreadable(name: str, schema: pa.Schema) -> None:
     unreadable = [name for name in _all_names(schema) if not is_new_name(name)]
     if unreadable:
         raise InvalidRecordError(
-            f"column {unreadable[0]!r}",
+            f"column '{printable(unreadable[0])}'",
             actor=f"topic {name!r}",
             expected=NEW_NAME,
             reason=Reason.UNPRINTABLE_NAME,

@@ -21,7 +21,7 @@ from txn_engine.errors import (
 )
 from txn_engine.log.data_files import EncodedFile
 from txn_engine.log.topics import Topic
-from txn_engine.names import NEW_NAME, is_new_name
+from txn_engine.names import NEW_NAME, is_new_name, printable
 from txn_engine.producer import machine as events
 from txn_engine.producer.calls import Calls
 from txn_engine.producer.cell import Cell
@@ -195,7 +195,7 @@ class Producer:
                 raise InvalidRequestError("an empty run id", actor=self._actor(), expected="a name, or None")
             if run_id is not None and not is_new_name(run_id):
                 raise InvalidRequestError(
-                    f"run id {run_id!r}",
+                    f"run id '{printable(run_id)}'",
                     actor=self._actor(),
                     expected=f"UTF-8, {NEW_NAME}",
                     reason=Reason.UNPRINTABLE_NAME,

@@ -9,7 +9,7 @@ from typing import Any, Final, NoReturn
 import pyarrow as pa
 
 from txn_engine.errors import InvalidRequestError
-from txn_engine.names import NEW_NAME, is_new_name
+from txn_engine.names import NEW_NAME, is_new_name, printable
 from txn_engine.reasons import Reason
 from txn_engine.schemas.changes import (
     AddColumn,
@@ -192,7 +192,7 @@ class _Evolving:
         """Refuse a name that no column may have, or that another one has or has had."""
         if not isinstance(name, str) or not name or name.startswith("_") or not is_new_name(name):
             self.refuse(
-                f"column {name!r:.80}",
+                f"column {printable(repr(name)):.80}",
                 f"{NEW_NAME}, that do not begin with an underscore (those are ours)",
                 Reason.BAD_COLUMN_NAME,
             )

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from txn_engine.names import printable
 from txn_engine.protocol.measures import (
     Contents,
     PartitionMeasures,
@@ -183,7 +184,7 @@ def overview(moment: Moment, groups: Sequence[GroupLine]) -> Overview:
         groups=tuple(groups[:GROUPS_MAX]),
         damage=damage_lines(moment)[:DAMAGE_MAX],
         damaged=len(moment.unreadable),
-        foreign=tuple(map(shown, moment.foreign[:FOREIGN_MAX])),
+        foreign=tuple(map(printable, moment.foreign[:FOREIGN_MAX])),
     )
 
 
@@ -194,11 +195,6 @@ def damage_lines(moment: Moment, topic: str = "") -> tuple[DamageLine, ...]:
         for each in moment.unreadable
         if topic in ("", each.topic)
     )
-
-
-def shown(name: str) -> str:
-    """Somebody else's name, control characters and broken UTF-8 escaped."""
-    return name if name.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name)
 
 
 def topic_lines(moment: Moment) -> tuple[TopicLine, ...]:

@@ -85,9 +85,9 @@ def end_session() -> None:
     gateway = SparkContext._gateway
     if gateway is None or gateway in _shared:
         return
-    gateway.shutdown()
-    gateway.proc.stdin.close()
+    gateway.proc.stdin.close()  # the JVM ends where its input does
     gateway.proc.wait(timeout=30)
+    gateway.shutdown()  # before, to close a connection on which a callback waits could wait for ever
     SparkContext._gateway = SparkContext._jvm = None
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from tests.cli.conftest import GOOD, Run
 from txn_engine import connect
+from txn_engine.loading import DEAD_LETTERS
 
 Write = Callable[..., Path]
 BAD = GOOD + "4,10,2026-01-03,hunter2,\n5,10\n"
@@ -60,6 +61,22 @@ def test_from_the_load_to_the_replay(run: Run, url: str, dead: str, write: Write
         assert sorted(engine.scan("payments").to_table().column("id").to_pylist()) == [1, 2, 3, 4, 5]
     (row,) = run("dead-letters", "list", "--json").json["dead_letter_topics"]
     assert (row["waiting"], row["total"]) == (0, 2)
+
+
+def test_a_letter_of_any_time_is_shown(run: Run, url: str, dead: str, write: Write) -> None:
+    """A letter may say that it failed at a time that Python does not have. It is shown with the others."""
+    load(run, dead, write("f.csv", BAD))
+    with connect(url) as engine:
+        letters = engine.scan(dead).to_table(DEAD_LETTERS.names)
+        times = pa.array([-(2**62)] * 2, pa.int64()).cast(pa.timestamp("ms", "UTC"))
+        place = letters.schema.get_field_index("failed_at")
+        with engine.producer() as producer:
+            producer.produce(dead, letters.set_column(place, DEAD_LETTERS.field("failed_at"), times))
+    shown = run("dead-letters", "show", dead, "--json").json["dead_letters"]
+    assert [letter["reason"] for letter in shown[2:]] == [letter["reason"] for letter in shown[:2]]
+    assert shown[-1]["failed_at"].startswith("-")
+    repaired = run("dead-letters", "show", dead, "--repair")
+    assert (repaired.code, len(repaired.stdout.splitlines())) == (0, 4)
 
 
 def test_letters_that_cannot_be_read_are_named_and_the_others_counted(

@@ -66,6 +66,19 @@ def test_repaired_rows_are_loaded_and_the_others_come_back(engine: Engine, write
     assert (done.letters, done.records + done.failed_again) == (2, 2)
 
 
+@pytest.mark.parametrize("failed_at", [-(2**62), 2**62, -(2**63), 2**63 - 1])
+def test_a_letter_of_any_time_stops_no_other(engine: Engine, write: Write, failed_at: int) -> None:
+    """A letter may say that it failed at a time that Python does not have. It is replayed like the others."""
+    load(engine, write("f.csv", MIXED))
+    letters = engine.scan(DEAD).to_table(DEAD_LETTERS.names)
+    times = pa.array([failed_at] * letters.num_rows, pa.int64()).cast(pa.timestamp("ms", "UTC"))
+    with engine.producer() as producer:
+        place = letters.schema.get_field_index("failed_at")
+        producer.produce(DEAD, letters.set_column(place, DEAD_LETTERS.field("failed_at"), times)).result()
+    done = replay(engine, DEAD)
+    assert (done.letters, done.failed_again) == (6, 6)
+
+
 def test_all_repaired(engine: Engine, write: Write) -> None:
     """After all letters are repaired, the topic has every row of the file exactly, whatever JSON type a
     repaired value has."""

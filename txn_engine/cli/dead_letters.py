@@ -139,7 +139,7 @@ def show(topic: str, max_records: int, repair: bool, place: Place, out: Output) 
                 "topic": letter["topic"],
                 "source": _source(letter),
                 "tries": letter["tries"],
-                "failed_at": time_text(letter["failed_at_ms"]),
+                "failed_at": time_text(letter["failed_at"]),
                 "reason": letter["reason"],
                 "columns": letter["columns"],
                 "raw": None if letter["raw"] is None else letter["raw"].decode(errors="backslashreplace"),
@@ -152,14 +152,11 @@ def show(topic: str, max_records: int, repair: bool, place: Place, out: Output) 
 
 
 def _waiting(engine: Engine, topic: str) -> Iterator[dict[str, Any]]:
-    import pyarrow as pa
-
+    from txn_engine.loading.dead_letters import letters_in
     from txn_engine.loading.waiting import letters, waiting_from
 
     for batch in letters(engine, topic, waiting_from(engine, topic)):
-        failed = batch.column("failed_at").cast(pa.int64()).to_pylist()
-        for values, failed_at_ms in zip(batch.to_pylist(), failed, strict=True):
-            yield values | {"failed_at_ms": failed_at_ms}
+        yield from letters_in(batch)
 
 
 def _source(letter: dict[str, Any]) -> str:

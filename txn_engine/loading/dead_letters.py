@@ -65,6 +65,19 @@ def is_dead_letter_schema(schema: pa.Schema) -> bool:
     return schema.equals(DEAD_LETTERS)
 
 
+def letters_in(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """The letters as they stand, times as milliseconds since 1970: anybody may have written one that Python's datetime
+    does not hold.
+    """
+    columns: dict[str, Any] = dict(zip(batch.schema.names, batch.columns, strict=True))
+    times = {
+        name: column.cast(pa.int64())
+        for name, column in columns.items()
+        if pa.types.is_timestamp(column.type)
+    }
+    return pa.table(columns | times).to_pylist()
+
+
 def check_dead_letter_topic(engine: Engine, name: str, *, topic: str) -> Topic:
     """The dead-letter topic; one that is none, or not there (`UnknownTopicOrPartitionError`), is refused."""
     found = engine.logs.topics.look_up(name)

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from txn_engine.errors import InvalidRequestError, InvalidTopicError, UnknownTopicOrPartitionError
 from txn_engine.files.json_lines import each_name_once
-from txn_engine.loading.dead_letters import DEAD_LETTERS, SENT_BYTES, check_dead_letter_topic
+from txn_engine.loading.dead_letters import DEAD_LETTERS, SENT_BYTES, check_dead_letter_topic, letters_in
 from txn_engine.loading.letter_rows import (
     NO_COLUMNS,
     Failed,
@@ -217,7 +217,7 @@ def _sent(
     topics = _Topics(engine, dead_letter_topic)
     parts = _Parts(producer)
     for batch in batches:
-        found = [_letter(values, repaired) for values in batch.to_pylist()]
+        found = [_letter(values, repaired) for values in letters_in(batch)]
         count += len(found)
         topics.know(found)
         for group in read_again(found, topics.known, has_checks=has_checks):

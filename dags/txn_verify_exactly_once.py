@@ -112,8 +112,8 @@ PARAMS = {
     "input_date_format": text_param("%y%m%d", "Its dates, as strptime reads them"),
     "declaration": optional_text_param(
         None,
-        "A YAML file that says what ties outputs to the topic (docs/QUALITY.md), below a folder that "
-        "TXN_ENGINE_INPUT_ROOTS names; the columns above count only without one",
+        "A YAML file that says what ties outputs to the topic (docs/QUALITY.md), one that "
+        "TXN_ENGINE_DECLARATIONS names; the columns above count only without one",
     ),
     "cut": Param(
         None,

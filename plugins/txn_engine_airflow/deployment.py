@@ -30,6 +30,8 @@ processor makes, offers what its own environment names.
     TXN_ENGINE_SUITES          files of suites that vote before the commit, with colons: a run of txn_spark_consume is
                                held against the first unless it names another of them, and cannot do without;
                                default: none, and a run cannot name any
+    TXN_ENGINE_DECLARATIONS    files of declarations, with colons, that a run of txn_verify_exactly_once may name;
+                               default: none
     TXN_ENGINE_VERIFY_SUITES   files of suites, with colons, that a declaration of txn_verify_exactly_once may name;
                                default: none
     TXN_ENGINE_SPARK_PARAMS    names of Spark settings, with commas, that a run may give; default: those of
@@ -63,6 +65,7 @@ OUTPUT_TOPICS_VARIABLE = "TXN_ENGINE_OUTPUT_TOPICS"
 TRANSACTIONAL_IDS_VARIABLE = "TXN_ENGINE_TRANSACTIONAL_IDS"
 TRANSFORMS_VARIABLE = "TXN_ENGINE_TRANSFORMS"
 SUITES_VARIABLE = "TXN_ENGINE_SUITES"
+DECLARATIONS_VARIABLE = "TXN_ENGINE_DECLARATIONS"
 VERIFY_SUITES_VARIABLE = "TXN_ENGINE_VERIFY_SUITES"
 SPARK_PARAMS_VARIABLE = "TXN_ENGINE_SPARK_PARAMS"
 SPARK_CONF_VARIABLE = "TXN_ENGINE_SPARK_CONF"
@@ -334,6 +337,16 @@ def permitted_suite(path: object) -> str | None:
     if path in named or (path is None and not named):
         return path if isinstance(path, str) else None
     raise _refusal("checks", path, SUITES_VARIABLE, "one that {} names; none where it names none")
+
+
+def permitted_declaration(path: object) -> Path:
+    """A declaration's path. Raises `AirflowFailException` for one that the deployment does not name: a declaration may
+    hold SQL, which whoever may put files below a root for input, or trigger the DAG, is not to choose.
+    """
+    named = os.environ.get(DECLARATIONS_VARIABLE, "").split(os.pathsep)
+    if isinstance(path, str) and path in named and os.path.isabs(path):
+        return Path(path)
+    raise _refusal("declaration", path, DECLARATIONS_VARIABLE, "a declaration that {} names, if any")
 
 
 def permitted_verify_suite(path: Path) -> Path:

@@ -24,6 +24,7 @@ from txn_engine_airflow.deployment import (
     check_nothing_leads_out,
     deployment_spark_conf,
     permitted_connection,
+    permitted_declaration,
     permitted_input_file,
     permitted_report_folder,
     permitted_verify_suite,
@@ -163,7 +164,7 @@ def declared(params: Mapping[str, Any]) -> Declaration:
     from txn_engine.quality import Amount, Declaration, Output, Totals
 
     if path := params.get("declaration"):
-        return _declared_in(permitted_input_file(path, param="declaration"), params)
+        return _declared_in(permitted_declaration(path), params)
     outputs: tuple[Output, ...] = ()
     if output := params.get("output_topic"):
         missing = [name for name in ("account", "amount") if not params.get(name)]

@@ -247,8 +247,8 @@ def test_a_declaration_is_proved_again_from_where_the_last_run_went(
     ledger: Engine, run_dag: RunDag, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A declaration that the deployment permits is proved, and each run goes on from the last one."""
-    monkeypatch.setenv("TXN_ENGINE_INPUT_ROOTS", str(tmp_path))
     file = tmp_path / "payments.yaml"
+    monkeypatch.setenv("TXN_ENGINE_DECLARATIONS", f"/elsewhere.yaml:{file}")
     file.write_text(DECLARATION)
     runs = [
         run_dag("txn_verify_exactly_once", declaration=str(file), whole=whole)
@@ -294,7 +294,7 @@ def test_a_suite_of_the_declaration_holds_downstream(
     suite.write_text(json.dumps(held))
     file = tmp_path / "payments.yaml"
     file.write_text(DECLARATION + "suites: [mine.json]\n")
-    monkeypatch.setenv("TXN_ENGINE_INPUT_ROOTS", str(tmp_path))
+    monkeypatch.setenv("TXN_ENGINE_DECLARATIONS", str(file))
     monkeypatch.setenv("TXN_ENGINE_VERIFY_SUITES", f"/elsewhere.json:{suite}")
     run = run_dag("txn_verify_exactly_once", declaration=str(file))
     assert run.state == "failed"
@@ -345,6 +345,7 @@ def test_output_of_another_job_is_not_judged_by_this_ones_columns() -> None:
         ({"declaration": "of-another.yaml"}, "of-another.yaml has the topic 'loans'"),
         ({"declaration": "broken.yaml"}, "broken.yaml"),
         ({"declaration": "with-a-suite.yaml"}, "TXN_ENGINE_VERIFY_SUITES"),
+        ({"declaration": "of-somebody.yaml"}, "TXN_ENGINE_DECLARATIONS"),
         ({"group_id": None}, "up_to_position is given without group_id"),
         ({"input_file": "there.csv"}, "up_to_position with the input file"),
         ({"cut": 3}, "there is no cut 3"),
@@ -362,6 +363,9 @@ def test_a_wrong_call_fails_in_one_line_before_anything_is_written(
     for variable in ("TXN_ENGINE_INPUT_ROOTS", "TXN_ENGINE_REPORT_ROOTS"):
         monkeypatch.setenv(variable, str(tmp_path))
     params |= {name: str(tmp_path / params[name]) for name in ("input_file", "declaration") if name in params}
+    permitted = ("of-another.yaml", "broken.yaml", "with-a-suite.yaml")
+    monkeypatch.setenv("TXN_ENGINE_DECLARATIONS", ":".join(str(tmp_path / name) for name in permitted))
+    (tmp_path / "of-somebody.yaml").write_text(DECLARATION)
     (tmp_path / "of-another.yaml").write_text(DECLARATION.replace("payments", "loans"))
     (tmp_path / "broken.yaml").write_text("topic: [")
     (tmp_path / "with-a-suite.yaml").write_text(DECLARATION + "suites: [mine.json]\n")

@@ -13,6 +13,7 @@ import great_expectations.expectations as gxe
 import pyarrow as pa
 import pytest
 import yaml
+from great_expectations.expectations.row_conditions import Column, PassThroughCondition
 
 from txn_engine.errors import InvalidRequestError
 from txn_engine.quality import NamedResult, SuitesRun, check_rows, load_suite, suite_rows
@@ -37,6 +38,52 @@ def saved(folder: Path, *expectations: Any, kind: str = "json", **more: Any) -> 
     path = folder / f"suite.{kind}"
     path.write_text(json.dumps(held) if kind == "json" else yaml.safe_dump(held))
     return path
+
+
+A_COLUMN = Column("amount")
+
+
+@pytest.mark.parametrize(
+    "expectation",
+    [
+        gxe.ExpectTableRowCountToEqualOtherTable(other_table_name="elsewhere"),
+        gxe.ExpectQueryResultsToMatchComparison(
+            base_query="SELECT 1", comparison_data_source_name="elsewhere", comparison_query="SELECT 1"
+        ),
+        gxe.ExpectColumnValuesToNotBeNull(
+            column="id", row_condition="@pd.io.common.os.getcwd() != ''", condition_parser="pandas"
+        ),
+        gxe.ExpectColumnValuesToNotBeNull(
+            column="id", row_condition="id IN (SELECT 1)", condition_parser="spark"
+        ),
+        gxe.ExpectColumnValuesToNotBeNull(
+            column="id", row_condition=(A_COLUMN > 1) & PassThroughCondition(pass_through_filter="id > 1")
+        ),
+        gxe.ExpectColumnValuesToNotBeNull(column="id", row_condition=Column("a` + @pd.x + `b") > 1),
+    ],
+    ids=["another table", "another source", "pandas", "Spark", "inside another", "a backtick"],
+)
+def test_an_expectation_that_looks_elsewhere_or_runs_code_is_refused(
+    expectation: Any, tmp_path: Path
+) -> None:
+    """An expectation is about the rows that it is given, and its condition is no code, in Python and in a file."""
+    for given in ([expectation], saved(tmp_path, expectation.copy(deep=True))):
+        with pytest.raises(InvalidRequestError) as refused:
+            load_suite(given)
+        assert refused.value.reason is Reason.BAD_EXPECTATION
+
+
+def test_a_condition_of_columns_is_permitted() -> None:
+    """Rows are chosen by comparisons of columns, which Great Expectations has a form for."""
+    chosen = [
+        gxe.ExpectColumnValuesToNotBeNull(
+            column="id", row_condition='col("amount") < 40', condition_parser="great_expectations"
+        ),
+        gxe.ExpectColumnValuesToNotBeNull(
+            column="id", row_condition=(A_COLUMN < 40) & A_COLUMN.is_not_null()
+        ),
+    ]
+    assert [status for _, status, _ in statuses(check_rows(ROWS, chosen))] == ["passed", "passed"]
 
 
 @pytest.mark.parametrize("kind", ["json", "yaml", "yml"])

@@ -10,15 +10,17 @@ from __future__ import annotations
 import datetime as dt
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from txn_engine.clock import system_clock
+from txn_engine.errors import InvalidRequestError
 from txn_engine.quality.expectations import exception_in
 from txn_engine.quality.quiet import quiet
+from txn_engine.quality.spark_queries import permitted_query
 from txn_engine.quality.suite_rows import Rows, batch_of, rows_of
 from txn_engine.quality.suites import NamedResult, Severity, Suite, names_of, severity_of, shown_name
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 EXAMPLES_MAX = 20
 RESULTS_MAX = 1_000
 _PLACE = "txn_engine_check"
+_BATCH = "batch_of_the_check"
 _VALUE_CHARS_MAX = 200
 _COUNTED_BY_OBSERVED = ("unexpected_rows_expectation",)
 """Expectations whose `observed_value` is how many rows broke them; that of any other may be a value of a record."""
@@ -167,9 +170,12 @@ def _held(context: EphemeralDataContext, number: int, asked: Asked, rows: Rows, 
     if suite.function is not None:
         return SuiteResult(asked.about, suite.name, _called(suite, rows), asked.count)
     names = names_of(suite)
-    found: dict[int, SuiteCheck] = {}
+    found = {
+        place: _unmade(suite, place, names[place], str(error))
+        for place, error in _refused_queries(suite, rows).items()
+    }
     validations: list[Mapping[str, Any]] = []
-    for part, members in enumerate(_parts(suite)):
+    for part, members in enumerate(_parts(suite, without=found)):
         label = f"{_file_name(asked.about)}-{number}-{part}"
         try:
             validation = _validated(context, rows, label, suite, members, run_ms)
@@ -186,11 +192,30 @@ def _held(context: EphemeralDataContext, number: int, asked: Asked, rows: Rows, 
     return SuiteResult(asked.about, suite.name, checks, asked.count, tuple(validations))
 
 
-def _parts(suite: Suite) -> Iterator[list[int]]:
+def _refused_queries(suite: Suite, rows: Rows) -> dict[int, InvalidRequestError]:
+    """Queries that are not to run on Spark, by their places. pandas runs none."""
+    refused: dict[int, InvalidRequestError] = {}
+    for place, expectation in enumerate(suite.expectations if rows.kind == "spark" else ()):
+        query = getattr(expectation, "unexpected_rows_query", None)
+        if isinstance(query, str):
+            try:
+                permitted_query(
+                    rows.frame.sparkSession,
+                    query.replace("{batch}", _BATCH),
+                    [_BATCH],
+                    what="a query",
+                    actor="checks",
+                )
+            except InvalidRequestError as error:
+                refused[place] = error
+    return refused
+
+
+def _parts(suite: Suite, *, without: Collection[int]) -> Iterator[list[int]]:
     """The expectations by how much is to be told of them: rows are told of a query's only where all of it is asked for,
     which is at most 200; of the others that would be every row.
     """
-    places = range(len(suite.expectations))
+    places = [place for place in range(len(suite.expectations)) if place not in without]
     queries = [place for place in places if _is_query(suite.expectations[place])]
     others = [place for place in places if place not in set(queries)]
     yield from (part for part in (others, queries) if part)

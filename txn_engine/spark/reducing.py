@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,10 +21,10 @@ from txn_engine.quality.evidence import EvidenceMissingError
 from txn_engine.quality.file_pass import FileFacts, facts_of_file
 from txn_engine.quality.relations import SPARK
 from txn_engine.quality.rows import FileRows, Rows
+from txn_engine.quality.spark_queries import permitted_query
 from txn_engine.schemas.layout import Schemas
 from txn_engine.spark.errors import SPARK_FAILURES, failure_of_tasks, reason
 from txn_engine.spark.opening import check_classic, read_options, store_for_executors
-from txn_engine.spark.permitted import permitted_query
 from txn_engine.spark.reading import part_rows
 from txn_engine.spark.session import check_spark_url
 from txn_engine.sql.file_parts import OFFSET, PARTITION, FilePart
@@ -40,8 +40,6 @@ _SETTINGS: Final = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.mapKeyDedupPolicy": "EXCEPTION",
 }
-_NOT_FOR_QUERIES: Final = ("reflect", "java_method", "try_reflect")
-"""Functions that call any of Java's."""
 _PART_BYTES: Final = 128 << 20
 _TASKS_A_SLOT: Final = 4
 
@@ -50,8 +48,8 @@ class SparkReducer:
     """A reducer on a classic session: views over a topic's files read natively, queries on all its executors.
 
     Views and settings are in a session of their own. A query that somebody gave sees its view and no other table or
-    file, and calls only functions that compute (`permitted.py`). What is kept is cached, on disk where it does not fit,
-    until `close`. On a cluster this package has to be installed where the executors run.
+    file, and calls only functions that compute (`quality/spark_queries.py`). What is kept is cached, on disk where it
+    does not fit, until `close`. On a cluster this package has to be installed where the executors run.
     """
 
     name = "Spark"
@@ -64,7 +62,6 @@ class SparkReducer:
         self._spark = spark.newSession()
         for name, value in _SETTINGS.items():
             self._spark.conf.set(name, value)
-        self._forbid(_NOT_FOR_QUERIES)
         self._store = store
         self._kept: dict[str, list[DataFrame]] = {}
         self._views: set[str] = set()
@@ -160,19 +157,11 @@ class SparkReducer:
 
         `backwards`: its input comes the other way round.
         """
-        permitted = permitted_query(self._spark, query, views, actor=ACTOR)
+        permitted = permitted_query(self._spark, query, views, what="an SQL reduction", actor=ACTOR)
         for known, view in views.items():
             rows, order = self._spark.table(view), [PARTITION, OFFSET]
             self._view(known, rows.orderBy(*order, ascending=not backwards))
         self.keep(name, permitted)
-
-    def _forbid(self, functions: Collection[str]) -> None:
-        registry = self._spark._jsparkSession.sessionState().functionRegistry()
-        known = registry.listFunction().iterator()
-        while known.hasNext():
-            function = known.next()
-            if function.funcName() in functions:
-                registry.dropFunction(function)
 
     def _view(self, name: str, frame: DataFrame) -> None:
         frame.createOrReplaceTempView(name)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import great_expectations.expectations as gxe
 import pytest
 from pyspark.sql import SparkSession
 
 from txn_engine.errors import InvalidRequestError
+from txn_engine.quality import check_rows
+from txn_engine.quality.spark_queries import permitted_query
 from txn_engine.reasons import Reason
-from txn_engine.spark.permitted import permitted_query
 
 pytestmark = pytest.mark.spark
 
@@ -93,7 +97,7 @@ REFUSED = (
 @pytest.mark.parametrize("query", PERMITTED)
 def test_a_query_that_computes_is_permitted(spark: SparkSession, query: str) -> None:
     """Every part of SELECT that computes rows of the view is permitted."""
-    assert permitted_query(_ansi(spark), query, ["topic"], actor="test")
+    assert permitted_query(_ansi(spark), query, ["topic"], what="a query", actor="test")
 
 
 @pytest.mark.parametrize("query", REFUSED)
@@ -102,7 +106,7 @@ def test_a_query_that_reaches_further_is_refused(spark: SparkSession, query: str
     What is refused is found inside WITH and subqueries too, and a name that WITH defines is known only where it holds.
     """
     with pytest.raises(InvalidRequestError) as refused:
-        permitted_query(_ansi(spark), query, ["topic"], actor="test")
+        permitted_query(_ansi(spark), query, ["topic"], what="a query", actor="test")
     assert refused.value.reason is Reason.NOT_PERMITTED_IN_SQL
 
 
@@ -119,7 +123,7 @@ def test_a_query_that_reaches_further_is_refused(spark: SparkSession, query: str
 def test_what_is_not_one_query_is_refused(spark: SparkSession, query: str) -> None:
     """Only one query is permitted, and no other statement."""
     with pytest.raises(InvalidRequestError) as refused:
-        permitted_query(_ansi(spark), query, ["topic"], actor="test")
+        permitted_query(_ansi(spark), query, ["topic"], what="a query", actor="test")
     assert refused.value.reason is Reason.NOT_ONE_SELECT
 
 
@@ -134,9 +138,26 @@ def test_a_recursive_name_is_no_table(spark: SparkSession) -> None:
             "WITH RECURSIVE secret(word) AS (SELECT word FROM secret UNION ALL SELECT word FROM secret) TABLE secret",
         ):
             with pytest.raises(Exception, match="RECURSI"):
-                session.sql(permitted_query(session, query, ["topic"], actor="test")).collect()
+                session.sql(
+                    permitted_query(session, query, ["topic"], what="a query", actor="test")
+                ).collect()
     finally:
         session.catalog.dropTempView("secret")
+
+
+def test_a_suites_query_starts_no_program(spark: SparkSession, tmp_path: Path) -> None:
+    """A check whose query would start a program is not made, and decides. The others of its suite are made."""
+    started = tmp_path / "started"
+    queries = (
+        f"SELECT TRANSFORM(n) USING 'touch {started}; cat' AS (m) FROM {{batch}}",
+        "SELECT * FROM {batch} WHERE n < 0",
+        "SELECT * FROM {batch} JOIN elsewhere USING (n)",
+    )
+    suite = [gxe.UnexpectedRowsExpectation(unexpected_rows_query=query) for query in queries]
+    run = check_rows(spark.createDataFrame([(1,), (2,)], "n int"), suite)
+    assert [check.status for _, check in run.checks] == ["errored", "passed", "errored"]
+    assert not run.success
+    assert not started.exists()
 
 
 def _ansi(spark: SparkSession) -> SparkSession:

@@ -8,17 +8,17 @@ program on the workers, a table's name may be a file, and some functions call Ja
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import Any, Final
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, Any, Final
 
 from txn_engine.errors import InvalidRequestError
 from txn_engine.reasons import Reason
-from txn_engine.spark.errors import SPARK_FAILURES, reason
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _CATALYST: Final = "org.apache.spark.sql.catalyst."
 _TYPES: Final = "org.apache.spark.sql.types."
-_EXPECTED: Final = "one SELECT over its view, by Spark's functions that compute"
+_EXPECTED: Final = "one SELECT over its rows, by Spark's functions that compute"
 
 _PLANS: Final = frozenset(
     f"{_CATALYST}plans.logical.{name}"
@@ -95,25 +95,20 @@ _TABLE_FUNCTIONS: Final = frozenset(
 Known = frozenset[str]
 
 
-def permitted_query(spark: SparkSession, given: str, tables: Collection[str], *, actor: str) -> str:
+def permitted_query(
+    spark: SparkSession, given: str, tables: Collection[str], *, what: str, actor: str
+) -> str:
     """The query to run for the one that was given. Raises `InvalidRequestError` unless it is one query of what is
     permitted, over these tables and no others.
 
-    Nothing is run. The error names the kind, the table or the function, and no value.
+    Nothing is run. The error names the kind, the table or the function, and no value. what: the query, as errors call
+    it.
     """
     text = given.strip().rstrip(";")
     query = f"SELECT * FROM ({text}\n) AS reduction"  # in brackets nothing but a query can be parsed
-    parser = spark._jsparkSession.sessionState().sqlParser()
-    try:
-        parser.parseQuery(text)  # by itself too: brackets of its own might close those
-        plan = parser.parseQuery(query)
-    except SPARK_FAILURES as error:
-        raise InvalidRequestError(
-            f"an SQL reduction: {reason(error)}",
-            actor=actor,
-            expected="one SELECT, and nothing else",
-            reason=Reason.NOT_ONE_SELECT,
-        ) from error
+    plan = None
+    for each in (text, query):  # by itself too: brackets of its own might close those
+        plan = _parsed(spark, each, what=what, actor=actor)
     todo: list[tuple[Any, Known]] = [(plan, frozenset(tables))]
     functions = _functions(spark)
     while todo:
@@ -121,13 +116,29 @@ def permitted_query(spark: SparkSession, given: str, tables: Collection[str], *,
         refused = _refused(value, known, functions)
         if refused:
             raise InvalidRequestError(
-                f"an SQL reduction with {refused}",
+                f"{what} with {refused}",
                 actor=actor,
                 expected=_EXPECTED,
                 reason=Reason.NOT_PERMITTED_IN_SQL,
             )
         todo.extend(_inside(value, known))
     return query
+
+
+def _parsed(spark: SparkSession, text: str, *, what: str, actor: str) -> Any:
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    try:
+        return spark._jsparkSession.sessionState().sqlParser().parseQuery(text)
+    except (PySparkException, Py4JJavaError) as error:
+        said = " ".join(str(error).partition("\n\n==")[0].split())
+        raise InvalidRequestError(
+            f"{what}: {said}",
+            actor=actor,
+            expected="one SELECT, and nothing else",
+            reason=Reason.NOT_ONE_SELECT,
+        ) from error
 
 
 def _functions(spark: SparkSession) -> frozenset[str]:

@@ -323,7 +323,11 @@ def permitted_transform(name: object) -> str:
 
 def suites() -> tuple[str, ...]:
     """The files of suites that a run may name, the one for runs that name none first."""
-    named = os.environ.get(SUITES_VARIABLE, "").split(os.pathsep)
+    return _files_of(SUITES_VARIABLE)
+
+
+def _files_of(variable: str) -> tuple[str, ...]:
+    named = os.environ.get(variable, "").split(os.pathsep)
     return tuple(dict.fromkeys(path for path in named if os.path.isabs(path)))
 
 
@@ -343,8 +347,7 @@ def permitted_declaration(path: object) -> Path:
     """A declaration's path. Raises `AirflowFailException` for one that the deployment does not name: a declaration may
     hold SQL, which whoever may put files below a root for input, or trigger the DAG, is not to choose.
     """
-    named = os.environ.get(DECLARATIONS_VARIABLE, "").split(os.pathsep)
-    if isinstance(path, str) and path in named and os.path.isabs(path):
+    if isinstance(path, str) and path in _files_of(DECLARATIONS_VARIABLE):
         return Path(path)
     raise _refusal("declaration", path, DECLARATIONS_VARIABLE, "a declaration that {} names, if any")
 
@@ -353,7 +356,7 @@ def permitted_verify_suite(path: Path) -> Path:
     """A suite's path that a declaration names. Raises `AirflowFailException` for one that the deployment does not name:
     where Spark makes the proof a suite's SQL may read whatever the job can.
     """
-    if str(path) in os.environ.get(VERIFY_SUITES_VARIABLE, "").split(os.pathsep) and path.is_absolute():
+    if str(path) in _files_of(VERIFY_SUITES_VARIABLE):
         return path
     raise _refusal("declaration", str(path), VERIFY_SUITES_VARIABLE, "suites that {} names, if any")
 

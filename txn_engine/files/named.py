@@ -31,8 +31,8 @@ def files_named(
     spell them out, names are passed over as Spark does: what begins with `.`, or with `_` unless it holds a `=`, and
     what is being copied. `passed_over` is told of each. `InvalidRequestError` for what names no file, a file that is
     named twice (by two paths, or a hard link and its file), and in folders and patterns for what is no file, or one of
-    no known format
-    unless `format` says what they are; and for an empty path, which would be the folder of now. No paths are no files.
+    no known format unless `format` says what they are; and for an empty path, which would be the folder of now. No
+    paths are no files.
     """
     found: list[Path] = []
     seen: dict[tuple[int, int] | str, Path] = {}
@@ -96,7 +96,7 @@ def _named_by(path: str | Path, known: FileFormat | None, tell: PassedOver) -> I
     if given.exists() or not glob.has_magic(str(path)):
         yield given  # opening it says what is wrong with it
         return
-    any_file, inside = False, os.path.realpath(_spelt_out(given))
+    any_file, inside = False, os.path.realpath(Path(*_spelt_out(given)))
     if "**" in given.parts:
         _check_links(inside)
     for match in map(Path, sorted(glob.glob(str(path), recursive=True))):
@@ -125,10 +125,10 @@ def is_hidden(name: str) -> bool:
     return name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_")
 
 
-def _spelt_out(pattern: Path) -> Path:
-    """The folder that a pattern begins in."""
+def _spelt_out(pattern: Path) -> tuple[str, ...]:
+    """The parts before the first that has a wildcard: the folder that a pattern begins in."""
     fixed = next(place for place, part in enumerate(pattern.parts) if glob.has_magic(part))
-    return Path(*pattern.parts[:fixed])
+    return pattern.parts[:fixed]
 
 
 def _check_links(inside: str) -> None:
@@ -156,7 +156,7 @@ def _check_inside(path: Path, inside: str) -> None:
 def _hidden_in(match: Path, pattern: str) -> Path | None:
     """What of a match Spark would pass over: a name that the pattern does not spell out, at least in its beginning."""
     asked = Path(pattern).parts
-    fixed = next(place for place, part in enumerate(asked) if glob.has_magic(part))
+    fixed = len(_spelt_out(Path(pattern)))
     spelt = tuple({part[0] for part in asked[fixed:] if is_hidden(part)})
     for place, part in enumerate(match.parts):
         if place >= fixed and is_hidden(part) and not part.startswith(spelt):

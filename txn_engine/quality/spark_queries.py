@@ -8,7 +8,7 @@ program on the workers, a table's name may be a file, and some functions call Ja
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from txn_engine.errors import InvalidRequestError
 from txn_engine.reasons import Reason
@@ -75,6 +75,7 @@ _VALUES: Final = frozenset(
         "scala.collection.immutable.Nil$",
     )
 )
+_PERMITTED: Final = _PLANS | _UNRESOLVED | _EXPRESSIONS | _PARTS | _VALUES
 _SEQUENCES: Final = tuple(
     f"scala.collection.immutable.{name}" for name in ("$colon$colon", "Vector", "Map$Map", "HashMap")
 )
@@ -110,10 +111,9 @@ def permitted_query(
     for each in (text, query):  # by itself too: brackets of its own might close those
         plan = _parsed(spark, each, what=what, actor=actor)
     todo: list[tuple[Any, Known]] = [(plan, frozenset(tables))]
-    functions = _functions(spark)
     while todo:
         value, known = todo.pop()
-        refused = _refused(value, known, functions)
+        refused = _refused(spark, value, known)
         if refused:
             raise InvalidRequestError(
                 f"{what} with {refused}",
@@ -141,29 +141,20 @@ def _parsed(spark: SparkSession, text: str, *, what: str, actor: str) -> Any:
         ) from error
 
 
-def _functions(spark: SparkSession) -> frozenset[str]:
-    """The names of Spark's own functions that are permitted."""
-    jvm: Any = spark._jvm
-    registry = jvm.org.apache.spark.sql.catalyst.analysis.FunctionRegistry.builtin()
-    named = registry.listFunction().iterator()
-    found = set()
-    while named.hasNext():
-        function = named.next()
-        if registry.lookupFunction(function).get().getGroup() in _FUNCTION_GROUPS:
-            found.add(function.funcName())
-    return frozenset(found)
+def _computes(spark: SparkSession, name: str) -> bool:
+    """Whether the name is that of a function of Spark's own that is permitted."""
+    catalyst = cast("Any", spark._jvm).org.apache.spark.sql.catalyst
+    found = catalyst.analysis.FunctionRegistry.builtin().lookupFunction(catalyst.FunctionIdentifier(name))
+    return found.isDefined() and found.get().getGroup() in _FUNCTION_GROUPS
 
 
-def _refused(value: Any, known: Known, functions: frozenset[str]) -> str:
+def _refused(spark: SparkSession, value: Any, known: Known) -> str:
     """What is wrong with this part of a plan by itself, or an empty text."""
     if not hasattr(value, "getClass"):  # a text, a number, a truth value: py4j's own
         return ""
     name = str(value.getClass().getName())
     short = name.rpartition(".")[2]
-    if not (
-        name in _PLANS | _UNRESOLVED | _EXPRESSIONS | _PARTS | _VALUES
-        or name.startswith((_TYPES, *_SEQUENCES, *_PRODUCTS))
-    ):
+    if not (name in _PERMITTED or name.startswith((_TYPES, *_SEQUENCES, *_PRODUCTS))):
         return f"a part of the kind {short}"
     match short:
         case "UnresolvedRelation":
@@ -173,9 +164,7 @@ def _refused(value: Any, known: Known, functions: frozenset[str]) -> str:
         case "UnresolvedFunction":
             parts = _texts(value.nameParts())
             return (
-                ""
-                if len(parts) == 1 and parts[0].lower() in functions
-                else f"the function {'.'.join(parts)!r}"
+                "" if len(parts) == 1 and _computes(spark, parts[0]) else f"the function {'.'.join(parts)!r}"
             )
         case "UnresolvedTableValuedFunction":
             parts = _texts(value.name())

@@ -37,8 +37,10 @@ _TABLE_FUNCTIONS: Final = frozenset(
     {"range", "generate_series", "unnest", "repeat", "repeat_row", "json_each", "json_tree"}
 )
 """Functions that make a table of their arguments."""
-_FUNCTIONS: Final = frozenset(Path(__file__).with_name("functions.txt").read_text(encoding="utf-8").split())
-"""Functions that compute a value of their arguments or of a window, or tell the time."""
+_FUNCTIONS: Final = _TABLE_FUNCTIONS.union(
+    Path(__file__).with_name("functions.txt").read_text(encoding="utf-8").split()
+)
+"""These, and functions that compute a value of their arguments or of a window, or tell the time."""
 
 
 def folded(name: str) -> str:
@@ -73,10 +75,9 @@ def _inside(node: Tree, known: frozenset[str]) -> Iterator[tuple[Any, frozenset[
     for each in node.get("cte_map", {}).get("map", ()):
         yield each["value"], known
         known = known | {folded(each["key"])}
+    is_recursive = node.get("type") == "RECURSIVE_CTE_NODE"
     for name, value in node.items():
-        if (
-            name == "right" and node.get("type") == "RECURSIVE_CTE_NODE"
-        ):  # the other side does not know it yet
+        if is_recursive and name == "right":  # the left side does not know the name yet
             yield value, known | {folded(node["cte_name"])}
         elif name != "cte_map":
             yield value, known
@@ -91,7 +92,7 @@ def _check(node: Tree) -> None:
     if kind_of_expression in ("FUNCTION", "WINDOW"):
         path = node.get("qualified_name", {}).get("path", ())
         name = ".".join(path) if len(path) > 1 else str(node.get("function_name", ""))
-        if folded(name) not in _FUNCTIONS | _TABLE_FUNCTIONS:
+        if folded(name) not in _FUNCTIONS:
             near = get_close_matches(folded(name), _FUNCTIONS, 1)
             raise _refused(f"the function {name!r}", action=f"did you mean {near[0]!r}?" if near else None)
 

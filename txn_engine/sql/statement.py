@@ -15,7 +15,7 @@ import duckdb
 
 from txn_engine.errors import InvalidRequestError
 from txn_engine.names import is_storable
-from txn_engine.sql.permitted import ACTOR, READS_ALONE, Tree, table_name, tables_in
+from txn_engine.sql.permitted import ACTOR, READS_ALONE, Tree, folded, table_name, tables_in
 from txn_engine.sql.pruning import Wanted, wanted_of
 
 _CHARS_MAX: Final = 4_000_000
@@ -121,8 +121,8 @@ def told(error: duckdb.Error) -> str:
 
 
 def _plain_columns(node: Tree, tables: frozenset[str]) -> PlainColumns:
-    defined = {each["key"].lower() for each in node.get("cte_map", {}).get("map", ())}
-    topics = frozenset(name for name in tables if name.lower() not in defined)
+    defined = {folded(each["key"]) for each in node.get("cte_map", {}).get("map", ())}
+    topics = frozenset(name for name in tables if folded(name) not in defined)
     sources = _sources(node.get("from_table", {}), topics) if node.get("type") == "SELECT_NODE" else None
     if sources is None:
         return PlainColumns()

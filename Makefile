@@ -28,7 +28,6 @@ test: ## Every rule, command and page once, on the real MinIO, Spark, Airflow, P
 	@.ci/test $(ARGS)
 
 test-all: setup minio ## All that is too long for `make test`, shard by shard, and when each shard last ran with which result
-	@.ci/setup-readers
 	@$(SHARDS) run all
 
 shard: setup minio ## One shard: make shard NAME=spark; without a name, each shard and its last run

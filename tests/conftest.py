@@ -39,8 +39,10 @@ pytest_plugins = [
 temporary.use_memory()
 jvm.be_brief()
 
-# No deadline, because a busy machine is slow. The examples of `make test` are the same in each run.
+# No deadline, because a busy machine is slow. The examples of `make test` are the same in each run, and the shard
+# `machine` tries fresh ones.
 settings.register_profile("engine", deadline=None, derandomize=True)
+settings.register_profile("fresh", deadline=None, print_blob=True)
 settings.register_profile(
     "nightly", deadline=None, max_examples=100_000, suppress_health_check=list(HealthCheck)
 )

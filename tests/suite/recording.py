@@ -1,10 +1,16 @@
-"""Record how long each test takes and what it needs, and sum a run up by folder (a plugin of pytest)."""
+"""Record how long each test takes and what it needs, and sum a run up by folder (a plugin of pytest).
+
+`--results FILE` also writes what became of the tests of this run, as JSON: `failed`, a list of tests, and the numbers
+`passed` and `skipped`.
+"""
 
 from __future__ import annotations
 
+import json
 import time
 from collections import defaultdict
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,16 +42,27 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     return report
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--results FILE`."""
+    parser.addoption("--results", type=Path, help="Write to this file what became of the tests, as JSON.")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Record in the process that gets all reports: with xdist it runs no test itself."""
-    if not hasattr(config, "workerinput") and not config.option.collectonly:
-        config.pluginmanager.register(Recorder())
+    if hasattr(config, "workerinput") or config.option.collectonly:
+        return
+    results = config.getoption("--results")
+    if results is not None:  # of this run, or of none
+        results.unlink(missing_ok=True)
+    config.pluginmanager.register(Recorder(results))
 
 
 class Recorder:
-    """Durations of one run."""
+    """Durations and outcomes of one run."""
 
-    def __init__(self) -> None:
+    def __init__(self, results: Path | None = None) -> None:
+        self._results = results
+        self._outcomes: dict[str, str] = {}
         self._found = Durations()
         self._began = time.monotonic()
         self._first_report: float | None = None
@@ -56,11 +73,26 @@ class Recorder:
             self._first_report = time.monotonic() - report.duration
         needs: Any = dict(report.user_properties).get(NEEDS, ())
         self._found.record(report.nodeid, report.duration, needs)
+        has_failed = (
+            self._outcomes.get(report.nodeid) == "failed"
+        )  # a test may pass and its fixture's end fail
+        if not has_failed and (report.when == "call" or report.outcome != "passed"):
+            self._outcomes[report.nodeid] = report.outcome
 
     def pytest_sessionfinish(self) -> None:
         """Keep the record for the next run."""
         if self._found.seconds:
             durations.write_own(self._found)
+        if self._results is not None:
+            outcomes = list(self._outcomes.values())
+            failed = sorted(test for test, outcome in self._outcomes.items() if outcome == "failed")
+            found = {
+                "failed": failed,
+                "passed": outcomes.count("passed"),
+                "skipped": outcomes.count("skipped"),
+            }
+            self._results.parent.mkdir(parents=True, exist_ok=True)
+            self._results.write_text(json.dumps(found), encoding="utf-8")
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Print the stages of the run, the seconds by folder and the slowest tests."""

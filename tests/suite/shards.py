@@ -13,7 +13,9 @@ has changed, or the change goes through more than half of the shards, CI picks t
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -26,6 +28,7 @@ from tests.numbers import Record, Run, last_runs
 from tests.suite.tiers import ALL, SHARDS
 
 REPOSITORY = Path(__file__).parents[2]
+RESULTS = REPOSITORY / ".cache" / "results"
 PART = "shard"
 LIMIT_S = 2_400
 """A command that runs longer is cut, and a run that was cut has failed. A shard aims at ten minutes."""
@@ -43,8 +46,8 @@ CONFIGURATIONS = ("a", "b", "d", "e", "f", "producer")
 class Shard:
     """One part of what is too long for `make test`.
 
-    covers: paths, or beginnings of paths, of code that this shard tests most; commands: what runs after its tests;
-    `{seed}` and `{configuration}` change every day.
+    covers: paths, or beginnings of paths, of code that this shard tests most. A module of tests with marks of shards
+    belongs to those instead. commands: what runs after its tests; `{seed}` and `{configuration}` change every day.
     """
 
     name: str
@@ -74,6 +77,7 @@ _ALL: tuple[Shard, ...] = (
             "storage/",
             "txn_engine/verify/",
             "txn_engine/configs/",
+            "txn_engine/quality/",
             "tests/verify/",
             "tests/fuzz/",
             "tests/storage/",
@@ -106,12 +110,11 @@ _ALL: tuple[Shard, ...] = (
             "txn_engine/files/",
             "txn_engine/erasing/",
             "txn_engine/loading/",
-            "txn_engine/quality/",
         ),
     ),
     Shard(
         "machine",
-        "set-up on a bare machine, the wheel, the demo, compose, a live Airflow on Postgres, the measurements",
+        "set-up on a bare machine, the wheel, the demo, a live Airflow on Postgres, properties with fresh examples",
         (
             ".ci/",
             "Makefile",
@@ -123,7 +126,10 @@ _ALL: tuple[Shard, ...] = (
             "txn_engine/bench/",
             "txn_engine/cli/",
         ),
-        ("python -m tests.setup.fresh_machine",),
+        (
+            "python -m tests.setup.fresh_machine",
+            "python -m pytest -n 3 -q -m hypothesis --hypothesis-profile fresh tests",
+        ),
     ),
     Shard(
         "protocol",
@@ -163,8 +169,12 @@ def last_run(name: str) -> Record | None:
 
 
 def run(shard: Shard, *, seed: int, say: Callable[[str], None] = print) -> Record:
-    """Run a shard's tests and commands, all of them even if one fails, and record the result."""
+    """Run a shard's tests and commands, all of them even if one fails, and record the result.
+
+    A shard of which no test passed has failed: tests that were all skipped prove nothing.
+    """
     recorded, failed = Run(PART, [shard.name]), []
+    results_of(shard).unlink(missing_ok=True)
     commands = [*([line] for line in shard.set_up), tests_of(shard)]
     configuration = CONFIGURATIONS[seed // SEEDS_A_DAY % len(CONFIGURATIONS)]
     commands += [
@@ -180,12 +190,23 @@ def run(shard: Shard, *, seed: int, say: Callable[[str], None] = print) -> Recor
         say(f"shard {shard.name}: {time.monotonic() - step:.0f} s, exit code {code}: {line}")
         if code:
             failed.append(line)
-    return recorded.record({"failed": failed}, of=shard.name)
+    results = results_of(shard)
+    found = json.loads(results.read_text(encoding="utf-8")) if results.exists() else {}
+    passed, skipped = found.get("passed", 0), found.get("skipped", 0)
+    if not passed:
+        failed.append("no test passed")
+    return recorded.record({"failed": failed, "passed": passed, "skipped": skipped}, of=shard.name)
+
+
+def results_of(shard: Shard) -> Path:
+    """Where a run of the shard says what became of its tests."""
+    return RESULTS / f"{shard.name}.json"
 
 
 def tests_of(shard: Shard) -> list[str]:
     """The command that runs the tests which are marked with a shard's name."""
-    return ["python", "-m", "pytest", "-n", PROCESSES, "--shard", shard.name, "-q"]
+    results = str(results_of(shard))
+    return ["python", "-m", "pytest", "-n", PROCESSES, "--shard", shard.name, "-q", "--results", results]
 
 
 def _run_limited(command: Sequence[str]) -> int:
@@ -211,10 +232,10 @@ def pick(changed: Sequence[str], *, day: int) -> Shard:
     Otherwise: no shard covers a changed path, or the change goes through more than half of the shards, so that none of
     them is its shard. Shards that never ran here take turns, one each day.
     """
-    covered = {
-        shard.name: sum(any(path.startswith(start) for start in shard.covers) for path in changed)
-        for shard in _ALL
-    }
+    covered = dict.fromkeys(SHARDS, 0)
+    for path in changed:
+        for name in _shards_of(path):
+            covered[name] += 1
     if sum(map(bool, covered.values())) > len(_ALL) // 2:
         covered = dict.fromkeys(covered, 0)
     turn = {name: (number - day) % len(SHARDS) for number, name in enumerate(SHARDS)}
@@ -226,19 +247,42 @@ def pick(changed: Sequence[str], *, day: int) -> Shard:
     return min(_ALL, key=urgency)
 
 
+def _shards_of(path: str) -> set[str]:
+    """The shards that cover a path: those whose marks it has, if it is a module of tests with marks."""
+    module = REPOSITORY / path
+    if path.startswith("tests/") and module.suffix == ".py" and module.exists():
+        marked = set(_MARK.findall(module.read_text(encoding="utf-8"))) & set(SHARDS)
+        if marked:
+            return marked
+    return {shard.name for shard in _ALL if any(path.startswith(start) for start in shard.covers)}
+
+
+_MARK = re.compile(r"shard\(\s*\"(\w+)\"")
+
+
 def changed_since(base: str) -> list[str]:
     """The paths that differ between a commit and the working tree."""
     return _git("diff", "--name-only", base).splitlines()
 
 
-def base_commit() -> str:
-    """The commit that a change began from: BASE, else the last one that is four hours older than the newest."""
+def base_commit() -> str | None:
+    """The commit that a change began from: BASE, else the last one that is four hours older than the newest.
+
+    None if there is no other commit than the newest: in a shallow clone, and outside of a repository. Raises
+    `SystemExit` for a BASE that is not a commit here.
+    """
     if given := os.environ.get("BASE"):
-        return given
-    newest = int(_git("log", "-1", "--format=%ct"))
-    return _git("rev-list", "-1", f"--before={newest - 4 * 3_600}", "HEAD") or _git(
-        "rev-list", "--max-parents=0", "-1", "HEAD"
-    )
+        try:
+            return _git("rev-parse", "--verify", "--quiet", f"{given}^{{commit}}")
+        except subprocess.CalledProcessError:
+            raise SystemExit(f"BASE={given} is not a commit of this repository: fetch it first") from None
+    try:
+        newest = int(_git("log", "-1", "--format=%ct"))
+        before = _git("rev-list", "-1", f"--before={newest - 4 * 3_600}", "HEAD")
+        found = before or _git("rev-list", "--max-parents=0", "-1", "HEAD")
+        return None if found == _git("rev-parse", "HEAD") else found
+    except (OSError, subprocess.CalledProcessError):
+        return None
 
 
 def _git(*words: str) -> str:
@@ -260,6 +304,8 @@ def _result(last: Record | None) -> str:
         return "has not run in this checkout"
     changed = "" if last.clean else " with changes"
     result = "FAILED: " + ", ".join(last.figures["failed"]) if last.figures["failed"] else "passed"
+    if "passed" in last.figures:
+        result += f" ({last.figures['passed']:,} tests passed, {last.figures['skipped']:,} skipped)"
     return (
         f"{last.finished}  commit {(last.commit or 'unknown')[:8]}{changed}  {last.seconds:.0f} s  {result}"
     )
@@ -278,7 +324,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     running.add_argument("--seed", type=int, default=int(time.time()) // DAY_S * SEEDS_A_DAY)
     chosen = parser.parse_args(arguments)
     if chosen.command == "pick":
-        print(pick(changed_since(base_commit()), day=int(time.time()) // DAY_S).name)
+        base = base_commit()
+        print(pick([] if base is None else changed_since(base), day=int(time.time()) // DAY_S).name)
         return 0
     records: list[Record] = []
     if chosen.command == "run":

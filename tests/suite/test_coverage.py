@@ -19,15 +19,27 @@ storage.work.one()
 print("done", flush=True)
 if sys.argv[1] == "itself":
     os.kill(os.getpid(), signal.SIGKILL)
-time.sleep(60)
+time.sleep(600)
 """
 PARENT = """
-import subprocess, sys, time
+import glob, subprocess, sys, time
+import coverage
+
+def has_saved(process):
+    for path in glob.glob(f"c.*pid{process}.*"):
+        data = coverage.CoverageData(path)
+        data.read()
+        if data.measured_files():
+            return True
+    return False
+
 for who in ("itself", "parent"):
     child = subprocess.Popen([sys.executable, "child.py", who], stdout=subprocess.PIPE)
     child.stdout.readline()
+    stop = time.monotonic() + 120
+    while who == "parent" and not has_saved(child.pid) and time.monotonic() < stop:
+        time.sleep(0.1)
     if who == "parent":
-        time.sleep(2.5)  # the child saves once a second
         child.kill()
     child.wait()
 """

@@ -26,7 +26,7 @@ from tests.support.postgres import postgres_binaries
 from txn_engine import connect
 from txn_engine_airflow.standalone.command_line import environment_file
 
-pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow, pytest.mark.shard("machine")]
+pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow]
 
 PAGE = "docs/POSTGRES_PIPELINE.md"
 DAG_ID = "example_txn_postgres"

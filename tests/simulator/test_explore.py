@@ -57,8 +57,7 @@ def test_two_sweepers_and_a_crash_anywhere_are_seen_whole() -> None:
     assert (again.states, again.moves, again.terminal) == (first.states, first.moves, first.terminal)
 
 
-@pytest.mark.shard("simulator")
-@pytest.mark.parametrize("states_max", [500, None])
+@pytest.mark.parametrize("states_max", in_shard("simulator", [500, None], keep=1))
 def test_two_sweepers_whose_threads_interleave(states_max: int | None) -> None:
     """The search of interleaving threads finds nothing wrong: in its first states in `make test`, and in all
     of them in the shard."""

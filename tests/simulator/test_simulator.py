@@ -184,16 +184,17 @@ def test_clocks_are_hours_off_both_ways_and_processes_sleep_for_weeks() -> None:
     assert max(pauses) > 14 * DAY
 
 
-def test_a_power_cut_takes_what_was_not_synced_and_leaves_what_was_acknowledged() -> None:
+@pytest.mark.parametrize("is_whole", in_shard("simulator", [False, True], keep=1))
+def test_a_power_cut_takes_what_was_not_synced_and_leaves_what_was_acknowledged(is_whole: bool) -> None:
     """In one of these runs a power cut loses an object that already had its name and had not been
-    acknowledged."""
+    acknowledged. `make test` stops at that run."""
     cuts = lost = 0
     for seed in range(6, 12):
         result = run("idempotent", seed, _with_every_kind("idempotent", seed, local=True))
         _check(result)
         cuts += result.faults["power-cut"]
         lost += result.lost_in_cuts
-        if lost:
+        if lost and not is_whole:
             break
     assert cuts
     assert lost

@@ -261,6 +261,7 @@ def test_a_conditional_put_is_sent_once() -> None:
         with odd((status, xml(code))) as server:
             error = error_of(lambda: server.store.put_if_absent("a", b"x"))
             assert type(error) is StoreUnreachableError
+            assert f"{status} {code}" in str(error)  # made from the answer, here alone
             assert len(server.requests) == 1
 
 

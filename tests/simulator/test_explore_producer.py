@@ -25,7 +25,15 @@ from txn_engine.producer.cell import Cell
 from txn_engine.types import ConsumerGroupMetadata, FetchedRow
 
 SMALL = Bounds(transactions=1, inits=1, batches=1, callbacks=0, faults=1)
-SHOWN = ("a-commit-asks-once", "a-failure-wakes-no-lane", "a-second-thread-is-let-in")
+LONG = {
+    "a-row-beside-the-complete-row": "damage",
+    "an-abort-takes-a-rivals-transaction": "damage",
+    "joined-for-good": "engines",
+    "a-callback-is-over-before-it-has-failed": "engines",
+    "whoever-completes-looks-no-further": "machine",
+    "close-waits-for-the-last-thread-alone": "machine",
+}
+"""Bugs whose hunt goes through hundreds of thousands of states, and the shards that have time for it."""
 """A few bugs that are found again: the first in `make test`, the others in the shard."""
 
 
@@ -66,9 +74,15 @@ def test_every_bug_of_the_producer_is_sought_in_its_machine() -> None:
     assert {WHERE[mutant.name] for mutant in MUTANTS} == {PRODUCER}
 
 
-@pytest.mark.shard("simulator")
-@pytest.mark.parametrize("name", SHOWN)
-def test_a_few_bugs_are_found_again(name: str) -> None:
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(mutant.name, marks=pytest.mark.shard(LONG.get(mutant.name, "simulator")))
+        for mutant in MUTANTS
+    ],
+)
+def test_every_bug_of_the_producer_is_found_again(name: str) -> None:
+    """Each bug that belongs to the producer's machine is found, by one of its rules and with a schedule."""
     (hunt,) = hunt_all([name])
     assert hunt.finding.partition(":")[0] in RULES
     assert hunt.steps

@@ -31,14 +31,27 @@ def outside(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def duck(tmp_path: Path) -> Iterator[LockedDuckDB]:
-    with LockedDuckDB(open_store(f"file://{tmp_path}/ledger"), memory="100MB") as made:
+    store = open_store(f"file://{tmp_path}/ledger")
+    for name in (MINE, OTHERS):
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.table({"x": [name]}), sink)
+        store.put(name, sink.getvalue().to_pybytes())
+    with LockedDuckDB(store, [FilePart(MINE, 1, 0, 0, 0, 1, is_whole=True)], memory="100MB") as made:
         yield made
+
+
+MINE, OTHERS = "topics/payments/0/0/data/mine.parquet", "topics/payments/0/0/data/others.parquet"
+"""The file of the query, and one next to it, which it does not read: of aborted records, say."""
 
 
 @pytest.mark.parametrize(
     "query",
     [
         "FROM read_parquet('{outside}')",
+        "FROM read_parquet('{store}/{others}')",
+        "FROM read_parquet('{store}/topics/payments/0/0/data/*.parquet')",
+        "FROM read_parquet('{store}/{mine}/../others.parquet')",
+        "FROM glob('{store}/**')",
         "FROM read_parquet('{store}/../outside.parquet')",
         "FROM '{outside}'",
         "FROM read_csv('/etc/passwd')",
@@ -62,9 +75,12 @@ def duck(tmp_path: Path) -> Iterator[LockedDuckDB]:
 def test_it_reaches_nothing(duck: LockedDuckDB, outside: Path, query: str) -> None:
     table_of_ours = pa.table({"x": [1]})
     assert table_of_ours.num_rows
-    text = query.format(outside=outside, store=duck.store.uri("").rstrip("/"), folder=duck.folder)
+    store = duck.store.uri("").rstrip("/")
+    text = query.format(outside=outside, store=store, folder=duck.folder, mine=MINE, others=OTHERS)
     with pytest.raises((duckdb.Error, OSError)):
         duck.connection.execute(text).fetchall()
+    mine = f"FROM read_parquet('{store}/{MINE}')"
+    assert duck.connection.execute(mine).fetchall() == [(MINE,)]
 
 
 @pytest.mark.parametrize("name", ["l*dger", "led[g]er", "led{g}er", "led?er", "with ' quote", "back\\slash"])
@@ -80,7 +96,7 @@ def test_a_folder_whose_name_is_a_pattern(tmp_path: Path, name: str) -> None:
             mine = store
     key = "topics/t/0/0/data/x.parquet"
     part = FilePart(key, mine.head(key).size, 0, 5, 5, 6, is_whole=True)
-    with LockedDuckDB(mine, memory="100MB") as duck, duck.offered([part]):
+    with LockedDuckDB(mine, [part], memory="100MB") as duck:
         query = duck.select_from([part], Schemas.of(pa.schema([("x", pa.string())])), ["_offset"], topic="t")
         assert duck.connection.execute(query).fetchall() == [(name, 5)]
 

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -28,6 +28,7 @@ from txn_engine.errors import (
     UnknownTopicOrPartitionError,
 )
 from txn_engine.reasons import Reason
+from txn_engine.sql.file_parts import FilePart
 from txn_engine.sql.locked import LockedDuckDB
 
 
@@ -236,8 +237,10 @@ def test_what_it_may_take_by_the_environment(engine: Engine, monkeypatch: pytest
     taken: list[tuple[str, object]] = []
 
     class Noted(LockedDuckDB):
-        def __init__(self, store: ObjectStore, *, memory: str, threads: int = 0) -> None:
-            super().__init__(store, memory=memory, threads=threads)
+        def __init__(
+            self, store: ObjectStore, parts: Sequence[FilePart], *, memory: str, threads: int
+        ) -> None:
+            super().__init__(store, parts, memory=memory, threads=threads)
             (found,) = self.connection.execute("SELECT current_setting('threads')").fetchall()
             taken.append((memory, *found))
 
@@ -246,9 +249,29 @@ def test_what_it_may_take_by_the_environment(engine: Engine, monkeypatch: pytest
     monkeypatch.setenv("TXN_ENGINE_SQL_MEMORY_MB", "100")
     engine.sql("FROM payments")
     engine.sql("FROM payments", threads=3, memory_mb=200)
-    assert taken == [("100MB", 1), ("200MB", 3)]
+    assert set(taken) == {("100000000B", 1), ("200000000B", 3)}
     monkeypatch.setenv("TXN_ENGINE_SQL_THREADS", "many")
     assert "TXN_ENGINE_SQL_THREADS='many'" in refused(engine, "FROM payments", memory_mb=100)
+
+
+def test_queries_that_run_at_once_share_the_memory(local: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each query over a local store has a DuckDB of its own, and half of the memory that the one before it has."""
+    taken: list[str] = []
+
+    class Noted(LockedDuckDB):
+        def __init__(
+            self, store: ObjectStore, parts: Sequence[FilePart], *, memory: str, threads: int
+        ) -> None:
+            super().__init__(store, parts, memory=memory, threads=threads)
+            if parts:
+                taken.append(memory)
+                if len(taken) < 3:
+                    assert local.sql("FROM payments").num_rows == 3
+
+    monkeypatch.setattr("txn_engine.sql.query.LockedDuckDB", Noted)
+    assert local.sql("FROM payments").num_rows == 3
+    assert local.sql("FROM payments").num_rows == 3
+    assert taken == ["50.0%", "25.0%", "12.5%", "50.0%"]
 
 
 def test_too_little_memory_says_what_to_do(engine: Engine) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -11,6 +11,7 @@ from typing import Final, Self, TypeVar
 import duckdb
 import pyarrow as pa
 
+from storage.scratch import ScratchFolder
 from storage.store import ObjectStore
 from txn_engine.errors import InvalidRequestError
 from txn_engine.quality.declaration import ACTOR
@@ -40,8 +41,8 @@ T = TypeVar("T")
 class InProcess:
     """A reducer: views over rows, and queries on them.
 
-    Queries see nothing but the views: no file, no network, no extension. What does not fit the memory goes to a folder
-    of its own below `spill`, which `close` removes.
+    Queries see nothing but the views: no network, no extension, and no file but those that `allow` named. What does not
+    fit into the memory goes to a folder below `spill`, which `close` removes.
     """
 
     name = "in process (DuckDB)"
@@ -55,15 +56,16 @@ class InProcess:
         spill: Path | None = None,
         threads: int = 0,
     ) -> None:
-        self._duckdb = LockedDuckDB(
-            store,
-            memory=f"{max(memory_bytes - _OTHERS_BYTES, _LEAST_BYTES)}B",
-            threads=threads,
-            spill=spill,
-            settings={"preserve_insertion_order": False},
-        )
-        self._connection = self._duckdb.connection
-        self._held = ExitStack()
+        self._store = store
+        self._memory = f"{max(memory_bytes - _OTHERS_BYTES, _LEAST_BYTES)}B"
+        self._threads = threads
+        self._scratch = ScratchFolder("proof", parent=spill)
+        self._opened = ExitStack()
+        try:
+            self.allow(())
+        except BaseException:
+            self._scratch.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -75,19 +77,34 @@ class InProcess:
 
     def close(self) -> None:
         """Let go of everything, the folder too."""
-        self._held.close()
-        self._duckdb.close()
+        self._opened.close()
+        self._scratch.close()
 
     @property
     def folder(self) -> Path:
         """Where Parquet files may be put that views are to be made of."""
-        return self._duckdb.folder
+        return self._scratch.path
+
+    def allow(self, rows: Iterable[Rows]) -> None:
+        """Open a DuckDB for views of these rows, in place of an earlier one."""
+        self._opened.close()
+        duck = LockedDuckDB(
+            self._store,
+            [part for each in rows if isinstance(each, FileRows) for part in each.parts],
+            memory=self._memory,
+            threads=self._threads,
+            spill=self.folder,
+            readable=self.folder,
+            settings={"preserve_insertion_order": False},
+        )
+        self._duckdb = self._opened.enter_context(duck)
+        self._connection = duck.connection
 
     def look_at(
         self, schemas: Schemas, parts: Sequence[FilePart], progress: Callable[[int, int], None]
     ) -> tuple[FileFacts, ...]:
         """A look at every record of these files, by this process's threads."""
-        return look_at(self._duckdb.store, schemas, parts, progress=progress)
+        return look_at(self._store, schemas, parts, progress=progress)
 
     def add(self, view: str, rows: Rows) -> None:
         """A view of these rows: the topic's columns, `_partition` and `_offset`."""
@@ -166,7 +183,6 @@ class InProcess:
         return interruptibly(work, self._connection.interrupt)
 
     def _of_files(self, rows: FileRows) -> str:
-        self._held.enter_context(self._duckdb.offered(rows.parts))
         return self._duckdb.select_from(rows.parts, rows.schemas, (PARTITION, OFFSET), topic="")
 
 

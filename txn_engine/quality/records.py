@@ -68,6 +68,8 @@ class Reductions:
         self._extra: set[str] = set()
         self._compared: dict[str, Compared | EvidenceMissingError] = {}
         self._counted_letters: dict[str, Letters] = {}
+        every = (side for rows in evidence.rows.values() for side in (rows.rows, rows.earlier))
+        reducer.allow(side for side in every if side is not None)
 
     # --- records ------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -33,6 +33,9 @@ class Reducer(Protocol):
 
         Raises what reading a file raises, and the engine's errors.
         """
+
+    def allow(self, rows: Iterable[Rows]) -> None:
+        """Name the rows that views may be made of, before the first view: no query needs to reach other files."""
 
     def add(self, view: str, rows: Rows) -> None:
         """A view of these rows: the topic's columns, `_partition` and `_offset`."""

@@ -104,6 +104,9 @@ class SparkReducer:
             progress(len(parts), len(parts))
         return tuple(found)
 
+    def allow(self, rows: Iterable[Rows]) -> None:
+        """Nothing: `spark_queries` reads a query that somebody gave before Spark runs it."""
+
     def add(self, view: str, rows: Rows) -> None:
         """A view of these rows: the topic's columns, `_partition` and `_offset`."""
         with _missing():

@@ -1,10 +1,10 @@
-"""A DuckDB in this process that reads one store's data files, and can reach nothing else."""
+"""A DuckDB in this process that reads the files of one query, and can reach nothing else."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -24,30 +24,42 @@ _PATTERN_CHARS: Final = frozenset("*?[]{}\\")
 """Of a path that DuckDB might take for a pattern of names."""
 
 
-class LockedDuckDB:
-    """No file but the store's data files and `folder`, no network, no extension, no setting that a query could change,
-    no variable of the program around it.
+def reads_paths(store: ObjectStore) -> bool:
+    """Whether DuckDB opens the store's files by their paths."""
+    root = store.uri("")
+    return root.startswith("/") and not _PATTERN_CHARS & set(root)
 
-    Files of a local store are opened by their path. Those of any other store are read through `files`, by the
-    store's own client: no key or token is ever DuckDB's. What does not fit `memory` (a number of bytes, or a share as
-    `50%`) goes to a folder of its own below `spill`, which `close` removes. Threads may share it, each with a cursor.
+
+class LockedDuckDB:
+    """Queries read the data files `parts` and the files in `folder` and `readable`. They reach no other file, no
+    network, no extension, no setting that a query could change, and no variable of the program around it.
+
+    Files of a local store are opened by their paths, and the paths are fixed when DuckDB is opened. Files of any other
+    store are read through `files` by the store's own client, so DuckDB never has a key or a token; more of them can be
+    offered later. What does not fit into `memory` (a number of bytes, or a share such as `50%`) goes to a folder below
+    `spill`, which `close` removes. Threads may share one, each with a cursor.
     """
 
     def __init__(
         self,
         store: ObjectStore,
+        parts: Iterable[FilePart] = (),
         *,
         memory: str,
         threads: int = 0,
         spill: Path | None = None,
+        readable: Path | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         self.store = store
         self.files = StoreFiles(store)
+        self._held = ExitStack()
         self._lock = threading.Lock()
         self._empty: dict[Layout, str] = {}
         self._root = store.uri("")
-        self._is_local = self._root.startswith("/") and not _PATTERN_CHARS & set(self._root)
+        self.reads_paths = reads_paths(store)
+        self._parts = tuple(parts)
+        self._readable = readable
         self._scratch = ScratchFolder("sql", parent=spill)
         self.folder = self._scratch.path
         try:
@@ -68,11 +80,16 @@ class LockedDuckDB:
         if threads:
             config["threads"] = threads
         connection = duckdb.connect(config=config)
-        if not self._is_local:
+        folders = [f"{folder}/" for folder in (self.folder, self._readable) if folder is not None]
+        if self.reads_paths:
+            paths = ", ".join(literal(self._place(part)) for part in self._parts)
+            connection.execute(f"SET allowed_paths = [{paths}]")
+        else:
             connection.register_filesystem(self.files)  # DuckDB asks it at every file, also of the local disk
-        allowed = [f"{self.folder}/", self._root if self._is_local else f"{PROTOCOL}://"]
+            self._held.enter_context(self.offered(self._parts))
+            folders.append(f"{PROTOCOL}://")
         connection.execute("SET GLOBAL TimeZone = 'UTC'")
-        connection.execute(f"SET allowed_directories = [{', '.join(map(literal, allowed))}]")
+        connection.execute(f"SET allowed_directories = [{', '.join(map(literal, folders))}]")
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
         return connection
@@ -87,7 +104,8 @@ class LockedDuckDB:
 
     def close(self) -> None:
         """Let go of everything, the folder too."""
-        if not self._is_local:
+        self._held.close()
+        if not self.reads_paths:
             self.connection.unregister_filesystem(PROTOCOL)
         self.connection.close()
         self._scratch.close()
@@ -106,7 +124,7 @@ class LockedDuckDB:
 
     def _place(self, part: FilePart) -> str:
         """What DuckDB opens the file by."""
-        return f"{self._root}{part.key}" if self._is_local else f"{PROTOCOL}://{part.key}"
+        return f"{self._root}{part.key}" if self.reads_paths else f"{PROTOCOL}://{part.key}"
 
     def _empty_file(self, layout: Layout) -> str:
         """A data file of such a topic without records: what has no file has the types of what has."""
@@ -118,7 +136,5 @@ class LockedDuckDB:
             return path
 
     def offered(self, parts: Iterable[FilePart]) -> AbstractContextManager[None]:
-        """Let queries read these files for the length of the block."""
-        if self._is_local:
-            return nullcontext()
+        """Let queries read these files too for the length of the block; of a store that is not local."""
         return self.files.offered({part.key: part.size for part in parts})

@@ -1,4 +1,4 @@
-"""Running a query: its topics at a cut, as views over their files, in a DuckDB that can reach nothing else."""
+"""Running a query: its topics at a cut, as views over their files, in a DuckDB that can reach no others."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from txn_engine.scan import SchemaVersion, columns_asked, topic_of_cut
 from txn_engine.sql.columns import OWN, check_result, check_schema, table_schema, typed
 from txn_engine.sql.file_parts import FilePart
 from txn_engine.sql.interruptible import interruptibly
-from txn_engine.sql.locked import LockedDuckDB
-from txn_engine.sql.permitted import ACTOR
+from txn_engine.sql.locked import LockedDuckDB, reads_paths
+from txn_engine.sql.permitted import ACTOR, folded
 from txn_engine.sql.pruning import chosen
 from txn_engine.sql.relations import identifier
 from txn_engine.sql.statement import Statement, read_statement, told
@@ -36,7 +36,8 @@ from txn_engine.types import TopicPartition
 
 MEMORY_VARIABLE: Final = "TXN_ENGINE_SQL_MEMORY_MB"
 THREADS_VARIABLE: Final = "TXN_ENGINE_SQL_THREADS"
-_HALF: Final = "50%"  # of what the machine has, or its container
+_PERCENT: Final = 50  # of what the machine has, or its container
+_HALVED_MAX: Final = 5
 _REMEMBERED_MAX: Final = 4
 
 K = TypeVar("K")
@@ -48,8 +49,9 @@ Look = Callable[[Sequence[str], UnkeptCut | None], UnkeptCut]
 class SqlEngine:
     """Queries over the topics of one store. Threads may share it.
 
-    One DuckDB serves all queries that name neither memory nor threads of their own; it keeps what it has read of files
-    for later queries, within its memory, until `close`.
+    A query over a local store has a DuckDB of its own, which can open the query's files and no others. Queries over
+    any other store share one, unless they name memory or threads: it keeps what it has read of files for later queries,
+    within its memory, until `close`.
     """
 
     def __init__(self, logs: Logs, look: Look) -> None:
@@ -57,6 +59,7 @@ class SqlEngine:
         self._look = look
         self._lock = OwnLock()
         self._shared: LockedDuckDB | None = None
+        self._running = 0  # queries that have a DuckDB of their own, and no memory of their own
         self._fresh: OrderedDict[frozenset[str], UnkeptCut] = OrderedDict()  # the last one of these topics
         self._listed: OrderedDict[tuple[int, str], list[FilePart]] = (
             OrderedDict()
@@ -86,26 +89,23 @@ class SqlEngine:
         memory_mb: int | None,
         threads: int | None,
     ) -> pa.Table:
-        with self._duckdb(memory_mb, threads) as duck, duck.connection.cursor() as cursor:
-            statement = interruptibly(lambda: read_statement(cursor, query), cursor.interrupt)
-            found_topics = topics_of(self._logs, statement.tables)
-            topics = {table: asked(topic) for table, topic in found_topics.items()}
-            for topic in topics.values():
-                check_schema(topic.name, topic.schema)
-            parts = {
-                table: chosen(found, statement.wanted) for table, found in self._parts(topics, cut).items()
-            }
-            every = [part for found in parts.values() for part in found]
-            if statement.wanted.count is not None and all(part.records >= 0 for part in every):
-                return _counted(statement.wanted.count, every)
-            parts = {table: self._with_versions(topics[table], found) for table, found in parts.items()}
-            with duck.offered(every):
-                try:
-                    found = interruptibly(
-                        lambda: _result(duck, cursor, statement, topics, parts), cursor.interrupt
-                    )
-                except duckdb.Error as error:
-                    raise self._why(error, duck, every) from error
+        statement = self._read(query)
+        found_topics = topics_of(self._logs, statement.tables)
+        topics = {table: asked(topic) for table, topic in found_topics.items()}
+        for topic in topics.values():
+            check_schema(topic.name, topic.schema)
+        parts = {table: chosen(found, statement.wanted) for table, found in self._parts(topics, cut).items()}
+        every = [part for found in parts.values() for part in found]
+        if statement.wanted.count is not None and all(part.records >= 0 for part in every):
+            return _counted(statement.wanted.count, every)
+        parts = {table: self._with_versions(topics[table], found) for table, found in parts.items()}
+        with self._over(every, memory_mb, threads) as duck, duck.connection.cursor() as cursor:
+            try:
+                found = interruptibly(
+                    lambda: _result(duck, cursor, statement, topics, parts), cursor.interrupt
+                )
+            except duckdb.Error as error:
+                raise self._why(error, duck, every) from error
         schemas = {table: table_schema(topic.schema) for table, topic in topics.items()}
         return typed(found, statement.plain, schemas)
 
@@ -156,23 +156,47 @@ class SqlEngine:
 
     # --- DuckDB ---------------------------------------------------------------------------------------------
 
+    def _read(self, query: str) -> Statement:
+        with self._one_for_all().connection.cursor() as cursor:
+            return interruptibly(lambda: read_statement(cursor, query), cursor.interrupt)
+
     @contextmanager
-    def _duckdb(self, memory_mb: int | None, threads: int | None) -> Iterator[LockedDuckDB]:
+    def _over(
+        self, parts: Sequence[FilePart], memory_mb: int | None, threads: int | None
+    ) -> Iterator[LockedDuckDB]:
+        """A DuckDB that reads these files."""
         if memory_mb is not None or threads is not None:
-            with self._opened(memory_mb, threads) as own:
+            with self._opened(parts, memory_mb, threads) as own:
                 yield own
-            return
+        elif not reads_paths(self._logs.tools.objects.store):
+            shared = self._one_for_all()
+            with shared.offered(parts):
+                yield shared
+        else:
+            with self._lock.here():
+                before, self._running = self._running, self._running + 1
+            try:
+                with self._opened(parts, None, None, before=before) as own:
+                    yield own
+            finally:
+                with self._lock.here():
+                    self._running -= 1
+
+    def _one_for_all(self) -> LockedDuckDB:
         with self._lock.here():
             if self._shared is None:
-                self._shared = self._opened(None, None)
-            shared = self._shared
-        yield shared
+                self._shared = self._opened((), None, None)
+            return self._shared
 
-    def _opened(self, memory_mb: int | None, threads: int | None) -> LockedDuckDB:
+    def _opened(
+        self, parts: Sequence[FilePart], memory_mb: int | None, threads: int | None, *, before: int = 0
+    ) -> LockedDuckDB:
+        """`before`: how many queries share the memory already. Each has half of what the one before it has."""
         memory = _above_0("memory_mb", memory_mb, MEMORY_VARIABLE)
         count = _above_0("threads", threads, THREADS_VARIABLE)
-        store = self._logs.tools.objects.store
-        return LockedDuckDB(store, memory=f"{memory}MB" if memory else _HALF, threads=count or 0)
+        share = 2 ** min(before, _HALVED_MAX)
+        limit = f"{memory * 1_000_000 // share}B" if memory else f"{_PERCENT / share}%"
+        return LockedDuckDB(self._logs.tools.objects.store, parts, memory=limit, threads=count or 0)
 
     def _why(self, error: duckdb.Error, duck: LockedDuckDB, parts: Sequence[FilePart]) -> TxnEngineError:
         """The engine's error for one of DuckDB's, on one line."""
@@ -238,8 +262,8 @@ def _result(
 ) -> pa.Table:
     views: set[str] = set()
     for table, topic in topics.items():
-        if table.lower() not in views:
-            views.add(table.lower())
+        if folded(table) not in views:
+            views.add(folded(table))
             select = duck.select_from(parts[table], topic.schemas, OWN, topic=topic.name)
             cursor.execute(f"CREATE TEMP VIEW {identifier(table)} AS {select}")
     rows = cursor.sql(statement.text)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.quality.ledger import CHECK
+from tests.support.yaml_bombs import yaml_bomb
 from txn_engine.errors import InvalidRequestError
 from txn_engine.quality import (
     Amount,
@@ -82,6 +83,13 @@ outputs:
     )
 
 
+def test_aliases_and_merge_keys_are_read(tmp_path: Path) -> None:
+    """YAML that repeats itself in ordinary measure means what it says."""
+    assert read(tmp_path, "topic: &t p\nrecord_id: &id [a, b]\ngroup_id: *t").group_id == "p"
+    merged = "topic: p\nrecord_id: x\noutputs:\n- &o {topic: o, set: a}\n- {<<: *o, topic: q}"
+    assert [output.topic for output in read(tmp_path, merged).outputs] == ["o", "q"]
+
+
 @pytest.mark.parametrize(
     ("text", "reason", "field"),
     [
@@ -127,7 +135,11 @@ outputs:
         ),
         ("topic: p\nrecord_id: x\noutputs: [{topic: o, set: {a: 1}}]", Reason.BAD_FIELD, " outputs[0] set"),
         ("topic: !!python/object/apply:os.system ['true']\nrecord_id: x", Reason.BAD_DOCUMENT, " line 1"),
-        ("a: &a [*a]\ntopic: p", Reason.MISSING_FIELD, ""),
+        ("a: &a [*a]\ntopic: p", Reason.DOCUMENT_TOO_LARGE, ""),
+        ("a: &a {<<: *a}\ntopic: p", Reason.DOCUMENT_TOO_LARGE, ""),
+        (yaml_bomb(" [*{0}, *{0}]", levels=24), Reason.DOCUMENT_TOO_LARGE, ""),
+        (yaml_bomb(" {{a: *{0}, b: *{0}}}", levels=24), Reason.DOCUMENT_TOO_LARGE, ""),
+        (yaml_bomb(" {{<<: [*{0}, *{0}]}}", levels=24), Reason.DOCUMENT_TOO_LARGE, ""),
         ("[" * 5000, Reason.BAD_DOCUMENT, ""),
         ("topic: \x00", Reason.BAD_DOCUMENT, ""),
     ],

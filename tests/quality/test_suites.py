@@ -15,6 +15,7 @@ import pytest
 import yaml
 from great_expectations.expectations.row_conditions import Column, PassThroughCondition
 
+from tests.support.yaml_bombs import yaml_bomb
 from txn_engine.errors import InvalidRequestError
 from txn_engine.quality import NamedResult, SuitesRun, check_rows, load_suite, suite_rows
 from txn_engine.quality.suite_file import FILE_BYTES_MAX
@@ -197,17 +198,21 @@ def test_an_invalid_suite_is_refused_in_one_line(tmp_path: Path, held: Any, reas
     assert len(text) < 700
 
 
-def test_yaml_beyond_plain_values_is_refused(tmp_path: Path) -> None:
-    """Aliases, Python tags and a second document are refused."""
-    bomb = "a: &a [x, x]\n" + "".join(
-        f"{new}: &{new} [*{old}, *{old}]\n" for old, new in zip("abcdefgh", "bcdefghi", strict=True)
-    )
-    for number, text in enumerate((bomb, "!!python/object/apply:os.getcwd []", "a: 1\n---\nb: 2\n")):
-        path = tmp_path / f"{number}.yaml"
-        path.write_text(text)
-        with pytest.raises(InvalidRequestError) as refused:
-            load_suite(path)
-        assert refused.value.reason is Reason.BAD_DOCUMENT
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (yaml_bomb(" [*{0}, *{0}]", levels=24), Reason.DOCUMENT_TOO_LARGE),
+        ("!!python/object/apply:os.getcwd []", Reason.BAD_DOCUMENT),
+        ("a: 1\n---\nb: 2\n", Reason.BAD_DOCUMENT),
+    ],
+)
+def test_yaml_beyond_plain_values_is_refused(tmp_path: Path, text: str, reason: Reason) -> None:
+    """Aliases that repeat too much, Python tags and a second document are refused."""
+    path = tmp_path / "suite.yaml"
+    path.write_text(text)
+    with pytest.raises(InvalidRequestError) as refused:
+        load_suite(path)
+    assert refused.value.reason is reason
 
 
 @pytest.mark.parametrize(

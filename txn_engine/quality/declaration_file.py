@@ -20,6 +20,7 @@ from txn_engine.quality.declaration import (
     SuiteOn,
     Totals,
 )
+from txn_engine.quality.yaml_values import TooManyValuesError, yaml_values
 from txn_engine.reasons import Reason
 
 FILE_BYTES_MAX = 256 * 1024
@@ -42,12 +43,12 @@ def read_declaration(path: Path) -> Declaration:
         raise _refused(
             str(path), f"more than {FILE_BYTES_MAX:,} bytes", "a declaration", Reason.DOCUMENT_TOO_LARGE
         )
-    import yaml
-
     try:
-        held = yaml.safe_load(data.decode())
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
-        mark = getattr(error, "problem_mark", None)
+        held = yaml_values(data.decode())
+    except TooManyValuesError as error:
+        raise _refused(str(path), str(error), "a declaration", Reason.DOCUMENT_TOO_LARGE) from error
+    except ValueError as error:
+        mark = getattr(error.__cause__, "problem_mark", None)
         where = f"{path} line {mark.line + 1}" if mark else str(path)
         raise _refused(where, "it is not YAML", "a declaration", Reason.BAD_DOCUMENT) from error
     return declaration_from(held, str(path), path.parent)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from txn_engine.errors import InvalidRequestError
 from txn_engine.quality.expectations import import_great_expectations
+from txn_engine.quality.yaml_values import TooManyValuesError, yaml_values
 from txn_engine.reasons import Reason
 
 if TYPE_CHECKING:
@@ -90,7 +91,9 @@ def _parsed(path: Path) -> Any:
         raise _refused(path, f"more than {FILE_BYTES_MAX:,} bytes", "a suite", Reason.DOCUMENT_TOO_LARGE)
     try:
         text = data.decode()
-        return _yaml(text) if path.suffix.lower() in (".yaml", ".yml") else json.loads(text)
+        return yaml_values(text) if path.suffix.lower() in (".yaml", ".yml") else json.loads(text)
+    except TooManyValuesError as error:
+        raise _refused(path, str(error), "a suite", Reason.DOCUMENT_TOO_LARGE) from None
     except (ValueError, RecursionError):
         raise _refused(
             path,
@@ -98,18 +101,6 @@ def _parsed(path: Path) -> Any:
             "a suite as Great Expectations saves it",
             Reason.BAD_DOCUMENT,
         ) from None
-
-
-def _yaml(text: str) -> Any:
-    """The values, each written out: an alias could stand for more than memory holds."""
-    import yaml
-
-    try:
-        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
-            raise ValueError("an alias")
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ValueError("no YAML") from error
 
 
 def _expectations(given: list[Any], path: Path) -> Iterator[Expectation]:

@@ -53,7 +53,7 @@ from storage.local import LocalStore
 from storage.memory import MemoryStore
 from storage.opening import open_store, overlap, would_overlap
 from storage.parquet_footer import UNCOMPRESSED
-from storage.parquet_limits import DATA_LIMITS, LimitError, ParquetLimits, bytes_a_row
+from storage.parquet_limits import DATA_LIMITS, LimitError, ParquetLimits
 from storage.proof import PutIfAbsentProof, prove_put_if_absent
 from storage.row_groups import ROW_BYTES_MAX, ROW_NULLS_MAX, row_too_large
 from storage.settle import PutOutcome, settle_put_if_absent
@@ -112,7 +112,6 @@ __all__ = [
     "StoreNotWritableError",
     "StoreUnreachableError",
     "UnknownFormatError",
-    "bytes_a_row",
     "checksum_of",
     "decode_json",
     "decode_parquet",

@@ -123,15 +123,6 @@ def check_written(metadata: pq.FileMetaData, limits: ParquetLimits) -> None:
                 )
 
 
-def bytes_a_row(metadata: pq.FileMetaData) -> int:
-    """How large a row is in the row group with the largest ones, uncompressed and at least 1, as somebody's file says.
-
-    Of all columns: of one alone a group is not asked, for there are footers by which Arrow ends the process then.
-    """
-    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    return max([1, *(group.total_byte_size // max(group.num_rows, 1) for group in groups)])
-
-
 def _most_values(limits: ParquetLimits, rows: int, chunk_bytes: int) -> int:
     return max(rows, min(limits.values, rows + limits.values_per_byte * chunk_bytes + limits.values_free))
 

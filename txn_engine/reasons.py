@@ -104,6 +104,8 @@ class Reason(StrEnum):
     """A symbolic link in a folder leads out of it."""
     UNKNOWN_FORMAT = "unknown_format"
     """The format of the file or stream is not known."""
+    PARQUET_TOO_LARGE = "parquet_too_large"
+    """Reading the Parquet file takes more memory than a reader may have."""
     PARQUET_FROM_STREAM = "parquet_from_stream"
     """Parquet was to be read from a stream, or from a file that is compressed as a whole."""
     UNKNOWN_CHECK = "unknown_check"

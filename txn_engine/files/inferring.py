@@ -48,7 +48,7 @@ def infer_schema(path: Path, **reading: Any) -> pa.Schema:
     known = reading.get("format") or format_or_refused(path)
     if known == "parquet":
         with opened_parquet(_layout(path, {})) as file:
-            found = file.schema_arrow.remove_metadata()
+            found = file.schema.remove_metadata()
         return pa.schema([each for each in found if each.name not in READ_COLUMNS])
     conversion = Conversion(reading.get("date_format"), "text", reading.get("decimal") or ".")
     texts = _csv(path, reading) if known == "csv" else _json(path, reading)

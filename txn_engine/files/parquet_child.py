@@ -1,0 +1,240 @@
+"""The program that reads Parquet files which anybody may have written, in a process of its own with a limit of memory.
+
+`parquet_process` starts it, asks it for one file after another, and survives whatever a file does to it: a few
+kilobytes of pages can decompress or repeat to gigabytes, and there are footers by which Arrow ends its process. It
+imports PyArrow and nothing of this package, so that it starts quickly.
+
+A question is a line of JSON on standard input, an answer a frame on standard output: one byte for its kind (`J` JSON,
+`S` an Arrow schema, `B` an Arrow stream of one record batch), its length in 8 bytes, and its content.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import struct
+import sys
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any, BinaryIO, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+FRAME = struct.Struct(">cQ")
+_ROWS_OF_VALUES = 1_024
+_BUFFER_BYTES = 1 << 20
+_MICROS_MAX = 2**63 // 1_000 - 1
+
+
+def main() -> None:
+    """Answer until standard input ends; the first argument is the limit of memory in bytes."""
+    pa.set_memory_pool(pa.system_memory_pool())  # the default one reserves more than it uses
+    limit = int(sys.argv[1])
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)  # nothing else writes between the frames
+    _send(answers, b"J", b"{}")  # it runs: what ends it from here on is a file
+    path = ""
+    while line := sys.stdin.buffer.readline():
+        asked = json.loads(line)
+        path = asked.get("open", path)
+        try:
+            last = _opened(path, answers) if "open" in asked else _read(path, asked, answers)
+        except MemoryError:
+            last = {"error": "memory"}
+        _send(answers, b"J", json.dumps(last).encode())
+
+
+def _send(answers: BinaryIO, kind: bytes, content: bytes | pa.Buffer) -> None:
+    answers.write(FRAME.pack(kind, len(content)))
+    view = memoryview(content)
+    while view:
+        view = view[answers.write(view) :]
+
+
+# --- what the file says ---------------------------------------------------------------------------------------
+
+
+def _opened(path: str, answers: BinaryIO) -> dict[str, Any]:
+    try:
+        with _file(path) as file:
+            _send(answers, b"S", file.schema_arrow.serialize())
+            leaves = [file.schema.column(place) for place in range(len(file.schema.names))]
+            return {
+                "rows": file.metadata.num_rows,
+                "bytes_a_row": _bytes_a_row(file.metadata),
+                "times_of_96_bits": [leaf.path for leaf in leaves if leaf.physical_type == "INT96"],
+            }
+    except pa.ArrowInvalid:
+        return {"error": "not parquet"}  # its text may quote the file
+    except UnicodeDecodeError:
+        return {"error": "names"}  # the error holds the name
+    except OSError as error:
+        if error.errno is not None or not os.path.isfile(path):
+            return {"error": "unreadable", "errno": error.errno, "strerror": error.strerror}
+        return {"error": "damaged"}
+
+
+def _file(path: str, **options: Any) -> pq.ParquetFile:
+    return pq.ParquetFile(path, pre_buffer=False, buffer_size=_BUFFER_BYTES, **options)
+
+
+def _bytes_a_row(metadata: pq.FileMetaData) -> int:
+    """How large a row is in the row group with the largest ones, uncompressed and at least 1, as the file says.
+
+    Of all columns: of one alone a group is not asked, for there are footers by which Arrow ends the process then.
+    """
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    return max([1, *(group.total_byte_size // max(group.num_rows, 1) for group in groups)])
+
+
+# --- its records ----------------------------------------------------------------------------------------------
+
+
+def _read(path: str, asked: dict[str, Any], answers: BinaryIO) -> dict[str, Any]:
+    """Send the file's rows. `names`: the columns; `repeated`: those of text or bytes; `old_times`: those in INT96."""
+    coarse = _Coarse(path, asked["old_times"], asked["batch_rows"])
+    row = 1
+    try:
+        for batch in _batches(path, asked["names"], asked["repeated"], asked["batch_rows"]):
+            whole = batch.select(asked["names"])
+            if asked["old_times"]:
+                whole = _with_whole_times(whole, coarse.take(batch.num_rows), row)
+            for part in _written_out(whole, asked["batch_chars"]):
+                sink = pa.BufferOutputStream()
+                with pa.ipc.new_stream(sink, part.schema) as stream:
+                    stream.write_batch(part)
+                _send(answers, b"B", sink.getvalue())
+            row += batch.num_rows
+    except MemoryError:
+        raise
+    except _BeyondNanosecondsError as error:
+        return {"error": "time", "column": error.column, "row": error.row}
+    except (pa.ArrowException, OSError):
+        return {"error": "damaged", "row": row}  # its text may quote the file
+    return {}
+
+
+def _batches(path: str, names: list[str], repeated: list[str], rows: int) -> Iterator[pa.RecordBatch]:
+    """The file's rows. Text and bytes are read as they are stored, so that a value stands once however often it is
+    meant. Where Arrow cannot read some so, as of DELTA_BYTE_ARRAY, they are read a few rows at a time, for of the sizes
+    of such values the file says nothing.
+    """
+    done = 0
+    for as_stored in (repeated, []):
+        try:
+            with _file(path, read_dictionary=as_stored) as file:
+                before = done
+                some = rows if as_stored or not repeated else min(rows, _ROWS_OF_VALUES)
+                for batch in file.iter_batches(some, columns=names, use_threads=False):
+                    known = min(before, batch.num_rows)
+                    before -= known
+                    done += batch.num_rows - known
+                    if known < batch.num_rows:
+                        yield batch.slice(known)
+                return
+        except MemoryError:
+            raise
+        except (pa.ArrowException, OSError):
+            if not as_stored:
+                raise
+
+
+def _written_out(batch: pa.RecordBatch, chars: int) -> Iterator[pa.RecordBatch]:
+    """The batch without dictionaries, in parts that have about so many characters each of what stood in those."""
+    sizes = np.zeros(batch.num_rows, np.int64)
+    for column in batch.columns:
+        if isinstance(column, pa.DictionaryArray) and _has_length(column.type.value_type):
+            lengths: Any = pc.binary_length(cast("Any", column.dictionary)).take(column.indices)
+            sizes += pc.fill_null(lengths, 0).to_numpy(zero_copy_only=False)
+    parts = np.cumsum(sizes) // chars
+    begins = [0, *(np.flatnonzero(np.diff(parts)) + 1).tolist(), batch.num_rows]
+    for begin, end in pairwise(begins):
+        part = batch.slice(begin, end - begin)
+        columns = [
+            column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column
+            for column in part.columns
+        ]
+        yield pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def _has_length(kind: pa.DataType) -> bool:
+    return any(
+        test(kind)
+        for test in (
+            pa.types.is_string,
+            pa.types.is_large_string,
+            pa.types.is_binary,
+            pa.types.is_large_binary,
+        )
+    )
+
+
+# --- times of 96 bits -----------------------------------------------------------------------------------------
+
+
+class _BeyondNanosecondsError(Exception):
+    """A time with nanoseconds that 64 bits of nanoseconds do not reach."""
+
+    def __init__(self, column: str, row: int) -> None:
+        super().__init__(column, row)
+        self.column, self.row = column, row
+
+
+class _Coarse:
+    """The same columns in microseconds, for which 64 bits are enough; what is below them is cut off.
+
+    pyarrow reads nanoseconds wrapped around: of 9999-12-31 it makes 1816-03-29, without a word.
+    """
+
+    def __init__(self, path: str, columns: list[str], rows: int) -> None:
+        self._batches = self._of(path, columns, rows)
+        self._held: list[pa.RecordBatch] = []
+
+    def _of(self, path: str, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
+        with _file(path, coerce_int96_timestamp_unit="us") as file:
+            yield from file.iter_batches(rows, columns=columns, use_threads=False)
+
+    def take(self, rows: int) -> pa.Table:
+        """The next rows: batches with other columns in them may end elsewhere."""
+        while (have := sum(batch.num_rows for batch in self._held)) < rows:
+            self._held.append(_next(self._batches))
+        held = pa.Table.from_batches(self._held)
+        self._held = held.slice(rows).to_batches() if have > rows else []
+        return held.slice(0, rows)
+
+
+def _next(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
+    batch = next(batches, None)
+    if batch is None:
+        raise pa.ArrowInvalid("fewer rows in one column than in another")
+    return batch
+
+
+def _with_whole_times(batch: pa.RecordBatch, coarse: pa.Table, first_row: int) -> pa.RecordBatch:
+    """The batch with each time of 96 bits as it was written: in microseconds, or in nanoseconds where it has some."""
+    for name in coarse.schema.names:
+        times = coarse.column(name).combine_chunks()
+        micros, nanos = _counts(times), _counts(batch.column(name))
+        with np.errstate(over="ignore"):
+            finer = (nanos - micros * 1_000) != 0  # both wrap around alike
+        place = batch.schema.get_field_index(name)
+        if not finer.any():
+            batch = batch.set_column(place, name, times)
+            continue
+        beyond = np.abs(micros) > _MICROS_MAX
+        if beyond.any():
+            raise _BeyondNanosecondsError(name, first_row + int(beyond.argmax()))
+    return batch
+
+
+def _counts(times: Any) -> Any:
+    return pc.fill_null(times.cast(pa.int64()), 0).to_numpy()
+
+
+if __name__ == "__main__":
+    main()

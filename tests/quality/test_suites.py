@@ -74,6 +74,74 @@ def test_an_expectation_that_looks_elsewhere_or_runs_code_is_refused(
         assert refused.value.reason is Reason.BAD_EXPECTATION
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT 1",
+        "SELECT * FROM {table}",
+        "SELECT * FROM {batch} /* {batch:*<9}/ UNION ALL SELECT 1 -- */",
+        "SELECT * FROM {batch} -- {batch.__doc__}",
+        "SELECT * FROM {batch!r}",
+        "SELECT * FROM {batch[0]}",
+        "SELECT * FROM {}",
+        "SELECT * FROM {batch:{batch}}",
+    ],
+)
+def test_a_query_has_its_rows_in_braces_and_nothing_else(query: str) -> None:
+    """Python's formats would make another text of the query than the one that is looked at."""
+    with pytest.raises(InvalidRequestError) as refused:
+        load_suite([gxe.UnexpectedRowsExpectation(unexpected_rows_query=query)])
+    assert refused.value.reason is Reason.QUERY_WITHOUT_BATCH
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "file:///etc/passwd"},
+        {"$ref": "http://127.0.0.1:1/x"},
+        {"$ref": "other.json#/a"},
+        {"properties": {"a": {"items": [{"anyOf": [{"$dynamicRef": "file:///x"}]}]}}},
+        {"properties": {"a": {"$id": "file:///etc/", "$ref": "#/passwd"}}},
+        {"$defs": {"a": {"id": "http://127.0.0.1:1/", "$ref": "#"}}},
+    ],
+)
+def test_a_json_schema_opens_nothing(schema: dict[str, Any]) -> None:
+    """A schema that refers to a file or a URL would have it opened, and may quote it."""
+    with pytest.raises(InvalidRequestError) as refused:
+        load_suite([gxe.ExpectColumnValuesToMatchJsonSchema(column="id", json_schema=schema)])
+    assert refused.value.reason is Reason.BAD_EXPECTATION
+
+
+def test_a_json_schema_may_refer_to_itself() -> None:
+    """Definitions inside a schema are used, and a property may have any name."""
+    schema = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": "https://example.org/payment",
+        "$defs": {"amount": {"type": "number", "minimum": 0}},
+        "properties": {
+            "amount": {"$ref": "#/$defs/amount"},
+            "id": {"type": "string"},
+            "$ref": {"type": "string"},
+        },
+    }
+    rows = pa.table({"payment": ['{"amount": 1, "id": "a"}', '{"amount": -1, "id": "b"}']})
+    run = check_rows(rows, [gxe.ExpectColumnValuesToMatchJsonSchema(column="payment", json_schema=schema)])
+    assert [(check.status, check.wrong) for _, check in run.checks] == [("failed", 1)]
+
+
+def test_an_expectation_that_raises_leaves_the_others_to_be_made() -> None:
+    """Great Expectations cannot write down what this one finds in pandas, and raises for the whole suite."""
+    quantiles = {"quantiles": [0.5], "value_ranges": [[0, 100]]}
+    run = check_rows(
+        ROWS,
+        [
+            gxe.ExpectColumnQuantileValuesToBeBetween(column="amount", quantile_ranges=quantiles),
+            gxe.ExpectTableRowCountToEqual(value=4),
+        ],
+    )
+    assert run.checks[1][1].status == "passed"
+
+
 def test_a_condition_of_columns_is_permitted() -> None:
     """Rows are chosen by comparisons of columns, which Great Expectations has a form for."""
     chosen = [

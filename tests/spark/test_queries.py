@@ -6,6 +6,7 @@ from pathlib import Path
 
 import great_expectations.expectations as gxe
 import pytest
+from great_expectations.expectations.row_conditions import Column
 from pyspark.sql import SparkSession
 
 from txn_engine.errors import InvalidRequestError
@@ -73,6 +74,8 @@ REFUSED = (
     "WITH secret AS (SELECT * FROM secret) SELECT * FROM secret",
     "WITH a AS (SELECT * FROM secret), secret AS (SELECT 1) SELECT * FROM a",
     "SELECT * FROM topic WITH (`path` = '/etc')",
+    "SELECT '${env:HOME}' AS x FROM topic",
+    "SELECT * FROM `${system:user.home}`",
     "SELECT * FROM topic VERSION AS OF 1",
     "SELECT * FROM STREAM topic",
     "SELECT IDENTIFIER('reflect')('java.lang.System', 'exit')",
@@ -158,6 +161,17 @@ def test_a_suites_query_starts_no_program(spark: SparkSession, tmp_path: Path) -
     assert [check.status for _, check in run.checks] == ["errored", "passed", "errored"]
     assert not run.success
     assert not started.exists()
+
+
+@pytest.mark.parametrize("text", ["c\u00a0d", "it's", "back\\slash", "${env:HOME}"])
+def test_a_condition_that_spark_would_read_otherwise_is_not_made(spark: SparkSession, text: str) -> None:
+    """Such a condition would choose other rows, or none, and the check would pass. One of plain text is made."""
+    rows = spark.createDataFrame([(text, None), ("plain", 1)], "s string, n int")
+    suite = [
+        gxe.ExpectColumnValuesToNotBeNull(column="n", row_condition=Column("s") == text),
+        gxe.ExpectColumnValuesToNotBeNull(column="n", row_condition=Column("s") == "plain"),
+    ]
+    assert [check.status for _, check in check_rows(rows, suite).checks] == ["errored", "passed"]
 
 
 def _ansi(spark: SparkSession) -> SparkSession:

@@ -106,6 +106,13 @@ def permitted_query(
     it.
     """
     text = given.strip().rstrip(";")
+    if "${" in text:  # before it parses, Spark puts the values of settings and of the environment there
+        raise InvalidRequestError(
+            f"{what} with ${{...}}",
+            actor=actor,
+            expected="the value itself",
+            reason=Reason.NOT_PERMITTED_IN_SQL,
+        )
     query = f"SELECT * FROM ({text}\n) AS reduction"  # in brackets nothing but a query can be parsed
     plan = None
     for each in (text, query):  # by itself too: brackets of its own might close those

@@ -85,6 +85,7 @@ def batch_of(context: EphemeralDataContext, rows: Rows, name: str) -> Iterator[B
 def _in_session_of_its_own(frame: Any) -> Any:
     session = frame.sparkSession
     own = type(session)(session._sc, session._jsparkSession.cloneSession())
+    own.conf.set("spark.sql.variable.substitute", "false")  # texts of a suite name no setting and no secret
     plan = frame._jdf.queryExecution().logical()
     rows = own._jvm.org.apache.spark.sql.classic.Dataset.ofRows(own._jsparkSession, plan)
     return type(frame)(rows, own)

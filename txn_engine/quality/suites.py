@@ -17,6 +17,7 @@ from txn_engine.errors import InvalidRequestError
 from txn_engine.names import printable
 from txn_engine.quality.expectations import import_great_expectations
 from txn_engine.quality.suite_file import read_suite_file
+from txn_engine.quality.suite_kinds import check_kind
 from txn_engine.reasons import Reason
 
 if TYPE_CHECKING:
@@ -141,72 +142,9 @@ def _own(expectation: Expectation) -> Expectation:
     return expectation.copy(update={"id": None}, deep=True)
 
 
-_OF_A_TABLE = frozenset(
-    {
-        "ExpectColumnToExist",
-        "ExpectColumnTypeToBe",
-        "ExpectTableColumnCountToBeBetween",
-        "ExpectTableColumnCountToEqual",
-        "ExpectTableColumnsToMatchOrderedList",
-        "ExpectTableColumnsToMatchSet",
-        "ExpectTableRowCountToBeBetween",
-        "ExpectTableRowCountToEqual",
-        "UnexpectedRowsExpectation",
-    }
-)
-"""Great Expectations' own that are about the rows that they are given, and not of single columns. Others ask other
-tables."""
-
-
-def _check_kind(expectation: Expectation, suite: str) -> None:
-    """Raise for what looks elsewhere than at the rows that it is given, or runs somebody's text as code."""
-    from great_expectations.expectations import expectation as kinds
-    from great_expectations.expectations import row_conditions as conditions
-
-    of_columns = (
-        kinds.ColumnMapExpectation,
-        kinds.ColumnPairMapExpectation,
-        kinds.MulticolumnMapExpectation,
-        kinds.ColumnAggregateExpectation,
-    )
-    kind = type(expectation)
-    is_theirs = kind.__module__.startswith("great_expectations.")
-    if is_theirs and not isinstance(expectation, of_columns) and kind.__name__ not in _OF_A_TABLE:
-        raise InvalidRequestError(
-            f"suite {suite!r}: {expectation.expectation_type}",
-            actor=_ACTOR,
-            expected="expectations about the rows that are checked",
-            reason=Reason.BAD_EXPECTATION,
-        )
-    todo = [getattr(expectation, "row_condition", None)]
-    while todo:
-        condition = todo.pop()
-        if isinstance(condition, conditions.AndCondition | conditions.OrCondition):
-            todo.extend(condition.conditions)
-        elif condition is not None and not (
-            isinstance(condition, conditions.ComparisonCondition | conditions.NullityCondition)
-            and "`" not in condition.column.name
-        ):
-            raise InvalidRequestError(
-                f"suite {suite!r}: a row_condition that is code for pandas or Spark",
-                actor=_ACTOR,
-                expected="comparisons of columns, as Great Expectations has them",
-                action='write it as col("amount") > 0 with condition_parser "great_expectations"',
-                reason=Reason.BAD_EXPECTATION,
-            )
-
-
 def _check_sound(expectation: Expectation, suite: str) -> None:
     """Raise for what would look at other rows than those it is given, or waits for values that nobody gives."""
-    _check_kind(expectation, suite)
-    query = getattr(expectation, "unexpected_rows_query", None)
-    if isinstance(query, str) and "{batch}" not in query:
-        raise InvalidRequestError(
-            f"suite {suite!r}: a query without {{batch}}",
-            actor=_ACTOR,
-            expected="{batch} where the rows stand that are checked",
-            reason=Reason.QUERY_WITHOUT_BATCH,
-        )
+    check_kind(expectation, suite)
     for name, value in expectation.dict().items():
         if isinstance(value, Mapping) and "$PARAMETER" in value:
             raise InvalidRequestError(

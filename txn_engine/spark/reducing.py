@@ -37,6 +37,7 @@ _SETTINGS: Final = {
     "spark.sql.groupByOrdinal": "true",
     "spark.sql.orderByOrdinal": "true",
     "spark.sql.runSQLOnFiles": "false",
+    "spark.sql.variable.substitute": "false",  # no text names a setting or a variable of the environment
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.mapKeyDedupPolicy": "EXCEPTION",
 }

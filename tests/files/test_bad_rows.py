@@ -541,6 +541,57 @@ def test_a_link_that_leads_out_of_the_folder_is_refused(tmp_path: Path, path: st
     assert refused.value.place == str(tmp_path / "in" / "x.csv")
 
 
+@pytest.mark.parametrize(
+    ("name", "target", "path"),
+    [
+        ("in/*.csv", "secret.csv", "in/*.csv"),
+        ("in/*", "elsewhere", "in/*"),
+        ("in/**", "elsewhere", "in/**"),
+        ("in/[x].csv", "secret.csv", "in/[x].csv"),
+        ("in/day/*.csv", "secret.csv", "in/*/*.csv"),
+        ("in/*/x.csv", "secret.csv", "in/*/x.csv"),
+    ],
+)
+def test_a_link_whose_name_is_a_pattern_leads_nowhere_else(
+    tmp_path: Path, name: str, target: str, path: str
+) -> None:
+    """Who may put files into a folder may choose their names too. A pattern stays one, whatever is called like it."""
+    files_in(tmp_path, "in/a.csv", "secret.csv", "elsewhere/b.csv")
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    os.symlink(tmp_path / target, tmp_path / name)
+    with pytest.raises(InvalidRequestError) as refused:
+        files_named([tmp_path / path])
+    assert refused.value.reason is Reason.LINK_LEADS_OUT
+    assert refused.value.place == str(tmp_path / name)
+
+
+def test_a_file_whose_name_is_a_pattern_hides_no_other(tmp_path: Path) -> None:
+    """A pattern matches the file that is called like it, too. Where it does not, the file is meant only if nothing
+    else can be."""
+    files_in(tmp_path, "*.csv", "a.csv", "b[1].csv")
+    assert files_named([f"{tmp_path}/*.csv"]) == sorted(tmp_path.iterdir())
+    assert files_named([f"{tmp_path}/b[1].csv"]) == [tmp_path / "b[1].csv"]
+    files_in(tmp_path, "b1.csv")
+    with pytest.raises(InvalidRequestError) as refused:
+        files_named([f"{tmp_path}/b[1].csv"])
+    assert refused.value.reason is Reason.BAD_PATH
+    assert files_named([f"{tmp_path}/b[[]1].csv"]) == [tmp_path / "b[1].csv"]
+
+
+def test_folders_of_a_double_star_are_entered_once(tmp_path: Path) -> None:
+    """Linked folders are not entered, whatever circles they make, and are reported. Only a whole part means folders."""
+    files_in(tmp_path, "a.csv", "day1/x.csv", "day1/sub/y.csv", "d/z.txt")
+    assert len(files_named([f"{tmp_path}/day**"])) == 2
+    for number in range(4):
+        os.symlink(tmp_path, tmp_path / "day1" / f"self{number}")
+    passed: list[Path] = []
+    found = files_named([f"{tmp_path}/**/*.csv"], passed_over=passed.append)
+    assert [str(path.relative_to(tmp_path)) for path in found] == ["a.csv", "day1/sub/y.csv", "day1/x.csv"]
+    assert {path.name for path in passed} == {f"self{number}" for number in range(4)}
+    assert files_named([f"{tmp_path}/**/sub/*"]) == [tmp_path / "day1" / "sub" / "y.csv"]
+    assert len(files_named([f"{tmp_path}/**"], "csv")) == 4
+
+
 def test_a_link_that_is_named_by_itself_is_read(tmp_path: Path) -> None:
     """A link is followed where the caller names it: a file, a folder, and the folder that a pattern begins in."""
     files_in(tmp_path, "elsewhere/b.csv")

@@ -172,3 +172,18 @@ def test_no_file_is_passed_over_or_taken_twice(spark: SparkSession, ledger: Engi
     assert loaded(ledger) == []
     for run_id, paths in (("folder", str(folder)), ("glob", f"{folder}/x*")):
         assert load_files(spark, ledger, "payments", paths, run_id=run_id).records == 1
+
+
+@pytest.mark.parametrize("path", ["in", "in/*", "in/*.csv"])
+def test_a_link_that_leads_out_of_the_folder_is_refused(
+    spark: SparkSession, ledger: Engine, tmp_path: Path, path: str
+) -> None:
+    """As without Spark: who may put files into a folder chooses no file elsewhere."""
+    (tmp_path / "in").mkdir()
+    for name in ("in/a.csv", "secret.csv"):
+        (tmp_path / name).write_text("x\n1\n")
+    (tmp_path / "in" / "x.csv").symlink_to(tmp_path / "secret.csv")
+    with pytest.raises(InvalidRequestError) as caught:
+        load_files(spark, ledger, "payments", str(tmp_path / path), run_id="r", transactional_id="t")
+    assert caught.value.reason is Reason.LINK_LEADS_OUT
+    assert caught.value.place == str(tmp_path / "in" / "x.csv")

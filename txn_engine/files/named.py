@@ -7,6 +7,7 @@ import glob
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from txn_engine.errors import InvalidRequestError
@@ -25,9 +26,10 @@ def files_named(
 ) -> list[Path]:
     """The files, in the order of the paths, and of one path sorted by their names.
 
-    A path is a file or a folder of that very name, of which all files are meant, also in folders below it, linked ones
-    too; else a pattern (`*`, `?`, `[ab]`, `**` for folders). A link in a folder, or among what a pattern matches, has
-    to stay inside: who may put files there must not choose files elsewhere. In folders, and where a pattern does not
+    A path is a file, or a folder, of which all files are meant, also in folders below it, linked ones too; or a pattern
+    (`*`, `?`, `[ab]`, `**` for folders, which are not followed where they are links). A path with wildcards is a name
+    only where it matches nothing, as `a[1].csv` may. A link in a folder, or among what a pattern matches, has to stay
+    inside: who may put files there must not choose files elsewhere. In folders, and where a pattern does not
     spell them out, names are passed over as Spark does: what begins with `.`, or with `_` unless it holds a `=`, and
     what is being copied. `passed_over` is told of each. `InvalidRequestError` for what names no file, a file that is
     named twice (by two paths, or a hard link and its file), and in folders and patterns for what is no file, or one of
@@ -90,26 +92,21 @@ def _identity(file: Path) -> tuple[int, int] | str:
 
 def _named_by(path: str | Path, known: FileFormat | None, tell: PassedOver) -> Iterator[Path]:
     given = Path(path)
-    if given.is_dir():
-        yield from _within(given, known, tell, os.path.realpath(given))
+    if not glob.has_magic(str(path)):
+        if given.is_dir():
+            yield from _within(given, known, tell, os.path.realpath(given))
+        else:
+            yield given  # opening it says what is wrong with it
         return
-    if given.exists() or not glob.has_magic(str(path)):
-        yield given  # opening it says what is wrong with it
-        return
-    any_file, inside = False, os.path.realpath(Path(*_spelt_out(given)))
-    if "**" in given.parts:
-        _check_links(inside)
-    for match in map(Path, sorted(glob.glob(str(path), recursive=True))):
+    any_file, inside = False, os.path.realpath(pattern_root(given))
+    for match in _matching(given, inside, tell):
         if (hidden := _hidden_in(match, str(path))) is not None:
             tell(hidden)
             continue
-        _check_inside(match, inside)
-        for file in (
-            _within(match, known, tell, inside) if match.is_dir() and "**" not in str(path) else [match]
-        ):
-            if not file.is_dir():
-                any_file = True
-                yield _checked(file)
+        check_inside(match, inside)
+        for file in _within(match, known, tell, inside) if match.is_dir() else [match]:
+            any_file = True
+            yield _checked(file)
     if not any_file:
         raise InvalidRequestError(
             "no file of that pattern",
@@ -120,26 +117,68 @@ def _named_by(path: str | Path, known: FileFormat | None, tell: PassedOver) -> I
         )
 
 
+def _matching(pattern: Path, inside: str, tell: PassedOver) -> list[Path]:
+    """What the pattern matches; else what has the pattern's text for its name, as `a[1].csv` may.
+
+    Refuses a pattern that matches others than the file or folder of that name: nobody can say which are meant.
+    """
+    if "**" in pattern.parts:
+        found = sorted(_below(pattern, inside, tell))
+    else:
+        found = sorted(map(Path, glob.glob(str(pattern))))
+    if pattern in found or not os.path.lexists(pattern):
+        return found
+    if found:
+        raise InvalidRequestError(
+            "the name of a file, and a pattern that matches others",
+            actor=ACTOR,
+            place=str(pattern),
+            expected="one of both",
+            action="rename the file, or write [[] for each [ that is meant as it stands",
+            reason=Reason.BAD_PATH,
+        )
+    return [pattern]
+
+
+def _below(pattern: Path, inside: str, tell: PassedOver) -> Iterator[Path]:
+    """The files that a pattern with `**` matches. It goes into no linked folder: what is linked inside stands there by
+    its own name, and `tell` is told of the link.
+    """
+    root = pattern_root(pattern)
+    wanted = pattern.parts[len(root.parts) :]
+    for here, folders, files in os.walk(root):
+        for name in folders:
+            if os.path.islink(link := os.path.join(here, name)):
+                check_inside(Path(link), inside)
+                tell(Path(link))
+        yield from (
+            file
+            for file in (Path(here, name) for name in files)
+            if _fits(file.parts[len(root.parts) :], wanted)
+        )
+
+
+def _fits(parts: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
+    """Whether a path fits a pattern, `**` standing for any number of folders, or for everything at the end."""
+    if not wanted:
+        return not parts
+    if wanted[0] == "**":
+        return len(wanted) == 1 or any(_fits(parts[skip:], wanted[1:]) for skip in range(len(parts)))
+    return bool(parts) and fnmatchcase(parts[0], wanted[0]) and _fits(parts[1:], wanted[1:])
+
+
 def is_hidden(name: str) -> bool:
     """Whether Spark passes over a file or folder of this name: what is hidden, about a job, or not whole yet."""
     return name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_")
 
 
-def _spelt_out(pattern: Path) -> tuple[str, ...]:
-    """The parts before the first that has a wildcard: the folder that a pattern begins in."""
+def pattern_root(pattern: Path) -> Path:
+    """The folder that a pattern begins in: the parts before the first that has a wildcard."""
     fixed = next(place for place, part in enumerate(pattern.parts) if glob.has_magic(part))
-    return pattern.parts[:fixed]
+    return Path(*pattern.parts[:fixed])
 
 
-def _check_links(inside: str) -> None:
-    """Look at the links below a folder before `**` follows them: one may lead to the whole machine."""
-    for here, folders, _ in os.walk(inside):
-        for name in folders:
-            if os.path.islink(link := os.path.join(here, name)):
-                _check_inside(Path(link), inside)
-
-
-def _check_inside(path: Path, inside: str) -> None:
+def check_inside(path: Path, inside: str) -> None:
     """Raise `InvalidRequestError` for a path that leads out of the folder that was named, by a link."""
     target = Path(os.path.realpath(path))
     if not target.is_relative_to(inside):
@@ -156,7 +195,7 @@ def _check_inside(path: Path, inside: str) -> None:
 def _hidden_in(match: Path, pattern: str) -> Path | None:
     """What of a match Spark would pass over: a name that the pattern does not spell out, at least in its beginning."""
     asked = Path(pattern).parts
-    fixed = len(_spelt_out(Path(pattern)))
+    fixed = len(pattern_root(Path(pattern)).parts)
     spelt = tuple({part[0] for part in asked[fixed:] if is_hidden(part)})
     for place, part in enumerate(match.parts):
         if place >= fixed and is_hidden(part) and not part.startswith(spelt):
@@ -200,7 +239,7 @@ def _folders(folder: Path, tell: PassedOver, inside: str) -> Iterator[Path]:
                 tell(child)
             elif child.is_dir():
                 if child.is_symlink():
-                    _check_inside(child, inside)
+                    check_inside(child, inside)
                 (linked if child.is_symlink() else here).append(child)
 
 
@@ -212,7 +251,7 @@ def _files_in(folder: Path, tell: PassedOver, inside: str) -> Iterator[Path]:
             tell(child)
             continue
         if child.is_symlink():
-            _check_inside(child, inside)
+            check_inside(child, inside)
         yield child
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import glob
+import os
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
 from txn_engine.errors import InvalidRequestError
 from txn_engine.files import format_of
+from txn_engine.files.named import check_inside, pattern_root
 from txn_engine.reasons import Reason
 from txn_engine.spark.errors import SPARK_FAILURES, reason
 
@@ -29,6 +33,7 @@ def listed_files(
     for path in paths:
         try:
             names = [_with_bytes(file) for file in _named_by(spark, path, options, any_suffix)]
+            _check_links(path, names)
         except SPARK_FAILURES as error:
             raise InvalidRequestError(
                 reason(error), actor=_ACTOR, place=path, expected="files that Spark can list"
@@ -44,6 +49,18 @@ def listed_files(
             "named twice", actor=_ACTOR, place=twice, expected="each file once", reason=Reason.DUPLICATE_FILE
         )
     return found
+
+
+def _check_links(given: str, names: Sequence[str]) -> None:
+    """As `files_named` has it of this machine's files: a link in a folder or a pattern stays inside."""
+    path = Path(given.removeprefix("file://").removeprefix("file:"))
+    has_magic = glob.has_magic(str(path))
+    if not has_magic and not path.is_dir():
+        return
+    inside = os.path.realpath(pattern_root(path) if has_magic else path)
+    for name in names:
+        if name.startswith("file:"):
+            check_inside(Path(name.removeprefix("file:")), inside)
 
 
 def _repeats(names: Sequence[str]) -> bool:

@@ -6,16 +6,21 @@ import re
 import unicodedata
 from typing import Final
 
-NEW_NAME: Final = "visible characters in composed form (NFC), with no spaces at the ends"
+NEW_NAME: Final = "visible characters in their usual form (Unicode's NFC, no variants), with single spaces inside alone"
 """What `is_new_name` asks for, as errors say it."""
 
 _UNSEEN_BY_JSON = re.compile("[^\\n\\x20-\\x7e]")
 _IGNORABLE = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164"
-    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\ufffc\u2d7f\U0001107f\U00016fe4\U0001bca0-\U0001bca3\U0001d159\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
-"""Unicode's Default_Ignorable_Code_Point (DerivedCoreProperties.txt of Unicode 17), which show nothing, and U+2800, the
-pattern of Braille without dots."""
+"""Unicode's Default_Ignorable_Code_Point (DerivedCoreProperties.txt of Unicode 17), which show nothing; U+2800, the
+pattern of Braille without dots; and a few marks and symbols that are not drawn."""
+
+_SIGNS: Final = re.compile("[\xb2\xb3\xb9\xbc-\xbe\xaa\xba\u2026\u2116\u2122]")
+"""Variants that people write and nobody mistakes: ² ³ ¹ ¼ ½ ¾ ª º … № ™."""
+_DOTTED_TWICE: Final = re.compile("[ijĳį\u0268\u029d\u0456\u0458]\u0307")
+"""Letters that lose their dot to a mark above (Unicode's Soft_Dotted), and then show a dot again."""
 
 
 def is_storable(text: str) -> bool:
@@ -32,11 +37,19 @@ def is_new_name(text: str) -> bool:
     because of what nobody sees.
 
     No control and format characters (Unicode's Cc and Cf), no surrogates, private or unassigned characters, no line and
-    paragraph separators, nothing that shows nothing, no space but the plain one, and none of those at the ends. Letters
-    with marks are written in one way, Unicode's NFC. Logs from before this rule may hold others: they are read, and
-    shown escaped.
+    paragraph separators, nothing that shows nothing, no space but the plain one, none of those at the ends and no two
+    together. Letters with marks are written in one way (NFC), and but for a few signs no character is a variant of
+    another one (NFKC), as wide and ligated letters are. Letters of two scripts may look alike, and are permitted: names
+    mix scripts. Logs from before this rule may hold others: they are read, and shown escaped.
     """
-    return is_seen(text) and text == text.strip(" ") and unicodedata.is_normalized("NFC", text)
+    return (
+        is_seen(text)
+        and text == text.strip(" ")
+        and "  " not in text
+        and _DOTTED_TWICE.search(text) is None
+        and unicodedata.is_normalized("NFC", text)
+        and unicodedata.is_normalized("NFKC", _SIGNS.sub("", text))
+    )
 
 
 def is_seen(text: str) -> bool:

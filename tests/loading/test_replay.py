@@ -79,6 +79,36 @@ def test_a_letter_of_any_time_stops_no_other(engine: Engine, write: Write, faile
     assert (done.letters, done.failed_again) == (6, 6)
 
 
+_CHECKS = '{"format": "jsonl", "row_checks": [{"type": "range", "name": "n", "arguments": %s}]}'
+
+
+@pytest.mark.parametrize(
+    "reading",
+    [
+        pytest.param(_CHECKS % ('{"column": "id", "min": ' + "9" * 6_000 + "}"), id="long-number"),
+        pytest.param(_CHECKS % '{"a": 1e99999999999999999999}', id="large-exponent"),
+        pytest.param(_CHECKS % ("[" * 50_000), id="deep"),
+        pytest.param('{"format": "jsonl", "encoding": "idna"}', id="idna"),
+        pytest.param('{"format": "jsonl", "encoding": "punycode"}', id="punycode"),
+        pytest.param('{"format": "jsonl", "encoding": "undefined"}', id="undefined"),
+    ],
+)
+def test_a_letter_that_says_anything_of_its_reading_stops_no_other(
+    engine: Engine, write: Write, reading: str
+) -> None:
+    """A letter may hold whatever somebody wrote. It comes back, the others are replayed, and all are shown."""
+    load(engine, write("f.csv", MIXED))
+    letters = engine.scan(DEAD).to_table(DEAD_LETTERS.names).slice(0, 1)
+    for name, value in {"reading": reading, "columns": None, "raw": b"\xff" * 70}.items():
+        column = pa.array([value], DEAD_LETTERS.field(name).type)
+        letters = letters.set_column(letters.schema.get_field_index(name), DEAD_LETTERS.field(name), column)
+    with engine.producer() as producer:
+        producer.produce(DEAD, letters).result()
+    assert all(repair_line(letter) for letter in dead(engine))
+    done = replay(engine, DEAD, repaired=mended(engine, {3: {"amount": "2.50"}}))
+    assert (done.letters, done.records) == (4, 1)
+
+
 def test_all_repaired(engine: Engine, write: Write) -> None:
     """After all letters are repaired, the topic has every row of the file exactly, whatever JSON type a
     repaired value has."""

@@ -69,6 +69,9 @@ class Consumer:
         self._fetcher = Fetcher(logs, self._policy, settings.fetch_max_bytes)
         self._membership: Membership | None = None
         if group_id is not None:
+            groups.check_new_group(
+                check_group_id(group_id)
+            )  # before a database keeps its positions by that name
             self._membership = Membership(groups, check_group_id(group_id), self.member_id, isolation_level)
         self._closed = False
 

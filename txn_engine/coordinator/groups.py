@@ -204,7 +204,7 @@ class GroupCoordinator:
         self, group: ConsumerGroupMetadata, partition: TransactionPartition, position: OffsetAndMetadata
     ) -> OffsetCommit:
         """The row of a commit, naming what its reader fetched."""
-        self._check_new_group(group.group_id)
+        self.check_new_group(group.group_id)
         if position.offset < 0:
             raise InvalidRequestError(
                 f"offset {position.offset}", actor=f"group {group.group_id!r}", expected="0 or more"
@@ -229,7 +229,7 @@ class GroupCoordinator:
             fetched.log_end if fetched else -1,
         )
 
-    def _check_new_group(self, group_id: str) -> None:
+    def check_new_group(self, group_id: str) -> None:
         """Refuse a group id that is no new name, unless the group has offsets from before this rule."""
         if not is_new_name(group_id) and all(
             stored.commit.key.group_id != group_id for stored in self.offsets(group_id).live()

@@ -219,6 +219,9 @@ def checked_encoding(name: str) -> str:
     probe = "a;1\r\n"
     try:
         known = probe.encode(name).decode(name) == probe
+        bytes(range(256)).decode(
+            name, "backslashreplace"
+        )  # not every codec can show bytes that it cannot read
     except (LookupError, UnicodeError, ValueError):
         known = False
     if not known:

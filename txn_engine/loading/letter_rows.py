@@ -143,10 +143,10 @@ def _reading(text: str | None) -> Mapping[str, Any]:
 
 def _checks(text: str | None) -> tuple[RowCheck, ...] | None:
     """The checks that a letter's row has to pass; None where they are none."""
-    held = json.loads(text or "{}", parse_float=Decimal)["row_checks"]
-    try:
+    try:  # numbers of any length are what the file may say, and not what Python's parser or a Decimal takes
+        held = json.loads(text or "{}", parse_float=Decimal)["row_checks"]
         return tuple(RowCheck(each["type"], each["arguments"], each["name"]) for each in held)
-    except (InvalidRequestError, TypeError, LookupError):
+    except (InvalidRequestError, TypeError, LookupError, ValueError, ArithmeticError, RecursionError):
         return None
 
 

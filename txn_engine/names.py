@@ -6,7 +6,9 @@ import re
 import unicodedata
 from typing import Final
 
-NEW_NAME: Final = "visible characters in their usual form (Unicode's NFC, no variants), with single spaces inside alone"
+NEW_NAME: Final = (
+    "visible characters in their usual form (Unicode's NFC, no variants), with single spaces inside alone"
+)
 """What `is_new_name` asks for, as errors say it."""
 
 _UNSEEN_BY_JSON = re.compile("[^\\n\\x20-\\x7e]")

@@ -32,16 +32,21 @@ def task_spark(url: str, settings: Mapping[str, str], *, app_name: str) -> Itera
     from pyspark.sql import SparkSession
 
     from txn_engine.spark import spark_session
+    from txn_engine.spark_query_log import unlogged_queries
 
     logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of every connection that it closes
+    import pyspark.logger  # noqa: F401 -- so that there is a log to keep back
+
     if SparkSession.getActiveSession() is not None:
-        yield spark_session(url, app_name=app_name, extra=settings)
+        with unlogged_queries(every_thread=True):
+            yield spark_session(url, app_name=app_name, extra=settings)
         return
     folder = Path(tempfile.mkdtemp(prefix="txn-engine-spark-"))
     try:
         spark = spark_session(url, app_name=app_name, extra=settings, log_path=folder / "spark.log")
         try:
-            yield spark
+            with unlogged_queries(every_thread=True):
+                yield spark
         finally:
             spark.stop()
     except BaseException:

@@ -99,7 +99,7 @@ def let_queries_propagate() -> None:
     """
     if "pyspark.logger" not in sys.modules:
         return
-    from txn_engine.quality.quiet import FAILED_QUERIES
+    from txn_engine.spark_query_log import FAILED_QUERIES
 
     for name in FAILED_QUERIES:
         if isinstance(logger := logging.root.manager.loggerDict.get(name), logging.Logger):

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import logging
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-_GX = "great_expectations"
-FAILED_QUERIES = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
-"""By these pyspark writes each failed query to standard error, with its text."""
+from txn_engine.spark_query_log import unlogged_queries
 
+_GX = "great_expectations"
 _lock = threading.Lock()
 _quiet_runs = 0
 _propagated = True
@@ -22,7 +20,7 @@ def quiet() -> Iterator[None]:
     """Keep back what both would log; of Spark this thread's part alone. Errors are raised as ever."""
     with ExitStack() as held:
         held.enter_context(_quiet_great_expectations())
-        held.enter_context(_quiet_spark())
+        held.enter_context(unlogged_queries())
         yield
 
 
@@ -45,24 +43,3 @@ def _quiet_great_expectations() -> Iterator[None]:
             _quiet_runs -= 1
             if not _quiet_runs:
                 logger.propagate = _propagated
-
-
-@contextmanager
-def _quiet_spark() -> Iterator[None]:
-    module = sys.modules.get("pyspark.logger")
-    if module is None:
-        yield
-        return
-    mine = threading.get_ident()
-
-    def others(record: logging.LogRecord) -> bool:
-        return record.thread != mine
-
-    loggers = [module.PySparkLogger.getLogger(name) for name in FAILED_QUERIES]
-    for logger in loggers:
-        logger.addFilter(others)
-    try:
-        yield
-    finally:
-        for logger in loggers:
-            logger.removeFilter(others)

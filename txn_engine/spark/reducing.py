@@ -27,6 +27,7 @@ from txn_engine.spark.errors import SPARK_FAILURES, failure_of_tasks, reason
 from txn_engine.spark.opening import check_classic, read_options, store_for_executors
 from txn_engine.spark.reading import part_rows
 from txn_engine.spark.session import check_spark_url
+from txn_engine.spark_query_log import unlogged_queries
 from txn_engine.sql.file_parts import OFFSET, PARTITION, FilePart
 
 _SETTINGS: Final = {
@@ -201,7 +202,8 @@ class _Look:
 def _missing() -> Iterator[None]:
     """What Spark cannot do is evidence that is missing. Its text may quote a value: for whoever may read the data."""
     try:
-        yield
+        with unlogged_queries():
+            yield
     except SPARK_FAILURES as error:
         named = getattr(error, "getCondition", lambda: None)() or type(error).__name__
         raise EvidenceMissingError(f"Spark: {named}", reason(error)) from error

@@ -31,7 +31,12 @@ from tests.loading.refusals import because
 from tests.suite.tiers import in_shard
 from tests.support.refusals import refused
 from txn_engine import AddColumn, Engine, connect
-from txn_engine.errors import InvalidRecordError, InvalidRequestError, UnknownTopicOrPartitionError
+from txn_engine.errors import (
+    InvalidRecordError,
+    InvalidRequestError,
+    TxnEngineError,
+    UnknownTopicOrPartitionError,
+)
 from txn_engine.files import read_records
 from txn_engine.loading import (
     DEAD_LETTERS,
@@ -133,6 +138,39 @@ def test_a_fault_of_a_file_loads_nothing(engine: Engine, write: Write) -> None:
     with pytest.raises(InvalidRecordError, check=because(Reason.UNCLOSED_QUOTE)):
         load(engine, [write("f.csv", MIXED), cut])
     assert (ids(engine), dead(engine)) == ([], [])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"run_id": ""},
+        {"run_id": "a\u200b"},
+        {"partition": 99},
+        {"partition": -1},
+        {"forgotten_runs": "maybe"},
+        {"encoding": "klingon"},
+        {"date_format": "%Q"},
+        {"delimiter": 5},
+        {"columns": {"id": 5}},
+        {"missing_columns": "maybe"},
+        {"format": "xls"},
+        {"again": True},
+        {"max_dead_letters": "many"},
+        {"dead_letter_topic": "nowhere"},
+    ],
+    ids=str,
+)
+def test_a_wrong_argument_is_refused_before_anything_is_fenced(
+    engine: Engine, write: Write, wrong: dict[str, Any]
+) -> None:
+    """A call that cannot work takes nothing from the instance that does: no epoch, and no open transaction."""
+    path = write("f.csv", MIXED)
+    with engine.producer(transactional_id=f"load-files/{TOPIC}") as works:
+        works.init_transactions()
+        works.begin_transaction()
+        with pytest.raises(TxnEngineError):
+            load_files(engine, TOPIC, path, **{"run_id": "monday", "dead_letter_topic": DEAD, **wrong})
+        works.commit_transaction()
 
 
 def test_a_dead_letter_topic_of_other_columns_is_refused(engine: Engine, write: Write) -> None:

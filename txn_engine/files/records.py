@@ -49,7 +49,8 @@ def read_records(
     Each batch holds up to 32,768 rows or about 16 million characters of the file; memory does not grow with the file.
     A fault raises `InvalidRecordError`, naming file, line (parquet: row) and column, and what was expected. What stands
     there is in the error's `value` alone, so that logs and alerts show nothing of a file. It comes when the fault is
-    met: the batches before it were yielded. `InvalidRequestError`: the file cannot be read, or is of an unknown format.
+    met: the batches before it were yielded. `InvalidRequestError`: the file cannot be read; or an argument is wrong or
+    the format unknown, which is raised by the call itself, before the file is opened.
 
     Some faults are of one row: a value that does not fit its column, fields more or fewer than columns, a quote that
     ends in the middle of a field, no JSON, an unknown name in JSON, bytes that are no text, the header a second time, a
@@ -120,6 +121,11 @@ def read_records(
         batches = read_delimited(layout, conversion, dialect)
     else:
         batches = read_json_lines(layout, conversion)
+    return _yielded(batches, layout)
+
+
+def _yielded(batches: Iterator[pa.RecordBatch], layout: Layout) -> Iterator[pa.RecordBatch]:
+    bad_rows = layout.bad_rows
     found = False
     for batch in batches:
         if bad_rows is not None:

@@ -19,7 +19,7 @@ from txn_engine.loading.dead_letters import DeadLetters, check_dead_letter_topic
 from txn_engine.loading.limits import DeadLetterLimit
 from txn_engine.loading.manifest import Manifest, SeenFile, changed_meanwhile, text_of_path
 from txn_engine.log.row_sizes import RowSizes
-from txn_engine.producer.runs import ForgottenRuns, run_into
+from txn_engine.producer.runs import ForgottenRuns, check_forgotten_runs, check_run_id, run_into
 from txn_engine.reasons import Reason
 from txn_engine.schemas.defaults import fills
 
@@ -225,6 +225,7 @@ def load_files(
     dead = dead_letters_for(
         engine, dead_letter_topic, max_dead_letters, topic=topic, run_id=run_id, is_dry=False
     )
+    _check_arguments(info, files, run_id, partition, forgotten_runs, reading)
     limit_ms = engine.limits.max_transaction_timeout_ms
     with engine.producer(
         transactional_id=transactional_id or f"load-files/{topic}",
@@ -255,6 +256,23 @@ def load_files(
         batches = tuple(batch for future in load.sent for batch in future.result())
         dead_letters = 0 if dead is None else dead.count
         return replace(before, records=load.records, dead_letters=dead_letters, batches=batches)
+
+
+def _check_arguments(
+    topic: Topic,
+    files: Sequence[Path],
+    run_id: str,
+    partition: int | None,
+    forgotten_runs: str,
+    reading: Mapping[str, Any],
+) -> None:
+    """Raise for whatever is wrong with a call, before anything is fenced, begun or read."""
+    check_run_id(run_id, actor="load")
+    if partition is not None:
+        topic.check_partition(partition)
+    check_forgotten_runs(forgotten_runs)
+    for file in files:
+        read_records(file, topic.schema, fill=fills(topic.schemas), **reading)
 
 
 def dead_letters_for(

@@ -21,7 +21,6 @@ from txn_engine.errors import (
 )
 from txn_engine.log.data_files import EncodedFile
 from txn_engine.log.topics import Topic
-from txn_engine.names import NEW_NAME, is_new_name, printable
 from txn_engine.producer import machine as events
 from txn_engine.producer.calls import Calls
 from txn_engine.producer.cell import Cell
@@ -30,11 +29,10 @@ from txn_engine.producer.first_write import first_write_check
 from txn_engine.producer.group_offsets import GroupOffsets
 from txn_engine.producer.intake import Intake, Times
 from txn_engine.producer.receipts import Receipt
-from txn_engine.producer.runs import ForgottenRuns, committed_before
+from txn_engine.producer.runs import ForgottenRuns, check_run_id, committed_before
 from txn_engine.producer.sender import Records, Sender
 from txn_engine.producer.states import UNDECIDED, Call, ProducerState
 from txn_engine.protocol.transaction_rows import TransactionRow
-from txn_engine.reasons import Reason
 from txn_engine.types import (
     ConsumerGroupMetadata,
     MarkerMode,
@@ -191,15 +189,8 @@ class Producer:
         """
 
         def begin() -> None:
-            if run_id == "":
-                raise InvalidRequestError("an empty run id", actor=self._actor(), expected="a name, or None")
-            if run_id is not None and not is_new_name(run_id):
-                raise InvalidRequestError(
-                    f"run id '{printable(run_id)}'",
-                    actor=self._actor(),
-                    expected=f"UTF-8, {NEW_NAME}",
-                    reason=Reason.UNPRINTABLE_NAME,
-                )
+            if run_id is not None:
+                check_run_id(run_id, actor=self._actor())
             self._cell.move(events.begun, run_id)
 
         self._calls.in_turn(Call.BEGIN_TRANSACTION, begin)

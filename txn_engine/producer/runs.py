@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Literal
 
 from txn_engine.errors import InvalidRequestError
+from txn_engine.names import NEW_NAME, is_new_name, printable
 from txn_engine.reasons import Reason
 
 if TYPE_CHECKING:
@@ -20,6 +21,21 @@ FORGOTTEN_RUNS: tuple[ForgottenRuns, ...] = ("refuse", "load")
 _BOUND = re.compile(r"@incarnation=[0-9]+(,[0-9]+)*$")
 
 
+def check_run_id(run_id: str, *, actor: str) -> None:
+    """Raise `InvalidRequestError` for what cannot be the name of a new run."""
+    if run_id == "":
+        raise InvalidRequestError(
+            "an empty run id", actor=actor, expected="a name, or None", reason=Reason.BAD_ARGUMENT
+        )
+    if not is_new_name(run_id):
+        raise InvalidRequestError(
+            f"run id '{printable(run_id)}'",
+            actor=actor,
+            expected=f"UTF-8, {NEW_NAME}",
+            reason=Reason.UNPRINTABLE_NAME,
+        )
+
+
 def run_into(run_id: str, *topics: Topic) -> str:
     """What the log calls a run of a load into these topics.
 
@@ -32,14 +48,19 @@ def run_into(run_id: str, *topics: Topic) -> str:
     return run_id
 
 
-def committed_before(row: TransactionRow, run_id: str, forgotten_runs: ForgottenRuns) -> bool:
-    """Whether a run was committed, as far as the row knows. Raises `InvalidRequestError` where nobody can tell."""
-    if forgotten_runs not in FORGOTTEN_RUNS:
+def check_forgotten_runs(given: str) -> None:
+    """Raise `InvalidRequestError` unless it is one of `FORGOTTEN_RUNS`."""
+    if given not in FORGOTTEN_RUNS:
         raise InvalidRequestError(
-            f"forgotten_runs {forgotten_runs!r}",
+            f"forgotten_runs {given!r}",
             expected=" or ".join(map(repr, FORGOTTEN_RUNS)),
             reason=Reason.BAD_ARGUMENT,
         )
+
+
+def committed_before(row: TransactionRow, run_id: str, forgotten_runs: ForgottenRuns) -> bool:
+    """Whether a run was committed, as far as the row knows. Raises `InvalidRequestError` where nobody can tell."""
+    check_forgotten_runs(forgotten_runs)
     known = row.has_committed(run_id)
     if known is not None or forgotten_runs == "load":
         return bool(known)

@@ -543,6 +543,10 @@ class Reason(StrEnum):
     ROW_GROUPS_TOO_LARGE = "row_groups_too_large"
     """The row groups of the records are larger, once decompressed, than a page may read."""
 
+    # --- the command line --------------------------------------------------------------------------------------
+    NOT_A_SPARK_SETTING = "not_a_spark_setting"
+    """What `--spark-conf` was given is not a setting of Spark with a value."""
+
     # --- demo, bench, tools ------------------------------------------------------------------------------------
     STORE_IN_MEMORY = "store_in_memory"
     """The store is in this process's memory, but the call needs a store that other processes reach."""

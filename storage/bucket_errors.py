@@ -16,6 +16,7 @@ from storage.errors import (
     StorageError,
     StoreUnreachableError,
 )
+from storage.reasons import StoreReason
 
 _CODE = re.compile(r"<Code>\s*([A-Za-z0-9]+)\s*</Code>")
 _STATUS = re.compile(r"status code: (\d{3})")
@@ -137,12 +138,14 @@ def _unclear(text: str, status: int, said: str, operation: str, words: Words, pl
         return kind(said, actor=actor, place=place, action=action)
     if _UNREACHABLE.search(text):
         kind = NotConnectedError if _NOT_CONNECTED.search(text) else StoreUnreachableError
+        broke, reason = _transport(text)
         return kind(
-            f"{operation} failed: {_transport(text)}",
+            f"{operation} failed: {broke}",
             actor=actor,
             place=place,
             expected="an answer",
             action="check the endpoint and the network, then try again",
+            reason=reason,
         )
     seen = text.partition("Debug source")[0]
     if operation == "open" and "credential" in seen:
@@ -155,15 +158,15 @@ def _unclear(text: str, status: int, said: str, operation: str, words: Words, pl
     return StorageError(f"{operation} failed: {seen}", actor=actor, place=place)
 
 
-def _transport(text: str) -> str:
-    for sign, words in (
-        ("ConnectionRefused", "connection refused"),
-        ("dns error", "the host name does not resolve"),
-        ("ConnectionReset", "the connection was reset"),
-        ("TimedOut", "no answer in time"),
-        ("Timeout", "no answer in time"),
-        ("certificate", "the TLS certificate was not accepted"),
+def _transport(text: str) -> tuple[str, StoreReason]:
+    for sign, words, reason in (
+        ("ConnectionRefused", "connection refused", StoreReason.CONNECTION_REFUSED),
+        ("dns error", "the host name does not resolve", StoreReason.UNKNOWN_HOST),
+        ("ConnectionReset", "the connection was reset", StoreReason.CONNECTION_RESET),
+        ("TimedOut", "no answer in time", StoreReason.NO_ANSWER),
+        ("Timeout", "no answer in time", StoreReason.NO_ANSWER),
+        ("certificate", "the TLS certificate was not accepted", StoreReason.BAD_CERTIFICATE),
     ):
         if sign in text:
-            return words
-    return "the connection broke"
+            return words, reason
+    return "the connection broke", StoreReason.CONNECTION_BROKE

@@ -11,6 +11,7 @@ finished). Two more are for whoever runs a whole task or request:
                   decision too, may stand.
 
 Where a class covers several faults, `reason` says which one it was (`txn_engine/reasons.py`); otherwise it is None.
+Where only the text arrives, as behind Spark's JVM, the text ends with `[CODE reason]` (`end_with_reason`).
 
 The text is one line: actor, what was seen, where, what was expected, what to do; control characters in it are escaped.
 All of them survive pickling, since Airflow and Spark carry them from process to process.
@@ -35,6 +36,7 @@ class TxnEngineError(Exception):
     retry_helps: ClassVar[bool] = False
     is_refusal: ClassVar[bool] = False
     default_action: ClassVar[str] = ""
+    _ends_with_reason = False
 
     def __init__(
         self,
@@ -57,6 +59,10 @@ class TxnEngineError(Exception):
     def __str__(self) -> str:
         return self._line(self.seen)
 
+    def end_with_reason(self) -> None:
+        """Let the text of this object end with `[CODE reason]` if it has a reason. A pickle does not keep that."""
+        self._ends_with_reason = self.reason is not None
+
     def _line(self, seen: str) -> str:
         text = f"{self.actor}: {seen}" if self.actor else seen
         if self.place:
@@ -65,7 +71,8 @@ class TxnEngineError(Exception):
             text += f"; expected {self.expected}"
         if self.action:
             text += f"; {self.action}"
-        return printable(" ".join(f"{text} [{self.code}]".split()))
+        sign = f"{self.code} {self.reason}" if self._ends_with_reason else self.code
+        return printable(" ".join(f"{text} [{sign}]".split()))
 
     def __reduce__(self) -> tuple[object, ...]:
         return (

@@ -1,4 +1,4 @@
-"""Why a task fails for good: an error with the reason as a stable code, which no retry follows.
+"""Why a task fails: an error with the reason as a stable code. Whether Airflow tries it again is in the class.
 
 Programs and tests compare the class and the attributes, because the words of a message may be improved at any time. The
 engine has reasons of its own (`txn_engine.reasons`), which a DAG file cannot import: parsing loads no engine.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 
 class TaskReason(StrEnum):
@@ -66,13 +66,23 @@ class TaskReason(StrEnum):
     BAD_OUTPUT = "bad_output"
     """The task's callable or transform returned something else than records."""
 
+    # --- what another run of the task did -------------------------------------------------------------------
+    TAKEN_OVER = "taken_over"
+    """Another try or run of the task has taken over its transactional id, so this try was not committed."""
+
+    # --- what is left for the next run ----------------------------------------------------------------------
+    SOME_UNFINISHED = "some_unfinished"
+    """A sweep ended some of the transactions that it found, but not all of them."""
+    STILL_PENDING = "still_pending"
+    """Transactions that were found decided do not have all of their markers yet."""
+
     # --- what could not be read -----------------------------------------------------------------------------
     DAMAGED = "damaged"
     """The task did the rest of its work, but some partitions or groups are damaged and cannot be read."""
 
 
-class TaskError(AirflowFailException):
-    """A task that fails the same whenever it is tried. Its text is one line.
+class _ReasonedError(AirflowException):
+    """An error with a reason. Its text is one line.
 
     `subject` names the param, argument, field or connection that the fault is in. `variable` names the variable of the
     environment that decides it, if there is one.
@@ -85,7 +95,7 @@ class TaskError(AirflowFailException):
         self.variable = variable
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (str(self), self.reason, self.subject, self.variable)
+        return _rebuild, (type(self), str(self), self.reason, self.subject, self.variable)
 
     def serialize(self) -> tuple[str, tuple[str, ...], dict[str, str]]:
         """How Airflow makes the error again in another process: class, arguments, keywords."""
@@ -94,5 +104,15 @@ class TaskError(AirflowFailException):
         return f"{kind.__module__}.{kind.__name__}", (str(self),), given
 
 
-def _rebuild(text: str, reason: TaskReason, subject: str, variable: str) -> TaskError:
-    return TaskError(text, reason=reason, subject=subject, variable=variable)
+class TaskError(_ReasonedError, AirflowFailException):
+    """A task that fails the same whenever it is tried."""
+
+
+class RetriedTaskError(_ReasonedError):
+    """A try that failed, although another try of the same task may succeed."""
+
+
+def _rebuild(
+    kind: type[_ReasonedError], text: str, reason: TaskReason, subject: str, variable: str
+) -> _ReasonedError:
+    return kind(text, reason=reason, subject=subject, variable=variable)

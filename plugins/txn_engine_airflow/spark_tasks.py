@@ -86,4 +86,5 @@ def kind_of_failure_alone(*, told: Collection[str] = ()) -> Iterator[None]:
             f"the job failed in Spark's workers: {kind[0] if kind else 'of a kind without a name'}",
             actor=error.actor,
             action="nothing of this run is visible; run the same in a session of your own to see the record",
+            reason=error.reason,
         ) from None

@@ -7,10 +7,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypedDict
 
-from airflow.sdk.exceptions import AirflowException
-
 from txn_engine_airflow import metrics
-from txn_engine_airflow.errors import TaskError, TaskReason
+from txn_engine_airflow.errors import RetriedTaskError, TaskError, TaskReason
 from txn_engine_airflow.hook import open_engine_of_run
 
 if TYPE_CHECKING:
@@ -119,9 +117,10 @@ def check_markers_written(found: Sequence[Sequence[PendingWork]], conn_id: str) 
                 if stored.row.state.is_prepared and stored.offset <= up_to[partition]:
                     left.append(f"{stored.row.transactional_id} ({stored.row.state})")
     if left:
-        raise AirflowException(
+        raise RetriedTaskError(
             f"{len(left)} of {transactions} decided transactions are still pending: {_some(left)}; their readers wait. "
-            "The log of write_markers says why; the next run tries again"
+            "The log of write_markers says why; the next run tries again",
+            reason=TaskReason.STILL_PENDING,
         )
     if damaged:
         raise TaskError(
@@ -145,13 +144,14 @@ def _result(what: str, report: SweepReport) -> SweepResult:
     for failure in report.failures:
         log.error("left undone: %s", failure)
     if report.failures:
-        raise AirflowException(
+        raise RetriedTaskError(
             f"{what}: {len(names)}, but {len(report.failures)} could not be finished: {report.failures[0]}"
             + (
                 ""
                 if len(report.failures) == 1
                 else f" (and {len(report.failures) - 1} more, each in the log)"
-            )
+            ),
+            reason=TaskReason.SOME_UNFINISHED,
         )
     return SweepResult(
         transactions=len(names),

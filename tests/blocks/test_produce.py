@@ -408,6 +408,7 @@ def test_of_two_runs_side_by_side_the_fenced_one_is_retried_and_both_load(
     run = run_tasks(lambda: load(python_callable=overtaken), dag_id="side_by_side", retries=1)
     assert run.state == "success", run.errors
     assert accounts(engine) == [0, 1, 2, 900, 901]
+    assert run.faults == [("taken_over", "transactional_id", "")]
     assert "another try or run of this task has taken over its transactional id" in run.log
     other = run_tasks(
         lambda: load(python_callable=payments), dag_id="side_by_side", date=DAY + timedelta(days=1)

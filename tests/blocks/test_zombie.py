@@ -45,7 +45,7 @@ def test_the_next_try_fences_a_process_that_is_alive(
         finally:
             zombie.kill()
     assert zombie.returncode == 3, told[-3_000:]
-    assert "another try or run of this task has taken over its transactional id" in told
+    assert "this try failed: taken_over\n" in told
     assert accounts(engine) == list(range(10))
     assert states(engine) == {"alive/load": "CompleteCommit"}
     assert engine.admin.verify().findings == ()

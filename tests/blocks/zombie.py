@@ -13,13 +13,15 @@ import tests.support.airflow_home as airflow_home
 
 
 def main(dag_id: str, folder: Path) -> int:
-    """Send records, create `sent`, wait for `go`, and finish the task. Returns 0 only if it was committed."""
+    """Send records, create `sent`, wait for `go`, and finish the task. Returns 0 only if it was committed, else it
+    prints the reason."""
     airflow_home.make_database()
     from airflow.sdk import DAG
 
     from tests.blocks.conftest import DAY
     from tests.blocks.payments import payments
     from tests.support.bundles import keep
+    from tests.support.running import collected_failures
     from txn_engine_airflow import TxnProduceOperator
 
     def source() -> Any:
@@ -32,7 +34,10 @@ def main(dag_id: str, folder: Path) -> int:
     with DAG(dag_id, schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)) as dag:
         TxnProduceOperator(task_id="load", topic="payments", python_callable=source)
     keep(dag)
-    run = dag.test(logical_date=DAY)
+    with collected_failures() as failures:
+        run = dag.test(logical_date=DAY)
+    for error in failures:
+        print("this try failed:", error.reason)
     return 0 if str(run.state) == "success" else 3
 
 

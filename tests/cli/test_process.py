@@ -118,6 +118,7 @@ def test_errors_as_json(run: Run, payments: str) -> None:
         (["topics", "describe", "nope", "--json"], 1, "UNKNOWN_TOPIC_OR_PARTITION", None),
         (["topics", "describe", "--json"], 2, "USAGE", None),
         (["topics", "lst", "--json"], 2, "USAGE", None),
+        (["coordinator", "snapshot", "--partition", "1", "--json"], 2, "USAGE", "partition_without_topic"),
         (["consume", "nope", "--json"], 1, "UNKNOWN_TOPIC_OR_PARTITION", None),
         (["cuts", "describe", "7", "--json"], 1, "INVALID_REQUEST", "cut_not_found"),
     ):
@@ -198,9 +199,8 @@ def test_a_store_that_never_answers() -> None:
             "AWS_SECRET_ACCESS_KEY": "secret",
             "TXN_ENGINE_S3_ENDPOINT": f"http://127.0.0.1:{hole.getsockname()[1]}",
         }
-        answer = process("topics", "list", "--url", "s3://bucket/x", env=env)
-    assert (answer.code, answer.error_code) == (1, "NETWORK_EXCEPTION")
-    assert "no answer in time" in answer.error
+        answer = process("topics", "list", "--json", "--url", "s3://bucket/x", env=env)
+    assert (answer.code, answer.error_code, answer.error_reason) == (1, "NETWORK_EXCEPTION", "no_answer")
 
 
 # --- help and start-up ------------------------------------------------------------------------------------

@@ -239,14 +239,15 @@ def test_a_sweep_that_cannot_reach_the_store_is_told_with_what_it_means(
         "txn-engine://AKIAEXAMPLE:wJalrXUtnFEMI@ledger?endpoint_url=http%3A%2F%2F127.0.0.1%3A1",
     )
     run_dag("txn_coordinator_sweep")
-    run_dag("txn_coordinator_sweep")
+    run = run_dag("txn_coordinator_sweep")
+    assert run.engine_reasons == ["connection_refused"] * 2
     assert sorted(mailbox.subjects) == [
         "txn-engine: txn_coordinator_sweep.abort_timed_out_transactions failed",
         "txn-engine: txn_coordinator_sweep.expire_transactional_ids failed",
     ]
     for number in range(2):
         assert "Nothing is swept meanwhile" in mailbox.body(number)
-        assert "connection refused" in mailbox.body(number)
+        assert run.failures[number].__context__.seen in mailbox.body(number)
         assert "wJalrXUtnFEMI" not in mailbox.body(number)
 
 

@@ -1,4 +1,4 @@
-"""`TaskError` has the reason of a task that fails for good."""
+"""A task's error has the reason for which it failed."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ from tests.support.airflow_home import PLUGINS
 pytestmark = pytest.mark.airflow
 
 
-def test_a_task_error_is_the_same_in_another_process() -> None:
-    """A task error is the same after pickling, and after Airflow's own serialization."""
+@pytest.mark.parametrize("is_final", [True, False])
+def test_a_task_error_is_the_same_in_another_process(is_final: bool) -> None:
+    """An error that is final, and one after which Airflow tries again, are the same after pickling, and after
+    Airflow's own serialization."""
+    from airflow.sdk.exceptions import AirflowFailException
     from airflow.sdk.module_loading import import_string
 
-    from txn_engine_airflow.errors import TaskError, TaskReason
+    from txn_engine_airflow.errors import RetriedTaskError, TaskError, TaskReason
 
-    error = TaskError(
-        "it failed", reason=TaskReason.NOT_PERMITTED, subject="topic", variable="TXN_ENGINE_TOPICS"
-    )
+    kind = TaskError if is_final else RetriedTaskError
+    error = kind("it failed", reason=TaskReason.NOT_PERMITTED, subject="topic", variable="TXN_ENGINE_TOPICS")
+    assert isinstance(error, AirflowFailException) is is_final
     name, arguments, keywords = error.serialize()
     for other in (pickle.loads(pickle.dumps(error)), import_string(name)(*arguments, **keywords)):
-        assert type(other) is TaskError
+        assert type(other) is kind
         assert str(other) == "it failed"
         assert (other.reason, other.subject, other.variable) == (
             TaskReason.NOT_PERMITTED,

@@ -110,7 +110,8 @@ def test_what_is_left_undone_turns_the_run_red_and_is_named(engine: Engine, run_
     assert states(engine) == {"good": "CompleteCommit", "stuck": "PrepareCommit"}
     assert committed_rows(engine) == ROWS
     writing, checking = run.errors
-    assert "1 could not be finished: stuck:" in writing
+    assert run.codes == ["some_unfinished", "still_pending"]
+    assert ": stuck: " in writing
     assert entry in writing
     assert "1 of 2 decided transactions are still pending: stuck (PrepareCommit)" in checking
 
@@ -134,7 +135,8 @@ def test_an_unreachable_store_fails_once_and_what_follows_does_not_run(
         "make_cut": "upstream_failed",
     }
     (line,) = run.errors
-    assert "connection refused (at s3://ledger" in line
+    assert "(at s3://ledger" in line
+    assert (run.codes, run.engine_reasons) == (["NETWORK_EXCEPTION"], ["connection_refused"])
     assert [len(store.calls) for store in asked] == [1]
 
 

@@ -118,7 +118,7 @@ def accounts(engine: Engine) -> list[int]:
 def test_a_writer_whose_clock_is_mad_is_refused(ledger: Objects, now_ms: int) -> None:
     """The error names the writer's clock, and nothing is written."""
     with open_ledger(ledger, ManualClock(now_ms)) as engine:
-        refused = pytest.raises(InvalidTimestampError, match=f"clock says {now_ms}")
+        refused = pytest.raises(InvalidTimestampError, check=lambda error: f" {now_ms} ms" in error.seen)
         with refused, engine.producer() as producer:
             producer.produce("payments", payments(1), partition=2, timestamp_ms=0).result()
         now = {key for key in held(engine) if "/log/" in key}

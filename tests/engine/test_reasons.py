@@ -29,6 +29,19 @@ def test_a_reason_survives_pickling(kind: type[errors.TxnEngineError]) -> None:
     assert (type(other), other.reason, str(other)) == (kind, Reason.UNKNOWN_COLUMN, str(error))
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_text_that_arrives_alone_has_the_reason(kind: type[errors.TxnEngineError]) -> None:
+    """Where only the text of an error arrives, it ends with code and reason. An error without a reason, and an
+    error that nobody asked for its reason, end with the code."""
+    error = kind("it failed", reason=Reason.UNKNOWN_COLUMN)
+    assert str(error).endswith(f" [{kind.code}]")
+    error.end_with_reason()
+    assert str(error).endswith(f" [{kind.code} unknown_column]")
+    error = kind("it failed")
+    error.end_with_reason()
+    assert str(error).endswith(f" [{kind.code}]")
+
+
 def test_a_reason_is_written_like_its_name() -> None:
     """A reason is spelled alike in code, in `--json` and in stored columns, and the store's reasons and the
     engine's have no value in common."""

@@ -154,16 +154,17 @@ def test_no_spark_where_one_is_needed(url: str, run: Run, monkeypatch: pytest.Mo
 
 
 def test_settings_of_spark_that_are_none(run: Run) -> None:
-    answer = run("compact", "--spark-conf", "master=local")
-    assert answer.exit_code == 2
-    assert "--spark-conf takes a setting of Spark's" in answer.stderr
+    """A setting that is not a setting of Spark is a usage error."""
+    answer = run("compact", "--spark-conf", "master=local", "--json")
+    error = json.loads(answer.stderr)["error"]
+    assert (answer.exit_code, error["code"], error["reason"]) == (2, "USAGE", "not_a_spark_setting")
 
 
 def test_wrong_calls(url: str, run: Run) -> None:
     """A partition without a topic is a usage error, and a partition that does not exist is an error."""
-    answer = run("clean", "--partition", "1")
-    assert answer.exit_code == 2
-    assert "--partition needs --topic" in answer.stderr
+    answer = run("clean", "--partition", "1", "--json")
+    error = json.loads(answer.stderr)["error"]
+    assert (answer.exit_code, error["code"], error["reason"]) == (2, "USAGE", "partition_without_topic")
     answer = run("compact", "--topic", "payments", "--partition", "7")
     assert answer.exit_code == 1
     assert "UNKNOWN_TOPIC_OR_PARTITION" in answer.stderr

@@ -94,8 +94,10 @@ def test_a_bad_row_is_named_by_file_and_line(
     lines = bad.read_text().splitlines()
     lines[41] = "140,0,2000-01-01,PRIJEM,77.125"
     bad.write_text("\n".join(lines))
-    with pytest.raises(SparkJobError, match=r"day1\.csv line 42.*expected") as failed:
+    with refused(SparkJobError, Reason.BAD_DECIMAL) as failed:
         load_files(spark, ledger, "payments", f"{days}/*.csv", run_id="may")
+    assert "day1.csv line 42" in str(failed.value)
+    assert "decimal(18,2)" in str(failed.value)
     assert "77.125" not in str(failed.value)
     assert "txn-engine-load" not in str(failed.value)
     assert loaded(ledger) == []

@@ -8,6 +8,7 @@ import logging
 import os
 import subprocess
 import sys
+import traceback
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,14 +18,24 @@ from pyspark.errors import ArithmeticException
 from pyspark.sql import SparkSession
 
 from storage import BucketStore, Hadoop, open_store
+from storage.reasons import StoreReason
 from storage.s3 import S3Config, S3Store
 from tests.conftest import S3Bucket
 from tests.support.refusals import refused
 from tests.support.servers import REPOSITORY, SeaweedServer, minio_client
-from txn_engine.errors import InvalidRequestError
+from txn_engine.errors import InvalidRecordError, InvalidRequestError, TxnEngineError
 from txn_engine.reasons import Reason
 from txn_engine.spark import session, spark_session
-from txn_engine.spark.errors import SparkJobError, SparkSessionError, reason
+from txn_engine.spark.errors import (
+    Fault,
+    SparkJobError,
+    SparkSessionError,
+    failure_of_tasks,
+    fault_of,
+    reason,
+    reason_of,
+    reasons_in_text,
+)
 from txn_engine.spark.hadoop import bucket_options
 from txn_engine.spark.java import JavaNotFoundError
 
@@ -123,6 +134,35 @@ def test_the_line_that_says_why() -> None:
     assert reason(ValueError("An error\n: java.io.IOException: disk\n\tat c")) == "java.io.IOException: disk"
     assert reason(ValueError("")) == "ValueError"
     assert "nothing of this run is visible" in str(SparkJobError("x"))
+
+
+def as_text_of(error: TxnEngineError) -> ValueError:
+    """What arrives in the caller's process of an error that a Python process of Spark's raised."""
+    try:
+        with reasons_in_text():
+            raise error
+    except TxnEngineError:
+        return ValueError(f"[A.B] It failed. {traceback.format_exc()} SQLSTATE: 42\n\tat org.apache.spark")
+
+
+@pytest.mark.parametrize("why", [Reason.BAD_DECIMAL, StoreReason.NO_ANSWER, None])
+def test_the_fault_in_a_text_of_spark(why: Reason | StoreReason | None) -> None:
+    """Class, code and reason of an error of the engine are found in the text, and the error is made again from
+    it, however long its words are."""
+    for words in ("line 3", "a long line " * 60):
+        text = as_text_of(InvalidRecordError(words, actor="load", reason=why))
+        assert fault_of(text) == Fault("InvalidRecordError", "INVALID_RECORD", why)
+        assert reason_of(text) is why
+        again = failure_of_tasks(text, actor="a job", action="")
+        assert (type(again), again.reason) == (InvalidRecordError, why)
+        assert str(again).count("INVALID_RECORD") == 1
+
+
+def test_a_text_without_a_fault_of_the_engine() -> None:
+    """The error of a library has neither a code nor a reason of the engine."""
+    text = ValueError("Traceback (most recent call last):\n  File x\nKeyError: 'a [B c]'\n\tat org.spark")
+    assert fault_of(text) is None
+    assert reason_of(text) is None
 
 
 def test_a_store_without_a_connector() -> None:

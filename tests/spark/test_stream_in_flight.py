@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from tests.schemas.test_in_flight import PUBLISHED, Flight, flight, wrong
+from txn_engine.reasons import Reason
 from txn_engine.schemas.changes import DropColumn, RenameColumn, WidenColumn
 from txn_engine.spark import register
 
@@ -105,6 +106,7 @@ def test_every_kind_of_change_beside_a_running_stream(spark: SparkSession, tmp_p
         assert not [row for table in running.batches.values() for row in wrong(table)]
         names = [name for table in running.batches.values() for name in table.schema.names]
         assert {"note", "text", "size", "extra"} <= set(names)
-    for said, column in zip(running.refusals, ("note", "size", "size"), strict=True):
+    reasons = (Reason.UNKNOWN_COLUMN, Reason.TYPE_MISMATCH, Reason.UNKNOWN_COLUMN)
+    for said, column, reason in zip(running.refusals, ("note", "size", "size"), reasons, strict=True):
         assert f"'{column}'" in said
-        assert "start the query again" in said
+        assert f"[SCHEMA_CHANGED {reason}]" in said

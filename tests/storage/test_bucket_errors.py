@@ -18,6 +18,7 @@ from storage import (
     open_store,
 )
 from storage.bucket_errors import AmbiguousNotFoundError, UnlistableNameError, classified, is_beyond_the_end
+from storage.reasons import StoreReason
 
 
 def store_of(backend: Backend) -> BucketStore:
@@ -79,6 +80,26 @@ def test_what_is_the_same_for_all(
     assert str(error).startswith(f"{backend.name.lower()} store at {store_of(backend).url}")
     assert "Debug source" not in str(error)
     assert "\n" not in str(error)
+
+
+@EACH
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("error sending request kind: Connect, ConnectionRefused", StoreReason.CONNECTION_REFUSED),
+        ("error sending request kind: Connect, dns error", StoreReason.UNKNOWN_HOST),
+        ("error sending request, ConnectionReset", StoreReason.CONNECTION_RESET),
+        ("error sending request kind: Timeout, TimedOut", StoreReason.NO_ANSWER),
+        ("operation timed out kind: Timeout", StoreReason.NO_ANSWER),
+        ("error sending request, invalid peer certificate", StoreReason.BAD_CERTIFICATE),
+        ("error decoding response", StoreReason.CONNECTION_BROKE),
+    ],
+)
+def test_why_a_store_could_not_be_reached(backend: Backend, text: str, reason: StoreReason) -> None:
+    """The reason says what happened to the connection."""
+    error = told(backend, text)
+    assert isinstance(error, StoreUnreachableError)
+    assert error.reason is reason
 
 
 @EACH

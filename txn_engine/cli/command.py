@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from txn_engine.cli.failures import UsageFailed, errors_as_lines
+from txn_engine.cli.failures import Misuse, UsageFailed, errors_as_lines
 from txn_engine.cli.output import Output
+from txn_engine.reasons import Reason
 
 if TYPE_CHECKING:
     from storage import Backend, ObjectStore
@@ -25,6 +26,12 @@ SETTINGS: dict[str, Any] = {
     "max_content_width": 100,
     "show_default": True,
 }
+
+
+def check_partition_has_topic(topic: str | None, partition: int | None) -> None:
+    """Raise a usage error for `--partition` without `--topic`."""
+    if partition is not None and topic is None:
+        raise Misuse("--partition needs --topic", reason=Reason.PARTITION_WITHOUT_TOPIC)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from txn_engine.cli.command import SETTINGS, Group, Place, common_options
+from txn_engine.cli.command import SETTINGS, Group, Place, check_partition_has_topic, common_options
 from txn_engine.cli.damage import as_fields, fail_for, name_each
 from txn_engine.cli.failures import CommandFailed
 from txn_engine.cli.output import Output, columns
@@ -80,8 +80,7 @@ def expire(place: Place, out: Output) -> None:
 @common_options
 def snapshot(topic: str | None, partition: int | None, place: Place, out: Output) -> None:
     """Write snapshots where logs have grown, so that opening them stays quick."""
-    if partition is not None and topic is None:
-        raise click.UsageError("--partition needs --topic")
+    check_partition_has_topic(topic, partition)
     with place.open() as engine:
         written = engine.admin.snapshot(topic, partition)
     if not written.unreadable:

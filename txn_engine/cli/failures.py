@@ -13,6 +13,7 @@ from typing import IO, Any, NoReturn
 import click
 
 from txn_engine.names import json_printable, printable
+from txn_engine.reasons import Reason
 
 _EXTRAS = {
     "pyspark": "spark",
@@ -46,6 +47,14 @@ class CommandFailed(click.ClickException):
     def show(self, file: IO[Any] | None = None) -> None:
         """Write the line."""
         tell_error(self.code, self.message, reason=self.reason, as_json=self.as_json, file=file)
+
+
+class Misuse(click.UsageError):
+    """A wrong command line, with a reason by which programs and tests know the fault."""
+
+    def __init__(self, message: str, *, reason: Reason) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class UsageFailed(CommandFailed):
@@ -177,4 +186,9 @@ def _usage(error: click.UsageError, as_json: bool) -> UsageFailed:
     context = error.ctx
     path = context.command_path if context is not None else "txn-engine"
     text = f"{path}: {error.format_message().rstrip('.')}"
-    return UsageFailed("USAGE", f"{text}; `{path} --help` shows how it is called", as_json=as_json)
+    return UsageFailed(
+        "USAGE",
+        f"{text}; `{path} --help` shows how it is called",
+        reason=error.reason if isinstance(error, Misuse) else None,
+        as_json=as_json,
+    )

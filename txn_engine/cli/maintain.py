@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from txn_engine.cli.command import SETTINGS, FiniteRange, Function, Group, Place, common_options
+from txn_engine.cli.command import (
+    SETTINGS,
+    FiniteRange,
+    Function,
+    Group,
+    Place,
+    check_partition_has_topic,
+    common_options,
+)
 from txn_engine.cli.damage import name_each
 from txn_engine.cli.failures import CommandFailed
 from txn_engine.cli.output import Column, Output, Row, columns
@@ -83,8 +91,7 @@ def maintain_options(function: Function) -> Function:
     @common_options
     @functools.wraps(function)
     def checked(*args: Any, topic: str | None, partition: int | None, **kwargs: Any) -> Any:
-        if partition is not None and topic is None:
-            raise click.UsageError("--partition needs --topic")
+        check_partition_has_topic(topic, partition)
         return function(*args, topic=topic, partition=partition, **kwargs)
 
     return checked  # type: ignore[return-value]

@@ -8,19 +8,23 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
+from txn_engine.cli.failures import Misuse
+from txn_engine.reasons import Reason
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 def spark_settings(given: Sequence[str]) -> dict[str, str]:
-    """What `--spark-conf` says, by name. Raises `click.UsageError`."""
+    """What `--spark-conf` says, by name. Raises `Misuse`, a usage error."""
     settings = {}
     for each in given:
         name, equals, value = each.partition("=")
         if not equals or not name.startswith("spark."):
-            raise click.UsageError("--spark-conf takes a setting of Spark's, such as spark.master=local[4]")
+            raise Misuse(
+                "--spark-conf takes a setting of Spark's, such as spark.master=local[4]",
+                reason=Reason.NOT_A_SPARK_SETTING,
+            )
         settings[name] = value
     return settings
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from txn_engine.cli.command import SETTINGS, Group, Place, common_options
+from txn_engine.cli.command import SETTINGS, Group, Place, check_partition_has_topic, common_options
 from txn_engine.cli.damage import as_fields, fail_for
 from txn_engine.cli.output import Output, columns
 
@@ -207,8 +207,7 @@ def find_hanging(topic: str | None, partition: int | None, minutes: int, place: 
 
     They hold back read_committed readers for ever: `transactions abort` ends them.
     """
-    if partition is not None and topic is None:
-        raise click.UsageError("--partition needs --topic")
+    check_partition_has_topic(topic, partition)
     with place.open() as engine:
         found = engine.admin.find_hanging_transactions(
             topic, partition, max_transaction_timeout_ms=minutes * _MINUTE_MS

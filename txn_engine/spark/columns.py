@@ -187,6 +187,7 @@ def conform_to_topic(records: pa.Table, schemas: Schemas, *, topic: str) -> pa.T
                 actor=f"write_topic to {topic!r}",
                 expected=str(field.type),
                 action="round it as you mean it, or leave it out; nothing was written",
+                reason=Reason.INEXACT_VALUE,
             ) from None
         columns.append(column)
         fields.append(pa.field(name, field.type))

@@ -38,7 +38,7 @@ from txn_engine.maintain.target import Target
 from txn_engine.maintain.workers import By, Merged, Rule
 from txn_engine.protocol.partition import LogFile
 from txn_engine.reasons import Reason
-from txn_engine.spark.errors import SPARK_FAILURES, SparkJobError, failure_of_tasks
+from txn_engine.spark.errors import SPARK_FAILURES, SparkJobError, failure_of_tasks, reasons_in_text
 from txn_engine.spark.opening import UrlOrEngine, check_classic, opened, store_for_executors
 from txn_engine.spark.session import check_spark_url
 from txn_engine.spark.transfer import quick_transfer
@@ -186,7 +186,7 @@ class KeyReader:
     def __call__(self, parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """For `mapInArrow`: pickled places and files in. Raises `CorruptObjectError` as every reader does."""
         try:
-            with ThreadPoolExecutor(_READERS) as pool:
+            with reasons_in_text(), ThreadPoolExecutor(_READERS) as pool:
                 files = FileMerger(Objects(self.store), pool, self.topic, self.partition)
                 for part in parts:
                     for packed in part.column(0):
@@ -313,7 +313,7 @@ class Merger:
     def __call__(self, works: Iterable[Work]) -> Iterator[tuple[LogFile | None, int]]:
         """For `mapPartitions`: the new file that is on the store by then, and how many records are not in it."""
         try:
-            with ThreadPoolExecutor(_READERS) as pool:
+            with reasons_in_text(), ThreadPoolExecutor(_READERS) as pool:
                 files = FileMerger(Objects(self.store), pool, self.topic, self.partition)
                 merger = RunMerger(files, self.topic, self.partition, new_write_id)
                 for work in works:

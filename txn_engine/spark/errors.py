@@ -1,14 +1,25 @@
-"""What can go wrong in Spark itself, in one line; the whole story stays in `__cause__`."""
+"""What can go wrong in Spark itself, in one line; the whole story stays in `__cause__`.
+
+Of an error in one of Spark's Python processes only the text arrives in the caller's process, within a Java exception.
+So the engine's errors carry their reason in the text there (`reasons_in_text`), and `fault_of` finds class, code and
+reason again.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
+from storage.reasons import StoreReason
 from txn_engine import errors
 from txn_engine.errors import TxnEngineError
+from txn_engine.reasons import Reason
 
 # What a failed Spark action raises: pyspark's translation, or py4j's own error where it has none.
 SPARK_FAILURES = (PySparkException, Py4JJavaError)
@@ -19,6 +30,10 @@ _SPARK_CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\] [^\n]+(?:\nFile \S+ does no
 _SQLSTATE = re.compile(r" SQLSTATE: \w+")
 _JAVA_ERROR = re.compile(r"^: (.+)$", re.MULTILINE)
 _JAVA_CAUSE = re.compile(r"^Caused by: (.+)$", re.MULTILINE)
+_SIGN = r" \[([A-Z][A-Z0-9_]*)(?: ([a-z][a-z0-9_]*))?\]$"
+_SIGN_AT_END = re.compile(_SIGN)
+_FAULT = re.compile(rf"^(?:\w+\.)*(\w+): .+{_SIGN}", re.MULTILINE)
+_REASONS: dict[str, StrEnum] = {each.value: each for each in (*StoreReason, *Reason)}
 
 
 class SparkSessionError(TxnEngineError):
@@ -36,6 +51,40 @@ class SparkJobError(TxnEngineError):
     default_action = "mend the job and run it again: nothing of this run is visible"
 
 
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is known of an error of the engine that arrived as text: its class by name, its code and its reason."""
+
+    kind: str
+    code: str
+    reason: StrEnum | None
+
+
+@contextmanager
+def reasons_in_text() -> Iterator[None]:
+    """Let the engine's errors that leave the block end with `[CODE reason]`. It goes around what Spark calls."""
+    try:
+        yield
+    except TxnEngineError as error:
+        error.end_with_reason()
+        raise
+
+
+def fault_of(error: BaseException) -> Fault | None:
+    """The engine's error that a failure of Spark was raised for; None if it was raised for anything else."""
+    found = _FAULT.findall(str(error))
+    if not found:
+        return None
+    kind, code, known = found[-1]
+    return Fault(kind, code, _REASONS.get(known))
+
+
+def reason_of(error: BaseException) -> StrEnum | None:
+    """The reason of the engine's error that a failure of Spark was raised for, if there is one."""
+    fault = fault_of(error)
+    return None if fault is None else fault.reason
+
+
 def failure_of_tasks(error: BaseException, *, actor: str, action: str) -> TxnEngineError:
     """What the engine raised in a task, as itself and with its words; for all else `SparkJobError`, which quotes no
     record: what a library raises may.
@@ -44,7 +93,7 @@ def failure_of_tasks(error: BaseException, *, actor: str, action: str) -> TxnEng
     name, colon, words = told.partition(": ")
     kind = getattr(errors, name, None)
     if isinstance(kind, type) and issubclass(kind, TxnEngineError):
-        found = kind(words.removesuffix(f" [{kind.code}]"), actor=actor)
+        found = kind(_SIGN_AT_END.sub("", words), actor=actor, reason=reason_of(error))
         found.action = None  # its words have what to do
         return found
     is_python = colon and _PYTHON_ERROR.fullmatch(told)

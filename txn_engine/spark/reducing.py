@@ -23,7 +23,7 @@ from txn_engine.quality.relations import SPARK
 from txn_engine.quality.rows import FileRows, Rows
 from txn_engine.quality.spark_queries import permitted_query
 from txn_engine.schemas.layout import Schemas
-from txn_engine.spark.errors import SPARK_FAILURES, failure_of_tasks, reason
+from txn_engine.spark.errors import SPARK_FAILURES, failure_of_tasks, reason, reasons_in_text
 from txn_engine.spark.opening import check_classic, read_options, store_for_executors
 from txn_engine.spark.reading import part_rows
 from txn_engine.spark.session import check_spark_url
@@ -192,8 +192,9 @@ class _Look:
     def __call__(self, parts: Iterable[FilePart]) -> Iterator[FileFacts]:
         """What is in each."""
         try:
-            for part in parts:
-                yield facts_of_file(self.store, self.schemas, part)
+            with reasons_in_text():
+                for part in parts:
+                    yield facts_of_file(self.store, self.schemas, part)
         finally:
             self.store.close()
 

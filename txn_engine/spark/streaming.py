@@ -22,6 +22,7 @@ from txn_engine.errors import InvalidRequestError, OffsetsMovedError, UnknownTop
 from txn_engine.producer import Producer
 from txn_engine.reasons import Reason
 from txn_engine.spark.dead_letters import DeadLettersTo, dead_letters_to
+from txn_engine.spark.errors import reasons_in_text
 from txn_engine.spark.job import Output, outputs_of
 from txn_engine.spark.layout import FileLayout
 from txn_engine.spark.opening import UrlOrEngine, check_classic, opened
@@ -190,6 +191,7 @@ class _Work:
     vote: Vote | None
     letters: DeadLettersTo | None
 
+    @reasons_in_text()
     def process(self, ranges: DataFrame, batch_id: int) -> None:
         """For `foreachBatch`: its rows are offsets."""
         rows = ranges.collect()
@@ -238,6 +240,7 @@ class _Work:
                 actor="stream_topic",
                 place=self.engine.url,
                 action="begin with a new checkpoint",
+                reason=Reason.TOPIC_MADE_AGAIN,
             )
 
     def _is_done(
@@ -261,5 +264,6 @@ class _Work:
                     expected=f"{start[tp]}, where the batch begins, or {end[tp]}, where it ends",
                     action="another query moves this group, or an older checkpoint was restored; "
                     "a new checkpoint goes on where the group is",
+                    reason=Reason.GROUP_ELSEWHERE,
                 )
         return False

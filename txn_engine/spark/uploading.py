@@ -20,6 +20,7 @@ from txn_engine.protocol.batches import FileRef
 from txn_engine.protocol.file_names import DataFileName
 from txn_engine.spark.columns import conform_to_topic, spark_schema
 from txn_engine.spark.dead_letters import LetterTarget, TaskLetters
+from txn_engine.spark.errors import reasons_in_text
 from txn_engine.spark.open_files import OpenFiles
 
 PART_BYTES = 4 << 20
@@ -89,7 +90,7 @@ class Uploader:
         topic = self.topic
         turn = _task_partition()
         try:
-            with ExitStack() as stack:
+            with reasons_in_text(), ExitStack() as stack:
                 files = stack.enter_context(self._open_files(topic, self.log_ends))
                 letters = self._task_letters(turn, stack)
                 for records in _parts(self._rows(batches, letters)):

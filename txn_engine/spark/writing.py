@@ -27,7 +27,7 @@ from txn_engine.reasons import Reason
 from txn_engine.row_checks import RowCheck, checks_on
 from txn_engine.spark.columns import check_columns
 from txn_engine.spark.dead_letters import DeadLettersTo, LetterTarget, counted_reasons, dead_letters_to
-from txn_engine.spark.errors import SPARK_FAILURES, SparkJobError, reason
+from txn_engine.spark.errors import SPARK_FAILURES, SparkJobError, reason, reason_of
 from txn_engine.spark.layout import FileLayout
 from txn_engine.spark.opening import UrlOrEngine, check_classic, opened, store_for_executors
 from txn_engine.spark.reading import ReadOffsets
@@ -414,7 +414,7 @@ def _upload(
         else:
             uploaded = _sent(rows, uploader, layout)
     except SPARK_FAILURES as error:
-        raise SparkJobError(reason(error), actor=_actor([topic.name])) from error
+        raise SparkJobError(reason(error), actor=_actor([topic.name]), reason=reason_of(error)) from error
     files = [UploadedFile(*row) for row in uploaded]
     return _Uploaded(
         [file for file in files if file.reasons is None],

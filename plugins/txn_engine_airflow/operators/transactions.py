@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from airflow.sdk import AssetAlias
-from airflow.sdk.exceptions import AirflowException
 
 from txn_engine_airflow.assets import COORDINATOR_TOPIC, TopicUpdate, topic_alias, topic_asset
 from txn_engine_airflow.connection import StoreConnection
-from txn_engine_airflow.errors import TaskError, TaskReason
+from txn_engine_airflow.errors import RetriedTaskError, TaskError, TaskReason
 from txn_engine_airflow.operators.arguments import differences
 from txn_engine_airflow.operators.identity import moment_of, transactional_id_of
 from txn_engine_airflow.progress import by_name, stable_end
@@ -101,10 +100,12 @@ def fenced_means_retry() -> Iterator[None]:
         ):
             raise
         who = f"{error.actor}: " if error.actor else ""
-        raise AirflowException(
+        raise RetriedTaskError(
             f"{who}another try or run of this task has taken over its transactional id, so this one was not committed;"
             " the retry does what is missing; for runs side by side set max_active_tis_per_dag=1 or ids of their own"
-            f" [{error.code}]"
+            f" [{error.code}]",
+            reason=TaskReason.TAKEN_OVER,
+            subject="transactional_id",
         ) from None
 
 

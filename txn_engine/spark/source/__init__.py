@@ -9,6 +9,8 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from txn_engine.errors import InvalidRequestError
+from txn_engine.reasons import Reason
+from txn_engine.spark.errors import reasons_in_text
 from txn_engine.spark.source.columns import RANGES, source_schema
 from txn_engine.spark.source.opening import open_engine
 from txn_engine.spark.source.options import ACTOR, read_options, schema_options, sink_options
@@ -31,6 +33,7 @@ class TxnEngineSource(DataSource):
         """What `format(...)` is given."""
         return NAME
 
+    @reasons_in_text()
     def schema(self) -> StructType:
         """The columns of a read."""
         options = schema_options(self.options)
@@ -39,19 +42,23 @@ class TxnEngineSource(DataSource):
         with open_engine(options.store) as engine:
             return source_schema(Planner(engine, options).topics(), options)
 
+    @reasons_in_text()
     def reader(self, schema: StructType) -> BatchReader:
         """A batch read."""
         return BatchReader(read_options(self.options, streaming=False), schema)
 
+    @reasons_in_text()
     def streamReader(self, schema: StructType) -> StreamReader:
         """A stream."""
         return StreamReader(read_options(self.options, streaming=True), schema)
 
+    @reasons_in_text()
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """A batch write."""
         _refuse_overwriting(overwrite)
         return BatchWriter(sink_options(self.options, streaming=False), schema)
 
+    @reasons_in_text()
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
         """A streaming sink."""
         _refuse_overwriting(overwrite)
@@ -66,5 +73,8 @@ def register(spark: SparkSession) -> None:
 def _refuse_overwriting(overwrite: bool) -> None:
     if overwrite:
         raise InvalidRequestError(
-            "overwriting", actor=ACTOR, expected='mode "append": a log keeps what was written'
+            "overwriting",
+            actor=ACTOR,
+            expected='mode "append": a log keeps what was written',
+            reason=Reason.APPEND_ONLY,
         )

@@ -13,6 +13,7 @@ from pyspark.sql.types import StructField, StructType
 
 from txn_engine.errors import InvalidRequestError, SchemaChangedError
 from txn_engine.log.topics import KAFKA_SCHEMA, Topic
+from txn_engine.reasons import Reason
 from txn_engine.scan import TOPIC
 from txn_engine.schemas.layout import OFFSET, PARTITION, TIMESTAMP
 from txn_engine.spark.columns import spark_schema
@@ -59,6 +60,7 @@ def source_schema(topics: Sequence[Topic], options: ReadOptions) -> StructType:
             actor=ACTOR,
             expected="a topic with Kafka's columns",
             action="leave it out",
+            reason=Reason.NO_HEADERS,
         )
     kafkas = KAFKAS if options.kafka_columns else ()
     own = {name.lower(): name for name in fields.names}  # to Spark, names that differ by case alone are one
@@ -70,6 +72,7 @@ def source_schema(topics: Sequence[Topic], options: ReadOptions) -> StructType:
                 actor=ACTOR,
                 expected="a topic without Kafka's names",
                 action=f"leave it out, and use _{field.name}",
+                reason=Reason.COLUMN_OF_KAFKAS_NAME,
             )
     return StructType([*fields, *OWN, *kafkas])
 
@@ -114,8 +117,10 @@ def check_wanted(wanted: StructType, full: StructType) -> None:
     """Raise unless each column that a read was given by `.schema(...)` is one of the topic's, of its type."""
     found = _unlike(wanted, full)
     if found is not None:
-        seen, expected, action = found
-        raise InvalidRequestError(f"{seen} in .schema(...)", actor=ACTOR, expected=expected, action=action)
+        seen, expected, action, reason = found
+        raise InvalidRequestError(
+            f"{seen} in .schema(...)", actor=ACTOR, expected=expected, action=action, reason=reason
+        )
 
 
 def check_still_there(known: StructType, full: StructType) -> None:
@@ -124,24 +129,25 @@ def check_still_there(known: StructType, full: StructType) -> None:
     """
     found = _unlike(known, full)
     if found is not None:
-        seen, expected, _ = found
+        seen, expected, _, reason = found
         raise SchemaChangedError(
             f"a running stream with {seen}, of a topic whose columns changed",
             actor=ACTOR,
             expected=expected,
             action="start the query again: it goes on from its checkpoint, in the columns of now",
+            reason=reason,
         )
 
 
-def _unlike(wanted: StructType, full: StructType) -> tuple[str, str, str | None] | None:
-    """The first column that is not one of the topic's as it is: what was seen, what expected, and what to do."""
+def _unlike(wanted: StructType, full: StructType) -> tuple[str, str, str | None, Reason] | None:
+    """The first column that is not one of the topic's as it is: what was seen, what expected, what to do, and why."""
     for field in wanted:
         if field.name not in full.names:
-            return f"column {field.name!r}", f"some of {full.names}", None
+            return f"column {field.name!r}", f"some of {full.names}", None, Reason.UNKNOWN_COLUMN
         kind = full[field.name].dataType.simpleString()
         if field.dataType.simpleString() != kind:
             seen = f"column {field.name!r} of type {field.dataType.simpleString()}"
-            return seen, kind, "read it as it is, and cast it"
+            return seen, kind, "read it as it is, and cast it", Reason.TYPE_MISMATCH
     return None
 
 
@@ -179,4 +185,5 @@ def _check_same(name: str, fields: StructType, other: str, others: StructType) -
         actor=ACTOR,
         expected="topics with the same columns",
         action="read them apart",
+        reason=Reason.DIFFERENT_COLUMNS,
     )

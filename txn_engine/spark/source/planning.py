@@ -19,6 +19,7 @@ from txn_engine.errors import (
 from txn_engine.log.reading import FileSlice, choose_files, end_of, present_files
 from txn_engine.log.topics import Topic
 from txn_engine.protocol.partition import PartitionState
+from txn_engine.reasons import Reason
 from txn_engine.spark.source.options import ACTOR, EARLIEST, LATEST, Bound, ReadOptions, Subscription
 from txn_engine.spark.source.positions import Positions
 from txn_engine.types import TopicPartition
@@ -85,7 +86,10 @@ class Planner:
             matches = re.compile(pattern).fullmatch
         except re.error as error:
             raise InvalidRegularExpressionError(
-                f"subscribePattern {pattern!r}: {error}", actor=ACTOR, expected="a regular expression"
+                f"subscribePattern {pattern!r}: {error}",
+                actor=ACTOR,
+                expected="a regular expression",
+                reason=Reason.BAD_OPTION_VALUE,
             ) from None
         names = [name for name in self._engine.admin.list_topics() if matches(name)]
         if not names:
@@ -94,6 +98,7 @@ class Planner:
                 actor=ACTOR,
                 place=self._engine.url,
                 action="`txn-engine topics list` shows what is there",
+                reason=Reason.NO_MATCHING_TOPIC,
             )
         return [self._engine.logs.topics.look_up(name) for name in sorted(names)]
 
@@ -130,7 +135,7 @@ class Planner:
         for tp in sorted(position.offsets):
             at = found.get(tp)
             if at is None:
-                self._lost(f"{tp} is not there any more")
+                self._lost(f"{tp} is not there any more", Reason.PARTITION_GONE)
             else:
                 self._first(tp, at, position)
         log_ends = {tp: at.state.high_watermark for tp, at in found.items()}
@@ -170,7 +175,10 @@ class Planner:
         for tp, first in start.items():
             if end[tp] < first:
                 raise OffsetOutOfRangeError(
-                    f"{tp} from {first} to {end[tp]}", actor=ACTOR, expected="an end behind the start"
+                    f"{tp} from {first} to {end[tp]}",
+                    actor=ACTOR,
+                    expected="an end behind the start",
+                    reason=Reason.END_BEFORE_START,
                 )
         return self._positions(found, start), self._positions(found, end)
 
@@ -187,6 +195,7 @@ class Planner:
                 f"option {bound.option!r} {'names' if odd in named else 'leaves out'} {odd}",
                 actor=ACTOR,
                 expected=f"each partition of {self._options.subscription}, and no other",
+                reason=Reason.OTHER_PARTITIONS,
             )
         if bound.time_ms is not None or bound.times_ms is not None:
             return self._by_time(bound, found)
@@ -207,6 +216,7 @@ class Planner:
                 actor=ACTOR,
                 expected=f"{start} to {end}",
                 action=_LOSS if wanted < start else "",
+                reason=Reason.OFFSET_NOT_IN_LOG,
             )
         return min(wanted, end)
 
@@ -226,6 +236,7 @@ class Planner:
                     actor=ACTOR,
                     expected="a time that the topic reaches",
                     action='set startingOffsetsByTimestampStrategy to "latest" to begin with what comes',
+                    reason=Reason.NO_RECORD_SINCE,
                 )
             resolved[tp] = self._end_of(at) if offset is None else offset
         return resolved
@@ -246,6 +257,7 @@ class Planner:
                 place=self._engine.url,
                 expected=f"one of the store that `url` names, {here!r}",
                 action="name the store that the query began on, or a new checkpoint",
+                reason=Reason.CHECKPOINT_OF_ANOTHER_STORE,
             )
 
     # --- files ----------------------------------------------------------------------------------------------
@@ -265,10 +277,10 @@ class Planner:
         for tp, last in sorted(end.offsets.items()):
             at = found.get(tp)
             if at is None:
-                self._lost(f"{tp} is not there any more")
+                self._lost(f"{tp} is not there any more", Reason.PARTITION_GONE)
                 continue
             if end.incarnation(tp.topic) != at.topic.incarnation:
-                self._lost(f"topic {tp.topic!r} was deleted and made again")
+                self._lost(f"topic {tp.topic!r} was deleted and made again", Reason.TOPIC_MADE_AGAIN)
                 continue
             first = self._first(tp, at, start)
             if last > at.state.high_watermark:
@@ -277,6 +289,7 @@ class Planner:
                     actor=ACTOR,
                     expected=f"at most {at.state.high_watermark}",
                     action="this checkpoint is of another store, or the store was put back to an earlier state",
+                    reason=Reason.CHECKPOINT_PAST_LOG_END,
                 )
             chosen = choose_files(at.state, tp.partition, first, last, self._options.isolation_level)
             topic = known[tp.topic]
@@ -299,20 +312,24 @@ class Planner:
         if tp not in start.offsets:
             return log_start
         if start.incarnation(tp.topic) != at.topic.incarnation:
-            self._lost(f"topic {tp.topic!r} was deleted and made again")
+            self._lost(f"topic {tp.topic!r} was deleted and made again", Reason.TOPIC_MADE_AGAIN)
             return log_start
         if start.offsets[tp] < log_start:
-            self._lost(f"{tp} begins at {log_start} by now, and the read was at {start.offsets[tp]}")
+            self._lost(
+                f"{tp} begins at {log_start} by now, and the read was at {start.offsets[tp]}",
+                Reason.RECORDS_GONE,
+            )
             return log_start
         return start.offsets[tp]
 
-    def _lost(self, what: str) -> None:
+    def _lost(self, what: str, reason: Reason) -> None:
         if self._options.fail_on_data_loss:
             raise OffsetOutOfRangeError(
                 f"{what}: records may have been lost",
                 actor=ACTOR,
                 place=self._engine.url,
                 action=_LOSS_OF_RANGES if self._options.ranges_only else _LOSS,
+                reason=reason,
             )
 
 

@@ -26,6 +26,7 @@ from txn_engine.errors import TxnEngineError
 from txn_engine.log.objects import Objects
 from txn_engine.log.reading import read_slice
 from txn_engine.log.topics import Topic
+from txn_engine.spark.errors import reasons_in_text
 from txn_engine.spark.opening import store_for_executors
 from txn_engine.spark.source.columns import (
     RANGES,
@@ -67,6 +68,7 @@ class BatchReader(DataSourceReader):
         self._options = options
         self._schema = schema
 
+    @reasons_in_text()
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks of the read."""
         with open_engine(self._options.store) as engine:
@@ -116,6 +118,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # --- offsets --------------------------------------------------------------------------------------------
 
+    @reasons_in_text()
     def initialOffset(self) -> dict[str, Any]:
         """Where a query that has no checkpoint yet begins."""
         return self._planner.start().to_json()
@@ -125,10 +128,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         most = self._options.limits.max_offsets
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
+    @reasons_in_text()
     def prepareForTriggerAvailableNow(self) -> None:
         """The end of what this run of the query reads: what is there now."""
         self._target = self._planner.latest()
 
+    @reasons_in_text()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the next micro-batch; `start` itself where there is nothing to be read yet.
 
@@ -170,6 +175,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # --- records --------------------------------------------------------------------------------------------
 
+    @reasons_in_text()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a micro-batch. Spark asks several times for the same one."""
         asked = (start, end)
@@ -262,9 +268,10 @@ def _read(task: InputPartition, schema: StructType) -> Iterator[pa.RecordBatch]:
         return  # what Spark makes where there is nothing to read
     columns = stored_columns(schema)
     try:
-        objects = Objects(task.store)
-        for part in task.parts:
-            for table in read_slice(objects, part.topic, part.slice, columns):
-                yield from shaped(table, part.topic, schema)
+        with reasons_in_text():
+            objects = Objects(task.store)
+            for part in task.parts:
+                for table in read_slice(objects, part.topic, part.slice, columns):
+                    yield from shaped(table, part.topic, schema)
     finally:
         task.store.close()

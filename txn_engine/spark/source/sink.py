@@ -36,6 +36,7 @@ from txn_engine.ids import new_write_id
 from txn_engine.producer import MAX_BLOCK_MS, Producer
 from txn_engine.reasons import Reason
 from txn_engine.spark.columns import check_columns
+from txn_engine.spark.errors import reasons_in_text
 from txn_engine.spark.opening import store_for_executors
 from txn_engine.spark.source.checkpoint import offsets_of
 from txn_engine.spark.source.columns import kafka_rows
@@ -83,7 +84,8 @@ class _Writer:
     def __getstate__(self) -> dict[str, Any]:
         if self._claim is None:
             try:
-                self._claim = self._claimed()
+                with reasons_in_text():
+                    self._claim = self._claimed()
             except TxnEngineError as error:
                 raise _as_pickle_error(error) from None
         return self.__dict__
@@ -136,6 +138,7 @@ class _Writer:
                 actor=ACTOR,
                 place=engine.url,
                 action="write again",
+                reason=Reason.TOPIC_MADE_AGAIN,
             )
         files = [(file.partition, file.encoded()) for each in uploaded for file in each.files]
         producer.begin_transaction(run_id)
@@ -156,10 +159,12 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
                 reason=Reason.RUN_ID_ALONE,
             )
 
+    @reasons_in_text()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Uploaded:  # type: ignore[override]
         """On an executor."""
         return self._upload(iterator)
 
+    @reasons_in_text()
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """When all tasks are done."""
         uploaded = _with_files(messages)
@@ -193,10 +198,12 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         super().__init__(options, schema, options.transactional_id or _id_of(options))
 
+    @reasons_in_text()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Uploaded:  # type: ignore[override]
         """On an executor."""
         return self._upload(iterator)
 
+    @reasons_in_text()
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """When all tasks of a micro-batch are done."""
         uploaded = _with_files(messages)
@@ -284,6 +291,7 @@ class StreamRun:
                 expected="a transactional id of this query's own",
                 action="go on with that query's checkpoint, or name another transactionalId; where this query follows "
                 "that one with a checkpoint of its own, set takeOver to true",
+                reason=Reason.ID_OF_ANOTHER_QUERY,
             )
         if self.batch_id > last.batch_id:
             return False
@@ -295,6 +303,7 @@ class StreamRun:
             actor=f"{ACTOR}, query {self.query_id}",
             expected="the batch after the last one, or that very one again",
             action="an older state of the checkpoint was restored: go on with the latest, or begin with a new one",
+            reason=Reason.OLDER_CHECKPOINT,
         )
 
 
@@ -311,6 +320,7 @@ def _refuse_elsewhere(engine: Engine, run: StreamRun, transactional_id: str) -> 
                 expected=f"its first micro-batch, or that id in place of {transactional_id!r}",
                 action=f"the checkpoint was moved or is spelled another way: set transactionalId to "
                 f"{row.transactional_id!r}; for an output that is to begin anew set takeOver to true",
+                reason=Reason.QUERY_UNDER_ANOTHER_ID,
             )
 
 
@@ -339,6 +349,7 @@ def _id_of(options: SinkOptions) -> str:
             "neither 'transactionalId' nor 'checkpointLocation'",
             actor=ACTOR,
             expected="one of them as an option of the sink: by it a query that is started again is known",
+            reason=Reason.NO_SINK_ID,
         )
     digest = hashlib.sha256(f"{options.checkpoint.rstrip('/')}\n{options.topic}".encode()).hexdigest()
     return f"{_PREFIX}{digest[:32]}"
@@ -351,4 +362,5 @@ def _taken_over(error: ProducerFencedError) -> ProducerFencedError:
         place=error.place,
         expected=error.expected,
         action="a newer run of this query is at work, or another one with its transactional id: stop one of them",
+        reason=Reason.QUERY_OVERTAKEN,
     )

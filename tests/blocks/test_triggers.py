@@ -12,6 +12,7 @@ import pytest
 
 from tests.blocks.looping import HastyTime, first, in_a_loop, nothing_within, rebuilt, until
 from tests.blocks.payments import accounts, commit, leave_open, payments
+from tests.support.waiting import LIMIT_S
 from txn_engine import Engine, OffsetAndMetadata, TopicPartition, connect
 from txn_engine.testing import ManualClock
 
@@ -376,7 +377,7 @@ def test_a_store_that_hangs_holds_up_nobody_elses(
     assert engines._threads == engines._shared == {}
     left = [each for each in threading.enumerate() if each.name.startswith("store-hung")]
     for thread in left:
-        thread.join(20)  # each ends by itself, a moment after its last answer
+        thread.join(LIMIT_S)  # each ends by itself, a moment after its last answer
     assert not any(thread.is_alive() for thread in left)
 
 

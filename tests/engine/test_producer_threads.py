@@ -21,6 +21,7 @@ from tests.engine.conftest import SCHEMA, accounts_in, payments
 from tests.suite.tiers import in_shard
 from tests.support.faults import FaultyStore, no_pause
 from tests.support.refusals import refused
+from tests.support.waiting import LIMIT_S
 from txn_engine import Engine
 from txn_engine.errors import (
     IllegalStateError,
@@ -71,7 +72,7 @@ def in_time(call: Callable[[], object]) -> None:
             outcome.set_exception(error)
 
     threading.Thread(target=run, daemon=True).start()
-    outcome.result(60)
+    outcome.result(LIMIT_S)
 
 
 def ended(producer: Producer, recover: str) -> bool:
@@ -167,7 +168,7 @@ class HeldStore(MemoryStore):
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         if "/data/" in key:
-            assert self.let.wait(20)
+            assert self.let.wait(LIMIT_S)
         return super().put_if_absent(key, data)
 
 
@@ -212,7 +213,7 @@ def test_a_callback_may_not_wait(held: tuple[HeldStore, Engine], call: str) -> N
     sent[1].add_done_callback(call_back)
     store.let.set()
     in_time(producer.commit_transaction)
-    refusal = outcome.result(20)
+    refusal = outcome.result(LIMIT_S)
     assert isinstance(refusal, IllegalStateError)
     assert refusal.reason is Reason.IN_A_CALLBACK
     assert accounts_in(engine) == [0, 1, 2, 3]
@@ -335,7 +336,7 @@ def test_a_batch_on_its_way_cannot_be_cancelled(held: tuple[HeldStore, Engine]) 
         sent = [producer.produce("payments", payments(*accounts)) for accounts in ((1,), (2, 3, 4))]
         assert [future.cancel() for future in sent] == [False, False]
         store.let.set()
-        assert [len(future.result(20)) >= 1 for future in sent] == [True, True]
+        assert [len(future.result(LIMIT_S)) >= 1 for future in sent] == [True, True]
     assert accounts_in(engine) == [1, 2, 3, 4]
 
 
@@ -452,7 +453,7 @@ def _in_a_callback(
     def batches() -> Iterator[pa.RecordBatch]:
         yield from payments(2).to_batches()
         committing.start()
-        is_committing.wait(20)
+        is_committing.wait(LIMIT_S)
         committing.join(0.2)
         if breaks_off:
             raise ValueError("the second part")
@@ -467,7 +468,7 @@ def _in_a_callback(
     producer.init_transactions()
     producer.begin_transaction()
     producer.produce("payments", payments(1)).add_done_callback(send)
-    assert has_sent.wait(20)
+    assert has_sent.wait(LIMIT_S)
     return committing
 
 
@@ -534,5 +535,5 @@ def test_a_close_that_is_broken_off_leaves_no_future_open(
         producer.close()
     assert producer.state is ProducerState.CLOSED
     with refused(IllegalStateError, Reason.PRODUCER_CLOSED):
-        sent.result(20)
+        sent.result(LIMIT_S)
     producer.close()

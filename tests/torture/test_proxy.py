@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.waiting import LIMIT_S
 from tests.torture.proxy import CHANGES, DROPS, Fault, Proxy, _Message
 
 BODY = b"x" * 1_000
@@ -59,7 +60,7 @@ def shelf() -> Iterator[tuple[Proxy, dict[str, bytes]]]:
 def put(proxy: Proxy, fault: Fault | None, path: str = "/a") -> int:
     """The status of the answer to a put, or 0 if the connection was dropped."""
     proxy._draw = lambda _: fault  # type: ignore[method-assign]
-    client = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=10)
+    client = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=LIMIT_S)
     try:
         client.request("PUT", path, BODY, {"If-None-Match": "*"})
         answer = client.getresponse()

@@ -48,9 +48,9 @@ def main(kind: str) -> int:
         die()
 
     if kind == "out":
-        consuming._Run._follow = die  # type: ignore[method-assign]
+        consuming.ConsumeRun.follow = die  # type: ignore[method-assign]
     elif kind == "outbox":
-        outbox._Outbox.take_away = die  # type: ignore[method-assign]
+        outbox.Outbox.take_away = die  # type: ignore[method-assign]
     else:
         Producer.commit_transaction = commit_and_die  # type: ignore[assignment,method-assign]
     with DAG(f"killed_{kind}", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)) as dag:

@@ -142,7 +142,7 @@ def test_an_outbox_whose_worker_was_overtaken_is_tried_again(
     from txn_engine.postgres import outbox as outbox_module
 
     fill(database, "outbox", 0, 10, OUTBOX)
-    claim, calls = outbox_module._Outbox.claim, []
+    claim, calls = outbox_module.Outbox.claim, []
 
     def overtaken(outbox: Any, run_id: str, rows: int) -> int:
         found = claim(outbox, run_id, rows)
@@ -152,7 +152,7 @@ def test_an_outbox_whose_worker_was_overtaken_is_tried_again(
                 drain(engine, other)
         return found
 
-    monkeypatch.setattr(outbox_module._Outbox, "claim", overtaken)
+    monkeypatch.setattr(outbox_module.Outbox, "claim", overtaken)
     run = run_tasks(lambda: load(outbox="outbox", batch_rows=4), retries=1)
     assert run.state == "success", run.errors
     assert "another try or run of this task has taken over" in run.log

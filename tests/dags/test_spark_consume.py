@@ -105,7 +105,7 @@ def test_a_try_that_died_after_its_commit_is_recognised_and_its_event_still_sent
     not send."""
     import txn_engine_airflow.consume as consume
 
-    described = consume._described
+    described = consume.described
     died: list[int] = []
 
     def die_once(*args: Any) -> dict[str, Any]:
@@ -114,7 +114,7 @@ def test_a_try_that_died_after_its_commit_is_recognised_and_its_event_still_sent
             raise ConnectionError("the worker lost its network")
         return described(*args)
 
-    monkeypatch.setattr(consume, "_described", die_once)
+    monkeypatch.setattr(consume, "described", die_once)
     run = run_dag("txn_spark_consume", retries=1)
     assert died
     assert run.state == "success", run.errors

@@ -570,7 +570,7 @@ def test_fetch_max_bytes_is_what_is_read_ahead(engine: Engine, monkeypatch: pyte
     """A poll reads ahead as many files as fetch.max.bytes allows. With 0 it opens no more than one."""
     from txn_engine.consumer import files_ahead
 
-    monkeypatch.setattr(files_ahead, "_ALONE_BYTES", 1)
+    monkeypatch.setattr(files_ahead, "ALONE_BYTES", 1)
     with engine.producer() as producer:
         for n in range(6):
             producer.produce("payments", payments(n), partition=0).result()

@@ -22,6 +22,7 @@ from tests.support.waiting import LIMIT_S, wait_for
 from txn_engine import Engine, Producer
 from txn_engine.coordinator.coordinator import Coordinator
 from txn_engine.errors import IllegalStateError, ProducerFencedError, StoreUnavailableError
+from txn_engine.producer.effects import Effects
 from txn_engine.producer.states import ProducerState
 from txn_engine.protocol.transaction_rows import TransactionState
 from txn_engine.testing import ManualClock
@@ -113,7 +114,7 @@ def test_an_abort_behind_one_that_failed(
             with pytest.raises(StoreUnavailableError):
                 producer.produce("payments", payments(2)).result()
         else:
-            patched.setattr(producer._effects, "_join_soon", Mock())
+            patched.setattr(Effects, "join_soon", Mock())
             producer.produce("payments", payments(2))
         producer.abort_transaction()
     with producer.transaction():

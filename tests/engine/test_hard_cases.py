@@ -285,7 +285,7 @@ def test_interrupted_between_queue_and_join(engine: Engine, monkeypatch: pytest.
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("txn_engine.producer.intake.Intake._want", interrupted)
+    monkeypatch.setattr("txn_engine.producer.intake.Intake.want", interrupted)
     with pytest.raises(KeyboardInterrupt):
         producer.produce("payments", payments(1))
     monkeypatch.undo()

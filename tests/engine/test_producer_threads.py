@@ -29,7 +29,8 @@ from txn_engine.errors import (
     TransactionAbortableError,
     TxnEngineError,
 )
-from txn_engine.producer import Producer
+from txn_engine.producer import Producer, machine
+from txn_engine.producer.effects import Effects
 from txn_engine.producer.states import ProducerState
 from txn_engine.reasons import Reason
 from txn_engine.testing import ManualClock
@@ -402,7 +403,7 @@ def test_the_end_waits_for_another_threads_produce(engine: Engine, monkeypatch: 
 
 
 @pytest.mark.parametrize(
-    ("step", "state"), [("_make_visible", "COMMITTING_TRANSACTION"), ("_complete_soon", "READY")]
+    ("step", "state"), [("make_visible", "COMMITTING_TRANSACTION"), ("complete_soon", "READY")]
 )
 def test_ctrl_c_behind_the_decision(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, step: str, state: str
@@ -418,7 +419,7 @@ def test_ctrl_c_behind_the_decision(
         monkeypatch.undo()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(producer._effects, step, interrupted)
+    monkeypatch.setattr(Effects, step, interrupted)
     with pytest.raises(KeyboardInterrupt):
         producer.commit_transaction()
     assert producer.state == state
@@ -507,7 +508,7 @@ def test_ctrl_c_before_a_thread_joins(engine: Engine, monkeypatch: pytest.Monkey
         monkeypatch.undo()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(producer._effects, "_ask_for_a_join", interrupted)
+    monkeypatch.setattr(Effects, "ask_for_a_join", interrupted)
     with pytest.raises(KeyboardInterrupt):
         producer.commit_transaction()
     assert producer.state is ProducerState.IN_TRANSACTION
@@ -524,12 +525,12 @@ def test_a_close_that_is_broken_off_leaves_no_future_open(
     producer = engine.producer(transactional_id="job")
     producer.init_transactions()
     producer.begin_transaction()
-    monkeypatch.setattr(producer._effects, "_ask_for_a_join", lambda: None)
+    monkeypatch.setattr(Effects, "ask_for_a_join", lambda _: None)
 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(producer, "_abort", interrupted)
+    monkeypatch.setattr(machine, "aborting", interrupted)
     sent = producer.produce("payments", payments(1))
     with pytest.raises(KeyboardInterrupt):
         producer.close()

@@ -171,7 +171,7 @@ def test_a_dead_row_of_an_outbox_is_done_with(
     if died:
         with monkeypatch.context() as patched:
             patched.setattr(
-                outbox_module._Outbox, "take_away", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+                outbox_module.Outbox, "take_away", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
             )
             with pytest.raises(KeyboardInterrupt):
                 load_outbox(engine, outbox, "outbox", "payments", **settings)

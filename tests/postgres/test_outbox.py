@@ -107,7 +107,7 @@ def die_behind_the_commit(
     """Let a worker die that has loaded a batch and not removed it."""
     with monkeypatch.context() as patched:
         patched.setattr(
-            outbox_module._Outbox, "take_away", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+            outbox_module.Outbox, "take_away", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
         )
         with pytest.raises(KeyboardInterrupt):
             load_outbox(engine, connection, "outbox", "payments", **more)
@@ -269,7 +269,7 @@ def test_whoever_takes_over_loads_the_same_rows(
 
         return run
 
-    kind = outbox_module._Outbox
+    kind = outbox_module.Outbox
     with monkeypatch.context() as patched:
         patched.setattr(kind, "claim", dying("claimed", kind.claim))
         patched.setattr(kind, "take_away", dying("taken away", kind.take_away))

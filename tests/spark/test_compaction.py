@@ -313,7 +313,7 @@ def test_more_records_than_a_chunk_and_a_task_have(
 ) -> None:
     """The result is the same if keys need several tasks, bits several chunks, and runs several rounds."""
     for name, value in {
-        "_PART_BYTES": 40_000, "_KEYS_A_TASK": 900, "_CHUNKS_A_TASK": 2, "_RUNS_A_SLOT": 1, "_BATCH_ROWS": 77,
+        "PART_BYTES": 40_000, "KEYS_A_TASK": 900, "CHUNKS_A_TASK": 2, "RUNS_A_SLOT": 1, "BATCH_ROWS": 77,
     }.items():  # fmt: skip
         monkeypatch.setattr(compaction, name, value)
     clock = ManualClock(START_MS)
@@ -561,9 +561,9 @@ def test_keys_that_spark_has_lost_are_missed(
     """If Spark loses keys, the run fails and nothing changes, because all keys are counted before any record
     is left out."""
     folder, clock = dirty
-    one = compaction._one_a_task
-    monkeypatch.setattr(compaction, "_PART_FILES", 1)
-    monkeypatch.setattr(compaction, "_one_a_task", lambda spark, parts: one(spark, parts[1:]))
+    one = compaction.one_a_task
+    monkeypatch.setattr(compaction, "PART_FILES", 1)
+    monkeypatch.setattr(compaction, "one_a_task", lambda spark, parts: one(spark, parts[1:]))
     with opened(folder, clock) as engine:
         before = held(engine)
         (failure,) = compact_topic(spark, engine, TABLE, policy=POLICY, engine="spark").failures

@@ -207,7 +207,7 @@ def test_a_process_that_is_killed(
                 dying()
 
         if moment == "follow":
-            consuming._Run._follow = dying  # type: ignore[method-assign]
+            consuming.ConsumeRun.follow = dying  # type: ignore[method-assign]
         try:
             with txn_engine.connect(f"file://{tmp_path}/ledger") as own:
                 consume_into(sqlite3.connect(file), consumer_of(own), write, max_records=6)

@@ -294,7 +294,7 @@ def test_what_a_format_cannot_say_is_refused_in_one_line(
     published versions stay readable. When the column is dropped, publishing goes on."""
     changes, reason, is_icebergs = CANNOT_BE_SAID[case]
     monkeypatch.setattr(
-        evolving, "_alike", lambda *_: False
+        evolving, "are_alike", lambda *_: False
     )  # a store in which an older version changed columns
     before = engine.tables.publish("t")
     told = {each.reader: each.what for each in engine.admin.alter_topic("t", changes).effects}
@@ -322,7 +322,7 @@ def test_no_topic_is_given_a_format_that_cannot_say_its_columns(
     """A topic with such columns cannot get the format as a setting, because maintenance would fail each time.
     If it had the format before, its other settings can be changed."""
     changes, reason, is_icebergs = CANNOT_BE_SAID[case]
-    monkeypatch.setattr(evolving, "_alike", lambda *_: False)  # as above
+    monkeypatch.setattr(evolving, "are_alike", lambda *_: False)  # as above
     engine.admin.create_topic("given", partitions=1, schema=SCHEMA, tables_publish="delta")
     engine.admin.create_topic("not-given", partitions=1, schema=SCHEMA)
     for topic in ("given", "not-given"):

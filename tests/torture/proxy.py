@@ -123,7 +123,7 @@ class Proxy:
 
     def _pass_on(self, client: socket.socket, upstream: list[socket.socket]) -> None:
         request = _receive(client)
-        fault = self._draw(request)
+        fault = self.draw(request)
         with self._lock:
             self._under_way += 1
             self.counts["requests"] += 1
@@ -179,7 +179,7 @@ class Proxy:
         self._count(fault)
         client.sendall(_refusal(int(str(fault)[:3])))
 
-    def _draw(self, request: _Message) -> Fault | None:
+    def draw(self, request: _Message) -> Fault | None:
         is_put = request.first_line[0] == b"PUT"
         with self._lock:
             if self._chance.random() >= self.fault_rate * (1.0 if is_put else _READ_SHARE):

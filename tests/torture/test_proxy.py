@@ -59,7 +59,7 @@ def shelf() -> Iterator[tuple[Proxy, dict[str, bytes]]]:
 
 def put(proxy: Proxy, fault: Fault | None, path: str = "/a") -> int:
     """The status of the answer to a put, or 0 if the connection was dropped."""
-    proxy._draw = lambda _: fault  # type: ignore[method-assign]
+    proxy.draw = lambda _: fault  # type: ignore[method-assign]
     client = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=LIMIT_S)
     try:
         client.request("PUT", path, BODY, {"If-None-Match": "*"})
@@ -114,7 +114,7 @@ def test_only_the_winner_s_answer_is_changed(shelf: tuple[Proxy, dict[str, bytes
 def test_faults_are_drawn_at_their_rate(shelf: tuple[Proxy, dict[str, bytes]]) -> None:
     """At rate 0 no put meets a fault. At rate 1 every put meets one, and all kinds occur."""
     proxy, _ = shelf
-    draw = Proxy._draw.__get__(proxy)
+    draw = Proxy.draw.__get__(proxy)
     message = _Message(b"PUT /a HTTP/1.1\r\nIf-None-Match: *\r\n\r\n", b"")
     assert [draw(message) for _ in range(50)] == [None] * 50
     proxy.fault_rate = 1.0

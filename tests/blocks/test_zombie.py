@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.blocks.conftest import RunTasks
-from tests.blocks.payments import accounts, payments, states
+from tests.blocks.payments import payments
 from tests.support.airflow_home import REPO
+from tests.support.stores import accounts_in, states
 from tests.support.waiting import must_run, wait_for
 from txn_engine import Engine
 
@@ -49,6 +50,6 @@ def test_the_next_try_fences_a_process_that_is_alive(
             zombie.kill()
     assert zombie.returncode == 3, told[-3_000:]
     assert "another try or run of this task has taken over its transactional id" in told
-    assert accounts(engine) == list(range(10))
+    assert accounts_in(engine) == list(range(10))
     assert states(engine) == {"alive/load": "CompleteCommit"}
     assert engine.admin.verify().findings == ()

@@ -14,12 +14,6 @@ from tests.support.servers import REPOSITORY
 from tests.support.waiting import must_run, wait_for
 
 
-@pytest.fixture
-def loaded(run: Run, payments: str, good: Path) -> str:
-    assert run("produce", payments, str(good), "--partition", "0").code == 0
-    return payments
-
-
 def test_rows_for_people_and_for_programs(run: Run, loaded: str) -> None:
     """A table, JSON, csv and jsonl have the same rows."""
     query = "SELECT account_id, sum(amount) AS amount, count(*) AS n FROM payments GROUP BY ALL ORDER BY ALL"

@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.dags.ledger import SUMS, fill, load, sums
+from tests.dags.ledger import SUMS, load, sums
 from tests.quality.ledger import ROWS, payments_table
 from tests.suite.tiers import in_shard
 from tests.support.finished_run import RunDag
-from tests.support.internal import FEW_INTERNAL
-from txn_engine import Engine, TopicPartition, connect
+from txn_engine import Engine, TopicPartition
 
 pytestmark = [
     pytest.mark.airflow,
     pytest.mark.spark,
     pytest.mark.slow,
 ]
-
-
-@pytest.fixture
-def payments(store_url: str) -> Iterator[Engine]:
-    """A store with payments to consume and an aborted transaction."""
-    with connect(store_url, configs=FEW_INTERNAL) as engine:
-        fill(engine)
-        yield engine
 
 
 # `make test` has the same on S3, in test_spark_consume_s3.py

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.engine.conftest import accounts_in, payments
+from tests.engine.conftest import payments
 from tests.support.refusals import refused
+from tests.support.stores import accounts_in
 from txn_engine import Engine, TopicPartition
 from txn_engine.errors import (
     InvalidRegularExpressionError,

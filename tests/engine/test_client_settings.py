@@ -15,9 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from storage import MemoryStore, StoreUnreachableError
-from tests.engine.conftest import SCHEMA, accounts_in, payments
+from tests.engine.conftest import SCHEMA, payments
 from tests.support.faults import Fault, FaultyStore, Operation, no_pause
 from tests.support.refusals import refused
+from tests.support.stores import accounts_in
 from tests.support.waiting import LIMIT_S, wait_for
 from txn_engine import Engine
 from txn_engine.clock import Waiting

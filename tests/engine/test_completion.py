@@ -15,9 +15,10 @@ import pytest
 
 from storage import MemoryStore
 from storage.errors import NotConnectedError
-from tests.engine.conftest import SCHEMA, accounts_in, at_rest, payments
+from tests.engine.conftest import SCHEMA, at_rest, payments
 from tests.engine.test_producer_threads import in_time
 from tests.support.faults import no_pause
+from tests.support.stores import accounts_in
 from tests.support.waiting import LIMIT_S, wait_for
 from txn_engine import Engine, Producer
 from txn_engine.coordinator.coordinator import Coordinator

@@ -9,9 +9,10 @@ import pyarrow as pa
 import pytest
 
 from storage import envelope
-from tests.engine.conftest import SCHEMA, accounts_in, payments
+from tests.engine.conftest import SCHEMA, payments
 from tests.maintain.tables import ALWAYS
 from tests.support.refusals import refused
+from tests.support.stores import accounts_in
 from txn_engine import Engine, TopicPartition
 from txn_engine.errors import CorruptObjectError
 from txn_engine.log import data_files

@@ -17,10 +17,11 @@ import pytest
 
 import txn_engine.producer.sender as sender_module
 from storage import MemoryStore
-from tests.engine.conftest import SCHEMA, accounts_in, payments
+from tests.engine.conftest import SCHEMA, payments
 from tests.suite.tiers import in_shard
 from tests.support.faults import FaultyStore, no_pause
 from tests.support.refusals import refused
+from tests.support.stores import accounts_in
 from tests.support.waiting import LIMIT_S
 from txn_engine import Engine
 from txn_engine.errors import (

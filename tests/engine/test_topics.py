@@ -13,9 +13,10 @@ import pytest
 
 import txn_engine
 from storage import MemoryStore, open_store
-from tests.engine.conftest import SCHEMA, Later, accounts_in, payments
+from tests.engine.conftest import SCHEMA, Later, payments
 from tests.support.faults import Fault, FaultyStore, Operation, no_pause
 from tests.support.refusals import refused
+from tests.support.stores import accounts_in
 from txn_engine import (
     AddColumn,
     DropColumn,

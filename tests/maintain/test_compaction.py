@@ -21,7 +21,6 @@ from tests.maintain.ledgers import (
     YOUNG,
     abort,
     accounts,
-    assert_sound,
     commit,
     keys,
     ledger,
@@ -30,6 +29,7 @@ from tests.maintain.ledgers import (
     records,
 )
 from tests.support.faults import Fault, FaultyStore, Operation
+from tests.support.stores import assert_sound
 from txn_engine import Engine
 from txn_engine.errors import CorruptObjectError
 from txn_engine.maintain import Compacted, MaintenancePolicy, merging

@@ -187,7 +187,7 @@ def on_failure(context: Mapping[str, Any]) -> None:
         log.info("sent within the last %d s, so not sent again", settings.repeat_after_s)
         _remember(context, recent)
         return
-    _notify(settings, alert, context)
+    notify(settings, alert, context)
     _remember(context, recent | dict.fromkeys(alert.subjects, now_ms))
 
 
@@ -203,7 +203,7 @@ def on_run_failure(context: Mapping[str, Any]) -> None:
     log.error("ALERT %s\n%s", alert.title, alert.text)
     settings = Settings.load()
     if settings.notifier:
-        _notify(settings, alert, context)
+        notify(settings, alert, context)
 
 
 def _sent(context: Mapping[str, Any]) -> Mapping[str, int]:
@@ -228,7 +228,7 @@ def _remember(context: Mapping[str, Any], sent: Mapping[str, int]) -> None:
         log.warning("what was sent cannot be noted, so it may be sent again: %s", error)
 
 
-def _notify(settings: Settings, alert: Alert, context: Mapping[str, Any]) -> None:
+def notify(settings: Settings, alert: Alert, context: Mapping[str, Any]) -> None:
     """Call the notifier. Raises what that raises: Airflow logs it."""
     from airflow.sdk import BaseNotifier
 

@@ -64,7 +64,7 @@ def consume_with_spark(
                 max_dead_letters=params.get("max_dead_letters"),
             )
         committed_before = result.skipped and _has_committed(engine, params["transactional_id"], run_id)
-        done = _described(result, params, committed_before)
+        done = described(result, params, committed_before)
         for topic, write in result.writes.items():
             if write.dead_letters:
                 log.info("%d dead letters of %s: %s", write.dead_letters, topic, write.told_reasons)
@@ -192,7 +192,7 @@ def _by_partition(offsets: Mapping[TopicPartition, int]) -> dict[str, int]:
     return {str(at.partition): offset for at, offset in sorted(offsets.items())}
 
 
-def _described(result: ConsumeResult, params: Mapping[str, Any], committed_before: bool) -> dict[str, Any]:
+def described(result: ConsumeResult, params: Mapping[str, Any], committed_before: bool) -> dict[str, Any]:
     """For XCom and event. `offsets`: first and last by partition; an earlier try's ranges are not known any more.
 
     Of several output topics `outputs` says that of each.

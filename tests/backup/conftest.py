@@ -95,10 +95,6 @@ def has_committed(engine: Engine, transactional_id: str, *runs: str) -> list[boo
         return [producer.has_committed(run) for run in runs]
 
 
-def accounts_in(engine: Engine, topic: str = "payments") -> list[int]:
-    return sorted(engine.scan(topic).to_table(["account_id"]).column("account_id").to_pylist())
-
-
 def places_in(engine: Engine, topic: str = "payments") -> list[tuple[int, int, int]]:
     """The partition, offset and account of each record."""
     table = engine.scan(topic).to_table(["_partition", "_offset", "account_id"])

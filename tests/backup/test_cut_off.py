@@ -4,15 +4,16 @@ one goes on."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import pytest
 
-from storage import MemoryStore, ObjectStore, StorageError, open_store
-from tests.backup.conftest import accounts_in, begun, fresh_store, load, opened, places_in, restored, write
+from storage import MemoryStore, ObjectStore, open_store
+from tests.backup.conftest import begun, fresh_store, load, opened, places_in, restored, write
 from tests.suite.tiers import in_shard
-from tests.support.faults import Fault, FaultyStore, Operation, ProcessDiedError
+from tests.support.faults import Fault, FaultyStore, Operation
+from tests.support.kills import Death, ProcessDiedError
 from tests.support.refusals import refused
+from tests.support.stores import accounts_in
 from txn_engine import Engine
 from txn_engine.backup import backups, check_backup, restore
 from txn_engine.backup.place import PLACE_KEY
@@ -23,31 +24,15 @@ from txn_engine.testing import ManualClock
 from txn_engine.verify import verify_store
 
 
-@dataclass
-class Mishap:
-    """A fault at the n-th put to any of the stores. The process dies there, or one call fails."""
+class Mishap(Death):
+    """A fault at the n-th put to any of the stores of one process. The process dies there, or one call fails."""
 
-    at: int
-    fault: Fault
-    dies: bool
-    puts: int = 0
-    has_happened: bool = False
+    def __init__(self, at: int, fault: Fault, *, dies: bool) -> None:
+        super().__init__(f"dies {fault}" if dies else fault, at, operations=("put_if_absent",))  # type: ignore[arg-type]
+        self._decide = self.client()
 
-    def wrap(self, store: ObjectStore) -> FaultyStore:
-        return FaultyStore(store, decide=self._decide, error=self._error)  # type: ignore[arg-type]
-
-    def _decide(self, operation: Operation, _: str, __: int) -> Fault | None:
-        if self.has_happened:
-            return "before" if self.dies else None
-        if operation != "put_if_absent":
-            return None
-        self.puts += 1
-        self.has_happened = self.puts > self.at
-        return self.fault if self.has_happened else None
-
-    def _error(self, operation: Operation, key: str) -> BaseException:
-        kind = ProcessDiedError if self.dies else StorageError
-        return kind(f"{operation} {key}")
+    def of(self, store: ObjectStore) -> FaultyStore:
+        return FaultyStore(store, decide=self._decide, error=self.error)
 
 
 CASES = in_shard(
@@ -62,12 +47,12 @@ def each_put(attempt: Callable[[Mishap], object], fault: Fault, *, dies: bool, s
     Returns how many attempts were cut off, and the number of the put that the last attempt did not reach.
     """
     for number, at in enumerate(range(0, 1_000, step)):
-        mishap = Mishap(at, fault, dies)
+        mishap = Mishap(at, fault, dies=dies)
         try:
             attempt(mishap)
         except (ProcessDiedError, TxnEngineError):
-            assert mishap.has_happened
-        if not mishap.has_happened:
+            assert mishap.happened
+        if not mishap.happened:
             return number, at
     raise AssertionError("the attempts never end")
 
@@ -95,9 +80,9 @@ def test_the_next_backup_goes_on_where_one_was_cut_off(
 
     def attempt(mishap: Mishap) -> None:
         place = fresh_store()
-        with opened(mishap.wrap(lived.store), clock) as engine:
+        with opened(mishap.of(lived.store), clock) as engine:
             try:
-                engine.backup(mishap.wrap(place))
+                engine.backup(mishap.of(place))
             finally:
                 arrived = sum("/data/" in info.key for info in place.list(""))
                 done, _ = backups(place) if _has_begun(place) else ([], [])
@@ -136,7 +121,7 @@ def test_the_next_restore_goes_on_where_one_was_cut_off(
         tries += 1
         target = fresh_store()
         try:
-            restore(place, mishap.wrap(target), clock=clock)
+            restore(place, mishap.of(target), clock=clock)
         finally:
             left = {info.key for info in target.list("")}
             if STORE_KEY in left and RESTORED_KEY not in left:

@@ -12,11 +12,12 @@ from minio.error import S3Error
 
 from storage import open_store
 from storage.store import ObjectStore
-from tests.backup.conftest import SCHEMA, accounts_in, has_committed, load
+from tests.backup.conftest import SCHEMA, has_committed, load
 from tests.conftest import S3Bucket, fresh_bucket
 from tests.deploy.conftest import admin, minio_setup
 from tests.support.internal import FEW_INTERNAL
 from tests.support.servers import MinioServer
+from tests.support.stores import accounts_in
 from txn_engine import Engine, connect
 from txn_engine.backup import check_backup, prune, restore
 from txn_engine.errors import StoreAccessError

@@ -7,11 +7,13 @@ from functools import cache
 
 import pytest
 
-from storage import MemoryStore, ObjectStore, StorageError, encode_json
-from tests.backup.conftest import SCHEMA, accounts_in, fresh_store, load, opened, restored, set_up
+from storage import MemoryStore, ObjectStore, encode_json
+from tests.backup.conftest import SCHEMA, fresh_store, load, opened, restored, set_up
 from tests.suite.tiers import in_shard
-from tests.support.faults import Fault, FaultyStore, Operation, ProcessDiedError, no_pause
+from tests.support.faults import Fault, FaultyStore, Operation, no_pause
+from tests.support.kills import Blow, Death, ProcessDiedError
 from tests.support.refusals import refused
+from tests.support.stores import accounts_in, copy_of
 from txn_engine import Engine
 from txn_engine.backup import Pruned, backups, check_backup, prune, restore
 from txn_engine.backup.manifest import encoded_manifest
@@ -29,13 +31,6 @@ RESTORED: set[object] = set()
 
 def contents(store: ObjectStore) -> dict[str, bytes]:
     return {info.key: store.get(info.key) for info in store.list("")}
-
-
-def copy_of(store: ObjectStore) -> MemoryStore:
-    copied = fresh_store()
-    for key, data in contents(store).items():
-        copied.put(key, data)
-    return copied
 
 
 def keep(place: ObjectStore, count: int, clock: ManualClock, **more: bool) -> Pruned:
@@ -88,7 +83,7 @@ def lived(place: MemoryStore, clock: ManualClock) -> Iterator[Engine]:
     for key, data in contents(backed_up).items():
         place.put(key, data)
     clock.advance(now_ms - clock())
-    with opened(copy_of(ledger), clock) as engine:
+    with opened(copy_of(ledger, fresh_store()), clock) as engine:
         yield engine
 
 
@@ -183,14 +178,6 @@ def test_leftovers_of_an_interrupted_backup_are_removed(
 # --- killed, and beside others ----------------------------------------------------------------------------
 
 
-def _died(operation: Operation, key: str) -> BaseException:
-    return ProcessDiedError(f"{operation} {key}")
-
-
-def _failed(operation: Operation, key: str) -> BaseException:
-    return StorageError(f"{operation} {key}")
-
-
 def _each_call(
     fault: Fault, operations: tuple[Operation, ...], *, dies: bool, step: int,
     attempt: Callable[[FaultyStore], object], made: Callable[[], MemoryStore],
@@ -201,24 +188,15 @@ def _each_call(
     def places() -> list[MemoryStore]:
         left: list[MemoryStore] = []
         while True:
-            place, calls, has_happened = made(), 0, False
-
-            def decide(operation: Operation, _key: str, _number: int) -> Fault | None:
-                nonlocal calls, has_happened
-                if has_happened:
-                    return "before" if dies else None
-                if operation not in operations:
-                    return None
-                calls += 1
-                has_happened = calls > step * len(left)
-                return fault if has_happened else None
-
+            place = made()
+            blow: Blow = f"dies {fault}" if dies else fault  # type: ignore[assignment]
+            death = Death(blow, step * len(left), operations=operations)
             try:
-                attempt(FaultyStore(place, decide=decide, error=_died if dies else _failed))  # type: ignore[arg-type]
+                attempt(death.of(place))
             except (ProcessDiedError, TxnEngineError):
-                assert has_happened
+                assert death.happened
             left.append(place)
-            if not has_happened:
+            if not death.happened:
                 return left
 
     return places
@@ -241,7 +219,7 @@ def test_cut_off_at_every_call(
     restores, and the next prune leaves no unneeded object."""
     writes: tuple[Operation, ...] = ("put_if_absent", "put", "delete")
     places = _each_call(
-        fault, _ALL if fault == "before" else writes, dies=dies, step=step, made=lambda: copy_of(place),
+        fault, _ALL if fault == "before" else writes, dies=dies, step=step, made=lambda: copy_of(place, fresh_store()),
         attempt=lambda faulty: keep(faulty, 2, clock),
     )()  # fmt: skip
     assert step * len(places) > 10
@@ -321,7 +299,9 @@ def test_a_backup_beside_a_prune(lived: Engine, place: MemoryStore, clock: Manua
         (lambda place: keep(place, 1, clock), back_up, 3),
         (lambda place: keep(place, 2, clock), both, 5),
     ):
-        for left in _at_each_call(attempt, meanwhile, lambda: copy_of(place), step=step * stride):
+        for left in _at_each_call(
+            attempt, meanwhile, lambda: copy_of(place, fresh_store()), step=step * stride
+        ):
             found = [each.number for each in backups(left)[0]]
             assert {number for url, number in made if url == left.url} <= set(found)
             check_all(left, clock, {number: late if number > 3 else EXPECTED[number] for number in found})
@@ -341,7 +321,7 @@ def test_a_delete_that_comes_late(lived: Engine, place: MemoryStore, clock: Manu
         made[place.url] = lived.backup(place, cut=old.number).number
 
     at_each = _at_each_call(
-        lambda place: keep(place, 1, clock), meanwhile, lambda: copy_of(place), step=2 * stride
+        lambda place: keep(place, 1, clock), meanwhile, lambda: copy_of(place, fresh_store()), step=2 * stride
     )
     for left in at_each:
         number = made.get(left.url, -1)
@@ -365,7 +345,7 @@ def test_damage_stops_a_prune_before_it_removes_anything(
     for key in sorted(needed_in(place)):
         if key == "backup.json":
             continue
-        wrong = copy_of(place)
+        wrong = copy_of(place, fresh_store())
         wrong.delete(key)
         if not key.startswith("backups/"):
             with pytest.raises(CorruptObjectError) as error:

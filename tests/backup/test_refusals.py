@@ -8,18 +8,9 @@ import pytest
 
 from storage import MemoryStore, ObjectStore, encode_json
 from storage.reasons import StoreReason
-from tests.backup.conftest import (
-    SCHEMA,
-    accounts_in,
-    begun,
-    fresh_store,
-    load,
-    opened,
-    restored,
-    set_up,
-    write,
-)
+from tests.backup.conftest import SCHEMA, begun, fresh_store, load, opened, restored, set_up, write
 from tests.support.refusals import refused
+from tests.support.stores import accounts_in
 from txn_engine import Engine
 from txn_engine.backup import backups, check_backup, restore
 from txn_engine.backup.manifest import encoded_manifest

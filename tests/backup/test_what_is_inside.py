@@ -14,7 +14,6 @@ from tests.backup.conftest import (
     P0,
     P1,
     SCHEMA,
-    accounts_in,
     begun,
     has_committed,
     load,
@@ -24,6 +23,7 @@ from tests.backup.conftest import (
     restored,
     write,
 )
+from tests.support.stores import accounts_in
 from txn_engine import AddColumn, DropColumn, Engine
 from txn_engine.errors import (
     InvalidProducerIdMappingError,

@@ -3,13 +3,12 @@ the middle."""
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import tests.support.airflow_home as airflow_home
+from tests.support.kills import kill_myself
 
 OUTBOX: Final = ", txn_engine_run text"
 QUERY: Final = "SELECT account_id, amount FROM incoming"
@@ -40,17 +39,14 @@ def main(kind: str) -> int:
 
     commit = Producer.commit_transaction
 
-    def die(*_: Any, **__: Any) -> None:
-        os.kill(os.getpid(), signal.SIGKILL)
-
     def commit_and_die(producer: Producer, **settings: Any) -> None:
         commit(producer, **settings)
-        die()
+        kill_myself()
 
     if kind == "out":
-        consuming._Run._follow = die  # type: ignore[method-assign]
+        consuming.ConsumeRun.follow = kill_myself  # type: ignore[method-assign]
     elif kind == "outbox":
-        outbox._Outbox.take_away = die  # type: ignore[method-assign]
+        outbox.Outbox.take_away = kill_myself  # type: ignore[method-assign]
     else:
         Producer.commit_transaction = commit_and_die  # type: ignore[assignment,method-assign]
     with DAG(f"killed_{kind}", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)) as dag:

@@ -19,11 +19,6 @@ def payments(first: int = 0, count: int = 10) -> pa.Table:
     return pa.table([accounts, amounts], schema=PAYMENTS)
 
 
-def accounts(engine: Engine, topic: str = "payments") -> list[int]:
-    """The accounts of the records that a fresh read_committed reader sees, sorted."""
-    return sorted(engine.scan(topic).to_table(["account_id"]).column("account_id").to_pylist())
-
-
 def commit(
     engine: Engine,
     table: pa.Table,
@@ -60,8 +55,3 @@ def events(run: Any) -> list[tuple[str, dict[str, Any]]]:
             AssetEvent.source_run_id == run.dag_run.run_id, AssetEvent.source_dag_id == run.dag_run.dag_id
         )
         return [(event.asset.uri, event.extra) for event in session.scalars(query.order_by(AssetEvent.id))]
-
-
-def states(engine: Engine) -> dict[str, str]:
-    """The state of each transactional id."""
-    return {listing.transactional_id: listing.state for listing in engine.admin.list_transactions()}

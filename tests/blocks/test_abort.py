@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from tests.blocks.conftest import RunTasks
-from tests.blocks.payments import accounts, commit, leave_open, payments, states
+from tests.blocks.payments import commit, leave_open, payments
 from tests.suite.tiers import in_shard
+from tests.support.stores import accounts_in, states
 from txn_engine import Engine
 from txn_engine.errors import ProducerFencedError
 
@@ -30,7 +31,7 @@ def test_an_open_transaction_is_aborted_and_its_producer_fenced(engine: Engine, 
     run = run_tasks(lambda: abort(transactional_id="stuck"), date=None)
     assert run.state == "success", run.errors
     assert run.xcom("abort") == {"what": "transactional id 'stuck'", "aborted": True}
-    assert accounts(engine) == [50]
+    assert accounts_in(engine) == [50]
     with pytest.raises(ProducerFencedError):
         producer.commit_transaction()
     again = run_tasks(lambda: abort(transactional_id="stuck"), date=None)
@@ -44,7 +45,7 @@ def test_what_was_decided_to_commit_is_not_aborted(engine: Engine, run_tasks: Ru
     assert run.state == "failed"
     assert run.faults == [("decided_to_commit", "decided", "")]
     engine.coordinator.write_pending_markers()
-    assert accounts(engine) == list(range(5))
+    assert accounts_in(engine) == list(range(5))
 
 
 def test_a_hanging_transaction_is_ended_at_its_offset(engine: Engine, run_tasks: RunTasks) -> None:

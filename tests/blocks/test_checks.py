@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from tests.blocks.conftest import RunTasks
-from tests.blocks.payments import accounts, commit, events, payments
+from tests.blocks.payments import commit, events, payments
 from tests.suite.tiers import in_shard
+from tests.support.stores import accounts_in
 from txn_engine import Engine
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark]
@@ -79,11 +80,11 @@ def test_a_load_is_voted_on(
     file.write_text("account_id,amount\n1,2.50\n3,2.50\n")
     good = run_tasks(load)
     assert good.state == "success", good.errors
-    assert accounts(engine) == [1, 3]
+    assert accounts_in(engine) == [1, 3]
     assert "0 of 2 unexpected (passed)" in good.log
     again = run_tasks(load)
     assert again.xcom("load")["committed_before"]
-    assert accounts(engine) == [1, 3]
+    assert accounts_in(engine) == [1, 3]
 
 
 def consume(checks: Any, **more: Any) -> Any:
@@ -137,7 +138,7 @@ def test_a_consumer_s_output_is_voted_on(
         lambda: consume({"balances": str(suite(tmp_path, severity="warning"))}, report_folder=str(folder))
     )
     assert good.state == "success", good.errors
-    assert accounts(engine, "balances") == [0, 1, 2, 3, 4, SECRET]
+    assert accounts_in(engine, "balances") == [0, 1, 2, 3, 4, SECRET]
     told = good.xcom("consume")
     assert told["input"]["records"] == 6
     assert told["checks"] == {

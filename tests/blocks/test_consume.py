@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 from tests.blocks.conftest import PAYMENTS, RunTasks
-from tests.blocks.payments import accounts, commit, events, leave_open, payments, states
+from tests.blocks.payments import commit, events, leave_open, payments
+from tests.support.stores import accounts_in, states
 from txn_engine import Engine
 
 pytestmark = pytest.mark.airflow
@@ -47,7 +48,7 @@ def test_new_records_become_output_with_the_groups_position(engine: Engine, run_
     make = lambda: consume(function, max_records=10)  # noqa: E731
     run = run_tasks(make, date=None)
     assert run.state == "success", run.errors
-    assert accounts(engine, "balances") == list(range(25))
+    assert accounts_in(engine, "balances") == list(range(25))
     assert max(sizes) <= 10
     told = run.xcom("consume")
     assert (told["records"], told["output"]["records"]) == (25, 25)
@@ -58,7 +59,7 @@ def test_new_records_become_output_with_the_groups_position(engine: Engine, run_
     engine.admin.fence_producers(["open"])  # the open transaction is aborted: its records never count
     commit(engine, payments(50, 5))
     assert run_tasks(make, date=None).state == "success"
-    assert accounts(engine, "balances") == [*range(25), *range(50, 55)]
+    assert accounts_in(engine, "balances") == [*range(25), *range(50, 55)]
     assert lags(engine) == {0}
     assert engine.admin.verify().findings == ()
 
@@ -73,7 +74,7 @@ def test_the_position_moves_over_what_is_no_record(engine: Engine, run_tasks: Ru
     run = run_tasks(lambda: consume(same), date=None)
     assert (run.state, run.xcom("consume")["records"]) == ("success", 0)
     assert lags(engine) == {0}
-    assert accounts(engine, "balances") == list(range(10))
+    assert accounts_in(engine, "balances") == list(range(10))
 
 
 def test_a_try_that_dies_between_output_and_commit_is_done_again(
@@ -97,7 +98,7 @@ def test_a_try_that_dies_between_output_and_commit_is_done_again(
     run = run_tasks(lambda: consume(same, max_records=8), date=None, retries=1)
     assert run.state == "success", run.errors
     assert len(calls) > 2
-    assert accounts(engine, "balances") == list(range(20))
+    assert accounts_in(engine, "balances") == list(range(20))
     assert lags(engine) == {0}
 
 
@@ -120,7 +121,7 @@ def test_a_try_that_dies_before_it_tells_of_its_output(
 
     monkeypatch.setattr(TxnConsumeOperator, "_consume", dying)
     run = run_tasks(lambda: consume(same), date=None, retries=1)
-    assert (run.state, calls, accounts(engine, "balances")) == ("success", [20, 0], list(range(20)))
+    assert (run.state, calls, accounts_in(engine, "balances")) == ("success", [20, 0], list(range(20)))
     assert [extra["topic"] for _, extra in events(run)] == ["balances"]
 
 
@@ -172,7 +173,7 @@ def test_of_two_runs_over_the_same_records_one_is_refused_and_tries_again(
     assert run.state == "success", run.errors
     assert "OFFSETS_MOVED" in run.log
     assert calls == [1]
-    assert accounts(engine, "balances") == list(range(10))
+    assert accounts_in(engine, "balances") == list(range(10))
 
 
 @pytest.mark.parametrize("settings", [{"max_records": 0}, {"transaction_timeout_s": 0}])

@@ -13,13 +13,14 @@ import psycopg
 import pytest
 
 from tests.blocks.killed import OUTBOX
-from tests.blocks.payments import accounts, events
+from tests.blocks.payments import events
 from tests.suite.tiers import in_shard
 from tests.support import running
 from tests.support.airflow_home import REPO
 from tests.support.database import VARIABLE, connection_text, fill, ids
 from tests.support.finished_run import FinishedRun
 from tests.support.internal import FEW_INTERNAL
+from tests.support.stores import accounts_in
 from txn_engine import Engine, connect
 
 pytestmark = pytest.mark.airflow
@@ -80,7 +81,7 @@ def test_files_are_loaded_each_once(
     files = [str(tmp_path / name) for name in ("monday.csv", "tuesday.jsonl")]
     run = run_example("example_txn_load_files", files=files)
     assert run.state == "success", run.errors
-    assert accounts(store, "example_payments") == [1, 2, 3]
+    assert accounts_in(store, "example_payments") == [1, 2, 3]
     assert sorted(extra["records"] for _, extra in events(run)) == [1, 2]  # parts have no order
     waited = [run.xcom("check", map_index=part)["transactional_id"] for part in range(2)]
     assert waited == [f"example_txn_load_files/load/{part}" for part in range(2)]
@@ -103,7 +104,7 @@ def test_payments_become_balances(store: Engine, run_example: RunExample) -> Non
     """Payments become balances, and a watch reports the same records."""
     run = run_example("example_txn_pipeline")
     assert run.state == "success", run.errors
-    assert accounts(store, "example_balances") == list(range(100))
+    assert accounts_in(store, "example_balances") == list(range(100))
     assert (run.xcom("cut"), run.xcom("compare")) == (0, 250.0)
     watch = run_example("example_txn_watch")
     assert watch.state == "success", watch.errors
@@ -150,12 +151,12 @@ def test_spark_sums_up_what_is_new_and_a_stream_follows(
         assert run_example("example_txn_pipeline").state == "success"
         run = run_example("example_txn_spark")
         assert run.state == "success", run.errors
-        assert accounts(store, "example_spark_balances") == sorted([*range(100)] * number)
+        assert accounts_in(store, "example_spark_balances") == sorted([*range(100)] * number)
         (event,) = [extra for uri, extra in events(run) if uri.endswith("example_spark_balances")]
         assert event["records"] == 100
         run = run_example("example_txn_stream")
         assert run.state == "success", run.errors
         assert run.xcom("follow") == 100
-        assert accounts(store, "example_large_payments") == sorted([*range(100)] * number)
+        assert accounts_in(store, "example_large_payments") == sorted([*range(100)] * number)
     for group in ("example_spark", "example_stream"):
         assert {at.lag for at in store.admin.describe_group(group).partitions} == {0}

@@ -12,8 +12,9 @@ import pytest
 
 from tests.blocks.conftest import DAY, PAYMENTS, RunTasks
 from tests.blocks.killed import OUTBOX, QUERY
-from tests.blocks.payments import accounts, events, states
+from tests.blocks.payments import events
 from tests.support.database import VARIABLE, connection_text, drain, fill, ids
+from tests.support.stores import accounts_in, states
 from txn_engine import Engine
 from txn_engine.loading import DEAD_LETTERS
 from txn_engine.reasons import Reason
@@ -42,7 +43,7 @@ def test_a_query_is_loaded_once_a_run(engine: Engine, database: str, run_tasks: 
     make = lambda: load(sql=QUERY + " WHERE account_id < %(below)s", parameters={"below": 7})  # noqa: E731
     run = run_tasks(make, dag_id="once")
     assert run.state == "success", run.errors
-    assert accounts(engine) == list(range(7))
+    assert accounts_in(engine) == list(range(7))
     told = run.xcom("load")
     assert (told["records"], told["transactional_id"]) == (7, "once/load")
     assert told["run_id"] == "once/load@2026-03-01T00:00:00+00:00"
@@ -50,7 +51,7 @@ def test_a_query_is_loaded_once_a_run(engine: Engine, database: str, run_tasks: 
     again = run_tasks(make, dag_id="once")
     assert again.xcom("load")["committed_before"] is True
     assert [extra["records"] for _, extra in events(again)] == [7, 0]
-    assert accounts(engine) == list(range(7))
+    assert accounts_in(engine) == list(range(7))
     other = run_tasks(lambda: load(sql=QUERY), dag_id="once")
     assert other.state == "failed"
     assert [reason for reason, *_ in other.faults] == ["other_arguments"]
@@ -76,7 +77,7 @@ def test_a_run_takes_its_data_interval(engine: Engine, database: str, run_tasks:
     for day in (5, 3, 5, 2, 4, 6, 3):
         run = run_tasks(make, dag_id="daily", date=DAY.replace(day=day), schedule=daily)
         assert run.state == "success", run.errors
-    assert accounts(engine, "timed") == list(range(10))
+    assert accounts_in(engine, "timed") == list(range(10))
 
 
 def test_a_query_without_rows_may_load_what_comes_late(
@@ -89,7 +90,7 @@ def test_a_query_without_rows_may_load_what_comes_late(
     fill(database, "incoming", 10, 3)
     for _ in range(2):
         assert run_tasks(make).state == "success"
-    assert accounts(engine) == [10, 11, 12]
+    assert accounts_in(engine) == [10, 11, 12]
 
 
 def test_mapped_queries_have_ids_of_their_own(engine: Engine, database: str, run_tasks: RunTasks) -> None:
@@ -109,7 +110,7 @@ def test_mapped_queries_have_ids_of_their_own(engine: Engine, database: str, run
         run = run_tasks(make, dag_id="mapped_queries")
         assert run.state == "success", run.errors
     assert sorted(states(engine)) == ["mapped_queries/load/0", "mapped_queries/load/1"]
-    assert accounts(engine) == list(range(10))
+    assert accounts_in(engine) == list(range(10))
 
 
 def test_an_outbox_is_drained_by_whoever_comes(engine: Engine, database: str, run_tasks: RunTasks) -> None:
@@ -124,7 +125,7 @@ def test_an_outbox_is_drained_by_whoever_comes(engine: Engine, database: str, ru
         connection.execute("UPDATE outbox SET txn_engine_run = 'else/where' WHERE account_id = 9")
     run = run_tasks(lambda: load(outbox="outbox", batch_rows=4), dag_id="draining")
     assert run.state == "success", run.errors
-    assert accounts(engine) == list(range(9))
+    assert accounts_in(engine) == list(range(9))
     told = run.xcom("load")
     assert (told["records"], told["batches"], told["claimed_by_others"]) == (9, 3, 1)
     assert sum(last - first + 1 for first, last in told["offsets"].values()) >= 9
@@ -142,7 +143,7 @@ def test_an_outbox_whose_worker_was_overtaken_is_tried_again(
     from txn_engine.postgres import outbox as outbox_module
 
     fill(database, "outbox", 0, 10, OUTBOX)
-    claim, calls = outbox_module._Outbox.claim, []
+    claim, calls = outbox_module.Outbox.claim, []
 
     def overtaken(outbox: Any, run_id: str, rows: int) -> int:
         found = claim(outbox, run_id, rows)
@@ -152,11 +153,11 @@ def test_an_outbox_whose_worker_was_overtaken_is_tried_again(
                 drain(engine, other)
         return found
 
-    monkeypatch.setattr(outbox_module._Outbox, "claim", overtaken)
+    monkeypatch.setattr(outbox_module.Outbox, "claim", overtaken)
     run = run_tasks(lambda: load(outbox="outbox", batch_rows=4), retries=1)
     assert run.state == "success", run.errors
     assert run.codes == ["taken_over"]
-    assert accounts(engine) == list(range(10))
+    assert accounts_in(engine) == list(range(10))
 
 
 def test_an_outbox_whose_worker_died_before_it_told_of_its_load(
@@ -178,7 +179,7 @@ def test_an_outbox_whose_worker_died_before_it_told_of_its_load(
 
     monkeypatch.setattr(postgres, "load_outbox", dying)
     run = run_tasks(lambda: load(outbox="outbox"), retries=1)
-    assert (run.state, calls, accounts(engine)) == ("success", [10, 0], list(range(10)))
+    assert (run.state, calls, accounts_in(engine)) == ("success", [10, 0], list(range(10)))
     ((_, extra),) = events(run)
     ends = engine.admin.list_offsets("payments")
     assert extra["end_offsets"] == {str(at.partition): ends[at].last_stable_offset for at in ends}
@@ -198,10 +199,10 @@ def test_rows_that_do_not_fit_are_dead_letters(
     make = lambda most: lambda: load(**source, dead_letter_topic="dead", max_dead_letters=most)  # noqa: E731
     failed = run_tasks(make("19%"))
     assert failed.engine_reasons == [Reason.TOO_MANY_BAD_ROWS]
-    assert (accounts(engine), engine.scan("dead").to_table().num_rows) == ([], 0)
+    assert (accounts_in(engine), engine.scan("dead").to_table().num_rows) == ([], 0)
     run = run_tasks(make("{{ 20 }}%"), date=DAY + timedelta(days=1))
     assert run.state == "success", run.errors
-    assert accounts(engine) == [0, 1, 2, 4, 5, 6, 8, 9]
+    assert accounts_in(engine) == [0, 1, 2, 4, 5, 6, 8, 9]
     assert run.xcom("load", "dead_letters") == 2
     assert engine.scan("dead").to_table(["source_line"])["source_line"].to_pylist() == [4, 8]
 

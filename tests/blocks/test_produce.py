@@ -14,8 +14,9 @@ import pytest
 
 from storage import open_store
 from tests.blocks.conftest import DAY, PAYMENTS, RunTasks
-from tests.blocks.payments import accounts, commit, events, leave_open, payments, states
+from tests.blocks.payments import commit, events, leave_open, payments
 from tests.support.faults import Fault, FaultyStore, no_pause
+from tests.support.stores import accounts_in, states
 from txn_engine import Engine
 from txn_engine.loading import DEAD_LETTERS, LOADED_FILES
 from txn_engine.reasons import Reason
@@ -38,7 +39,7 @@ def test_a_run_loads_once_and_tells_of_it(engine: Engine, store_url: str, run_ta
     event with the offsets."""
     run = run_tasks(lambda: load(python_callable=payments, op_kwargs={"count": 7}))
     assert run.state == "success", run.errors
-    assert accounts(engine) == list(range(7))
+    assert accounts_in(engine) == list(range(7))
     told = run.xcom("load")
     assert told["transactional_id"] == "test_a_run_loads_once_and_tells_of_it/load"
     assert (told["records"], told["run_id"]) == (
@@ -65,7 +66,7 @@ def test_a_callable_may_ask_for_the_context_and_give_parts(engine: Engine, run_t
 
     run = run_tasks(lambda: load(python_callable=parts, op_kwargs={"first": 10}), date=None)
     assert run.state == "success", run.errors
-    assert accounts(engine) == list(range(10, 19))
+    assert accounts_in(engine) == list(range(10, 19))
     assert run.xcom("load")["run_id"].endswith(f"/load@{run.dag_run.run_id}")
 
 
@@ -80,7 +81,7 @@ def test_files_are_read_as_the_command_line_reads_them(
     make = lambda: load(path=paths, read_options={"delimiter": "{{ ';' }}"}, params={"first": "one"})  # noqa: E731
     run = run_tasks(make)
     assert run.state == "success", run.errors
-    assert accounts(engine) == [1, 2, 3]
+    assert accounts_in(engine) == [1, 2, 3]
     assert len(states(engine)) == 1
 
 
@@ -98,11 +99,11 @@ def test_rows_that_cannot_be_used_are_dead_letters(
     failed = run_tasks(make("49%"))
     assert failed.state == "failed"
     assert failed.engine_reasons == [Reason.TOO_MANY_BAD_ROWS]
-    assert (accounts(engine), engine.scan("dead").to_table().num_rows) == ([], 0)
+    assert (accounts_in(engine), engine.scan("dead").to_table().num_rows) == ([], 0)
     run = run_tasks(make("{{ 50 }}%"), date=DAY + timedelta(days=1))
     assert run.state == "success", run.errors
     letters = engine.scan("dead").to_table().to_pylist()
-    assert accounts(engine) == [1, 4]
+    assert accounts_in(engine) == [1, 4]
     assert f"1 passed over, for how their names begin or end: {landing / '_SUCCESS'}" in run.log
     assert [row["source_line"] for row in letters] == [3, 4]
     assert run.xcom("load", "dead_letters") == 2
@@ -118,7 +119,7 @@ def test_rows_that_cannot_be_used_are_dead_letters(
     )
     run = run_tasks(make_checked, date=DAY + timedelta(days=2))
     assert run.state == "success", run.errors
-    assert (accounts(engine), run.xcom("load", "dead_letters")) == ([1, 1, 4], 3)
+    assert (accounts_in(engine), run.xcom("load", "dead_letters")) == ([1, 1, 4], 3)
 
 
 @pytest.mark.parametrize(
@@ -162,10 +163,14 @@ def test_rows_of_a_callable_that_cannot_be_used(engine: Engine, tmp_path: Path, 
     failed = on(0, "59%")
     assert failed.state == "failed"
     assert failed.engine_reasons == [Reason.TOO_MANY_BAD_ROWS]
-    assert (accounts(engine), engine.scan("dead").to_table().num_rows) == ([], 0)
+    assert (accounts_in(engine), engine.scan("dead").to_table().num_rows) == ([], 0)
     run = on(1, "60%")
     assert run.state == "success", run.errors
-    assert (accounts(engine), run.xcom("load", "dead_letters"), run.xcom("load")["records"]) == ([1, 3], 3, 2)
+    assert (accounts_in(engine), run.xcom("load", "dead_letters"), run.xcom("load")["records"]) == (
+        [1, 3],
+        3,
+        2,
+    )
     letters = engine.scan("dead").to_table().to_pylist()
     task = f"{run.dag_run.dag_id}/load"
     assert [(row["source_file"], row["source_line"]) for row in letters] == [(task, 2), (task, 4), (task, 5)]
@@ -193,11 +198,11 @@ def test_files_that_a_manifest_knows_are_passed_over(
     assert f"1 passed over, which manifest 'loaded' knows: {folder / 'one.csv'}" in none.log
     (folder / "two.csv").write_text("account_id,amount\n2,2.50\n")
     assert on(2).xcom("load")["records"] == 1
-    assert accounts(engine) == [1, 2]
+    assert accounts_in(engine) == [1, 2]
     assert on(3, again=True).xcom("load")["records"] == 2
     (folder / "one.csv").write_text("account_id,amount\n9,9\n")
     failed = on(4)
-    assert (failed.state, accounts(engine)) == ("failed", [1, 1, 2, 2])
+    assert (failed.state, accounts_in(engine)) == ("failed", [1, 1, 2, 2])
     assert failed.engine_reasons == [Reason.FILE_CHANGED_SINCE_LOAD]
 
 
@@ -229,7 +234,7 @@ def test_a_run_with_nothing_to_load_may_load_what_comes_late(
     late.write_text("account_id,amount\n1,2.50\n2,3.50\n")
     told = [run_tasks(make, dag_id="late").xcom("load") for _ in range(2)]
     assert [each["committed_before"] for each in told] == [False, True]
-    assert accounts(engine) == [1, 2]
+    assert accounts_in(engine) == [1, 2]
 
 
 def test_tables_without_records_are_nothing_to_load(engine: Engine, run_tasks: RunTasks) -> None:
@@ -243,7 +248,7 @@ def test_tables_without_records_are_nothing_to_load(engine: Engine, run_tasks: R
     for _ in range(2):
         run = run_tasks(lambda: load(python_callable=empty))
         assert (run.state, run.xcom("load")["committed_before"]) == ("success", False)
-    assert (len(calls), accounts(engine)) == (2, [])
+    assert (len(calls), accounts_in(engine)) == (2, [])
     wrong = run_tasks(lambda: load(python_callable=lambda: pa.table({"strange": pa.array([], pa.int64())})))
     assert wrong.state == "failed"
 
@@ -253,10 +258,10 @@ def test_deferred_markers_are_announced_to_who_writes_them(engine: Engine, run_t
     markers are written."""
     run = run_tasks(lambda: load(python_callable=payments, markers="deferred"))
     assert run.state == "success", run.errors
-    assert accounts(engine) == []
+    assert accounts_in(engine) == []
     assert [uri.rsplit("/", 1)[1] for uri, _ in events(run)] == ["payments", "__transaction_state"]
     engine.coordinator.write_pending_markers()
-    assert accounts(engine) == list(range(10))
+    assert accounts_in(engine) == list(range(10))
 
 
 def test_mapped_tasks_have_ids_of_their_own(engine: Engine, run_tasks: RunTasks) -> None:
@@ -272,11 +277,11 @@ def test_mapped_tasks_have_ids_of_their_own(engine: Engine, run_tasks: RunTasks)
     run = run_tasks(make, dag_id="mapped")
     assert run.state == "success", run.errors
     assert sorted(states(engine)) == ["mapped/load/0", "mapped/load/1"]
-    assert accounts(engine) == [*range(10), *range(100, 110)]
+    assert accounts_in(engine) == [*range(10), *range(100, 110)]
     assert [extra["records"] for _, extra in events(run)] == [10, 10]
     again = run_tasks(make, dag_id="mapped")
     assert [again.xcom("load", map_index=part)["committed_before"] for part in (0, 1)] == [True, True]
-    assert len(accounts(engine)) == 20
+    assert len(accounts_in(engine)) == 20
 
 
 # --- run again --------------------------------------------------------------------------------------------
@@ -295,7 +300,7 @@ def test_a_topic_made_again_is_loaded_again(engine: Engine, run_tasks: RunTasks)
                 committed_before,
                 str(number or ""),
             )
-        assert accounts(engine).count(0) == 1
+        assert accounts_in(engine).count(0) == 1
         engine.admin.delete_topic("payments")
         engine.admin.create_topic("payments", partitions=2, schema=description.schema, key=description.key)
 
@@ -312,7 +317,7 @@ def test_a_cleared_task_run_again_does_not_load_twice(engine: Engine, run_tasks:
     again = run_tasks(lambda: load(python_callable=source))
     assert (first.state, again.state) == ("success", "success")
     assert first.dag_run.run_id == again.dag_run.run_id
-    assert (len(calls), accounts(engine)) == (1, [100, 101, 102])
+    assert (len(calls), accounts_in(engine)) == (1, [100, 101, 102])
     assert again.xcom("load")["committed_before"] is True
     assert [extra["committed_before"] for _, extra in events(again)] == [False, True]
 
@@ -323,7 +328,7 @@ def test_a_backfill_of_two_dates_loads_both(engine: Engine, run_tasks: RunTasks)
     for day in (9, 3, 9):
         run = run_tasks(lambda: load(python_callable=source), date=DAY.replace(day=day))
         assert run.state == "success", run.errors
-    assert accounts(engine) == [300, 301, 900, 901]
+    assert accounts_in(engine) == [300, 301, 900, 901]
     assert list(states(engine)) == ["test_a_backfill_of_two_dates_loads_both/load"]
 
 
@@ -346,7 +351,7 @@ def test_a_retry_after_a_commit_whose_reply_was_lost_loads_nothing(
     run = run_tasks(lambda: load(python_callable=payments), retries=1)
     assert run.state == "success", run.errors
     assert calls == [1]
-    assert accounts(engine) == list(range(10))
+    assert accounts_in(engine) == list(range(10))
     assert run.xcom("load")["committed_before"] is True
     assert len(events(run)) == 1
 
@@ -378,7 +383,7 @@ def test_a_commit_without_an_answer_is_asked_for_again(
     run = run_tasks(lambda: load(python_callable=payments))
     assert run.state == "success", run.errors
     assert "it is asked for again" in run.log
-    assert accounts(engine) == list(range(10))
+    assert accounts_in(engine) == list(range(10))
     assert run.xcom("load")["committed_before"] is False
 
 
@@ -387,7 +392,7 @@ def test_what_a_dead_try_left_open_is_ended_by_the_next(engine: Engine, run_task
     leave_open(engine, payments(500), "open/load")
     run = run_tasks(lambda: load(python_callable=payments), dag_id="open")
     assert run.state == "success", run.errors
-    assert accounts(engine) == list(range(10))
+    assert accounts_in(engine) == list(range(10))
     assert states(engine) == {"open/load": "CompleteCommit"}
 
 
@@ -407,7 +412,7 @@ def test_of_two_runs_side_by_side_the_fenced_one_is_retried_and_both_load(
 
     run = run_tasks(lambda: load(python_callable=overtaken), dag_id="side_by_side", retries=1)
     assert run.state == "success", run.errors
-    assert accounts(engine) == [0, 1, 2, 900, 901]
+    assert accounts_in(engine) == [0, 1, 2, 900, 901]
     assert run.faults == [("taken_over", "transactional_id", "")]
     assert "another try or run of this task has taken over its transactional id" in run.log
     other = run_tasks(
@@ -447,7 +452,7 @@ def test_a_run_beyond_the_logs_memory_is_told_from_one_that_may_have_committed(
     commit_days(engine, "many/load", late + timedelta(days=1), 20)
     again = run_tasks(lambda: load(python_callable=payments), dag_id="many", date=late)
     assert again.state == "success", again.errors
-    assert [account for account in accounts(engine) if account < 1_000] == list(range(10))
+    assert [account for account in accounts_in(engine) if account < 1_000] == list(range(10))
 
 
 # `make test` has a forgotten run in the test below, and a later try without its note after it
@@ -471,12 +476,12 @@ def test_a_run_whose_note_is_lost_loads_nothing_twice(engine: Engine, run_tasks:
     again = run_tasks(make, dag_id=dag_id, retries=1)
     assert again.state == "failed"
     assert [reason for reason, *_ in again.faults] == ["forgotten_run"]
-    assert accounts(engine).count(0) == 1
+    assert accounts_in(engine).count(0) == 1
     beside = DAY + timedelta(days=99, hours=1)  # not in the order of the dates, as where runs go side by side
     for date in (DAY + timedelta(days=102), beside):
         run = run_tasks(make, dag_id=dag_id, date=date)
         assert run.state == "success", run.errors
-    assert accounts(engine).count(0) == 3
+    assert accounts_in(engine).count(0) == 3
 
 
 @pytest.mark.shard("airflow")
@@ -495,7 +500,7 @@ def test_a_backfill_beyond_the_logs_memory_loads_where_it_is_told_to(
             lambda: load(python_callable=payments, forgotten_runs="load"), dag_id="older", date=before
         )
         assert told.state == "success", told.errors
-    assert accounts(engine).count(0) == 1
+    assert accounts_in(engine).count(0) == 1
     wrong = run_tasks(lambda: load(python_callable=payments, forgotten_runs="{{ 'yes' }}"), dag_id="older")
     assert wrong.faults == [("bad_argument", "forgotten_runs", "")]
 
@@ -527,7 +532,7 @@ def test_a_run_without_a_date_goes_by_the_time_in_its_id(engine: Engine, run_tas
     for _ in range(2):
         run = run_tasks(lambda: load(python_callable=payments), dag_id="timed", date=None)
         assert run.state == "success", run.errors
-    assert accounts(engine).count(0) == 2
+    assert accounts_in(engine).count(0) == 2
 
 
 @pytest.mark.shard("airflow")
@@ -592,7 +597,7 @@ def test_tasks_that_share_a_transactional_id_load_each_its_own(engine: Engine, r
         dag_id="sharing_too",
     )
     assert other.state == "success"
-    assert accounts(engine) == [0, 100, 200, 300]
+    assert accounts_in(engine) == [0, 100, 200, 300]
     assert list(states(engine)) == ["shared"]
 
 
@@ -621,7 +626,7 @@ def test_a_part_that_was_committed_with_other_arguments_is_refused(
     first, second = sorted(run.errors)
     assert "transactional id 'order/load/0', run 'order/load/0@2026-03-01T00:00:00+00:00': " in first
     assert "'order/load/1'" in second
-    assert accounts(engine) == [0, 1]
+    assert accounts_in(engine) == [0, 1]
 
 
 def test_arguments_that_may_be_secret_are_compared_and_not_told(engine: Engine, run_tasks: RunTasks) -> None:
@@ -635,7 +640,7 @@ def test_arguments_that_may_be_secret_are_compared_and_not_told(engine: Engine, 
     assert "op_kwargs.first was sha256 " in run.errors[0]
     assert "op_kwargs.count" not in run.errors[0]
     assert "4711" not in run.errors[0]
-    assert accounts(engine) == [1]
+    assert accounts_in(engine) == [1]
 
 
 def test_arguments_are_told_apart_by_what_they_hold() -> None:
@@ -668,7 +673,7 @@ def test_a_fault_in_a_file_names_its_line_and_nothing_is_loaded(
     assert run.are_final
     assert f"{file}" in line
     assert "line 3" in line
-    assert accounts(engine) == []
+    assert accounts_in(engine) == []
     assert set(states(engine).values()) <= {"Empty", "CompleteAbort"}
 
 
@@ -683,10 +688,10 @@ def test_a_callable_that_fails_leaves_nothing_to_be_seen(engine: Engine, run_tas
     run = run_tasks(lambda: load(python_callable=source))
     assert run.state == "failed"
     assert "ConnectionError: the source is away" in run.log
-    assert accounts(engine) == []
+    assert accounts_in(engine) == []
     assert list(states(engine).values()) == ["CompleteAbort"]
     commit(engine, payments(50, 1))
-    assert accounts(engine) == [50]
+    assert accounts_in(engine) == [50]
     assert events(run) == []
 
 
@@ -709,7 +714,7 @@ def test_a_wrong_call_fails_in_one_line_and_is_not_retried(
     assert run.state == "failed"
     assert len(run.errors) == 1
     assert (run.codes, run.are_final) == ([code], True)
-    assert accounts(engine) == []
+    assert accounts_in(engine) == []
 
 
 @pytest.mark.parametrize(
@@ -745,7 +750,7 @@ def test_spark_loads_files_once_for_a_run(engine: Engine, run_tasks: RunTasks, t
     assert len(events(run)) == 1
     again = run_tasks(lambda: load(path=files, engine="spark")).xcom("load")
     assert (again["records"], again["committed_before"]) == (0, True)
-    assert accounts(engine) == [0, 1]
+    assert accounts_in(engine) == [0, 1]
 
 
 @pytest.mark.slow
@@ -763,7 +768,7 @@ def test_spark_refuses_rows_that_do_not_fit_or_makes_them_dead_letters(
     assert failed.state == "failed"
     assert any("1.csv line 2" in error for error in failed.errors), failed.errors
     assert not any("1.2345" in error for error in failed.errors)
-    assert accounts(engine) == []
+    assert accounts_in(engine) == []
     engine.admin.create_topic("dead", partitions=1, schema=DEAD_LETTERS)
     run = run_tasks(
         lambda: load(path=files, engine="spark", dead_letter_topic="dead", max_dead_letters="50%"),

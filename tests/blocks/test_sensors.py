@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -25,11 +26,11 @@ def meanwhile(work: Any) -> Iterator[None]:
     """Do something once the sensor has begun to wait."""
     import txn_engine_airflow.sensors as sensors
 
-    begun, real = threading.Event(), sensors.StoreSensor._defer
+    begun, real = threading.Event(), sensors.StoreSensor.defer
 
-    def defer(sensor: Any, trigger: Any) -> None:
+    def defer(sensor: Any, **wait: Any) -> None:
         begun.set()
-        real(sensor, trigger)
+        real(sensor, **wait)
 
     def later() -> None:
         assert begun.wait(300)
@@ -37,14 +38,13 @@ def meanwhile(work: Any) -> Iterator[None]:
         work()
 
     thread = threading.Thread(target=later)
-    sensors.StoreSensor._defer = defer  # type: ignore[assignment, method-assign]
-    thread.start()
-    try:
-        yield
-    finally:
-        begun.set()
-        thread.join()
-        sensors.StoreSensor._defer = real  # type: ignore[method-assign]
+    with mock.patch.object(sensors.StoreSensor, "defer", defer):
+        thread.start()
+        try:
+            yield
+        finally:
+            begun.set()
+            thread.join()
 
 
 def test_new_records_are_waited_for(engine: Engine, run_tasks: RunTasks) -> None:

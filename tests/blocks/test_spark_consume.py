@@ -13,8 +13,9 @@ import pyarrow as pa
 import pytest
 
 from tests.blocks.conftest import RunTasks
-from tests.blocks.payments import accounts, commit, events, payments, states
+from tests.blocks.payments import commit, events, payments
 from tests.support.servers import REPOSITORY
+from tests.support.stores import accounts_in, states
 from txn_engine import Engine, connect
 from txn_engine.spark.balances import BALANCES_SCHEMA
 
@@ -48,8 +49,8 @@ def test_several_outputs_are_one_run(engine: Engine, run_tasks: RunTasks) -> Non
     commit(engine, payments(0, 10))
     run = run_tasks(lambda: consume(both))
     assert run.state == "success", run.errors
-    assert accounts(engine, "balances") == list(range(10))
-    assert accounts(engine, "copies") == [1, 3, 5, 7, 9]
+    assert accounts_in(engine, "balances") == list(range(10))
+    assert accounts_in(engine, "copies") == [1, 3, 5, 7, 9]
     told = run.xcom("consume")
     assert (told["records"], told["input"]["records"]) == (15, 10)
     assert [(each["topic"], each["records"]) for each in told["outputs"]] == [("balances", 10), ("copies", 5)]
@@ -59,7 +60,7 @@ def test_several_outputs_are_one_run(engine: Engine, run_tasks: RunTasks) -> Non
     }
     assert set(states(engine).values()) == {"CompleteCommit"}
     assert run_tasks(lambda: consume(both)).xcom("consume")["input"]["records"] == 0
-    assert accounts(engine, "copies") == [1, 3, 5, 7, 9]
+    assert accounts_in(engine, "copies") == [1, 3, 5, 7, 9]
 
 
 # `make test` has a transform that gives no DataFrame in tests/dags/test_spark_consume.py
@@ -78,7 +79,7 @@ def test_outputs_that_were_not_asked_for_fail_at_once(engine: Engine, run_tasks:
         run = run_tasks(lambda wrong=wrong: consume(wrong), date=None)  # type: ignore[misc]
         assert run.state == "failed"
         assert any(seen in error for error in run.errors), run.errors
-    assert accounts(engine, "balances") == []
+    assert accounts_in(engine, "balances") == []
 
 
 def test_a_task_names_its_topics() -> None:

@@ -5,9 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
-import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,10 +14,11 @@ import pytest
 
 from tests.blocks.conftest import DAY, RunTasks
 from tests.blocks.killed import OUTBOX, task
-from tests.blocks.payments import accounts, commit, leave_open, payments
-from tests.support.airflow_home import REPO
+from tests.blocks.payments import commit, leave_open, payments
 from tests.support.database import VARIABLE, connection_text, fill, ids
+from tests.support.kills import run_until_killed
 from tests.support.servers import free_port
+from tests.support.stores import accounts_in
 from txn_engine import Engine
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow]
@@ -198,21 +196,12 @@ def test_a_killed_worker_leaves_each_row_once(
     else:
         fill(database, "incoming" if kind == "query" else "outbox", 0, 10, "" if kind == "query" else OUTBOX)
     environment = {name: value for name, value in os.environ.items() if name != "AIRFLOW_HOME"}
-    died = subprocess.run(
-        [sys.executable, "-m", "tests.blocks.killed", kind],
-        cwd=REPO,
-        env=environment | {"TMPDIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
-    assert died.returncode == -signal.SIGKILL, died.stdout[-3_000:] + died.stderr[-3_000:]
-    there = ids(database, "arrived") if kind == "out" else accounts(engine)
+    run_until_killed("tests.blocks.killed", kind, environment=environment | {"TMPDIR": str(tmp_path)})
+    there = ids(database, "arrived") if kind == "out" else accounts_in(engine)
     assert len(there) == {"out": 4, "query": 10, "outbox": 4}[kind]
     run = run_tasks(lambda: task(kind), dag_id=f"killed_{kind}")
     assert run.state == "success", run.errors
-    there = ids(database, "arrived") if kind == "out" else accounts(engine)
+    there = ids(database, "arrived") if kind == "out" else accounts_in(engine)
     assert there == list(range(10))
     assert engine.admin.verify().findings == ()
     if kind == "outbox":

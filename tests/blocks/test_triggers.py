@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from tests.blocks.looping import HastyTime, first, in_a_loop, nothing_within, rebuilt, until
-from tests.blocks.payments import accounts, commit, leave_open, payments
+from tests.blocks.payments import commit, leave_open, payments
+from tests.support.stores import accounts_in
+from tests.support.waiting import LIMIT_S
 from txn_engine import Engine, OffsetAndMetadata, TopicPartition, connect
 from txn_engine.testing import ManualClock
 
@@ -76,7 +78,7 @@ def test_open_aborted_and_deferred_transactions_are_no_news(engine: Engine) -> N
         return told
 
     assert in_a_loop(story())["records"] == 5
-    assert accounts(engine) == list(range(5))
+    assert accounts_in(engine) == list(range(5))
 
 
 def test_after_a_restart_nothing_is_lost_and_nothing_read_comes_again(engine: Engine) -> None:
@@ -376,7 +378,7 @@ def test_a_store_that_hangs_holds_up_nobody_elses(
     assert engines._threads == engines._shared == {}
     left = [each for each in threading.enumerate() if each.name.startswith("store-hung")]
     for thread in left:
-        thread.join(20)  # each ends by itself, a moment after its last answer
+        thread.join(LIMIT_S)  # each ends by itself, a moment after its last answer
     assert not any(thread.is_alive() for thread in left)
 
 

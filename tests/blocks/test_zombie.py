@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.blocks.conftest import RunTasks
-from tests.blocks.payments import accounts, payments, states
+from tests.blocks.payments import payments
 from tests.support.airflow_home import REPO
+from tests.support.stores import accounts_in, states
+from tests.support.waiting import must_run, wait_for
 from txn_engine import Engine
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.shard("airflow")]
@@ -31,9 +32,12 @@ def test_the_next_try_fences_a_process_that_is_alive(
         command, cwd=REPO, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as zombie:
         try:
-            while not (tmp_path / "sent").exists():
-                assert zombie.poll() is None, zombie.communicate()[0][-3_000:]
-                time.sleep(0.1)
+            wait_for(
+                (tmp_path / "sent").exists,
+                what="the records of the first try",
+                limit_s=240,
+                meanwhile=must_run(zombie, lambda: zombie.communicate()[0][-3_000:]),
+            )
             run = run_tasks(
                 lambda: TxnProduceOperator(task_id="load", topic="payments", python_callable=payments),
                 dag_id="alive",
@@ -46,6 +50,6 @@ def test_the_next_try_fences_a_process_that_is_alive(
             zombie.kill()
     assert zombie.returncode == 3, told[-3_000:]
     assert "this try failed: taken_over\n" in told
-    assert accounts(engine) == list(range(10))
+    assert accounts_in(engine) == list(range(10))
     assert states(engine) == {"alive/load": "CompleteCommit"}
     assert engine.admin.verify().findings == ()

@@ -4,12 +4,12 @@ the middle."""
 from __future__ import annotations
 
 import sys
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import tests.support.airflow_home as airflow_home
+from tests.support.waiting import wait_for
 
 
 def main(dag_id: str, folder: Path) -> int:
@@ -27,9 +27,7 @@ def main(dag_id: str, folder: Path) -> int:
     def source() -> Any:
         yield payments(500, 5)
         (folder / "sent").touch()
-        deadline = time.monotonic() + 900
-        while not (folder / "go").exists() and time.monotonic() < deadline:
-            time.sleep(0.1)
+        wait_for((folder / "go").exists, what="the other try", limit_s=900)
 
     with DAG(dag_id, schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)) as dag:
         TxnProduceOperator(task_id="load", topic="payments", python_callable=source)

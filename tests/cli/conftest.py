@@ -25,6 +25,7 @@ from click.testing import CliRunner
 
 from storage import BACKENDS
 from tests.support.servers import REPOSITORY
+from txn_engine import Engine, connect
 from txn_engine.cli.main import cli
 
 SCHEMA = "id:int64,account_id:int64,day:date32,amount:decimal(18,2),note:string?"
@@ -182,3 +183,17 @@ def on_a_terminal(calls: Sequence[Sequence[str]], *, width: int) -> list[str]:
     *shown, rest = written.decode().replace("\r\n", "\n").split("\x1e")
     assert (len(shown), rest) == (len(calls), ""), rest
     return shown
+
+
+@pytest.fixture
+def loaded(run: Run, payments: str, good: Path) -> str:
+    """The topic `payments` with three records in partition 0."""
+    assert run("produce", payments, str(good), "--partition", "0").code == 0
+    return payments
+
+
+@pytest.fixture
+def engine(url: str, payments: str) -> Iterator[Engine]:
+    """An engine on the test's store, for steps that have no command."""
+    with connect(url) as opened:
+        yield opened

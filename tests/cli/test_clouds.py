@@ -13,9 +13,10 @@ import pytest
 import txn_engine
 from storage import BucketStore, open_store
 from tests.cli.conftest import Run
-from tests.engine.conftest import SCHEMA, accounts_in, load, payments
+from tests.engine.conftest import SCHEMA, load, payments
 from tests.suite.tiers import in_shard
 from tests.support.internal import FEW_INTERNAL
+from tests.support.stores import accounts_in
 from txn_engine import Engine
 
 AZURE = "azure_container"

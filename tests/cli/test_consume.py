@@ -21,22 +21,15 @@ from txn_engine.cli.schema_text import parse_schema
 from txn_engine.protocol.log_time import LATEST_MS
 
 
-@pytest.fixture
-def filled(run: Run, payments: str, good: Path) -> str:
-    """Three payments in partition 0."""
-    assert run("produce", payments, str(good), "--partition", "0").code == 0
-    return payments
-
-
 def lines(answer: Answer) -> list[dict[str, Any]]:
     assert answer.code == 0, answer.stderr
     return [json.loads(line) for line in answer.stdout.splitlines()]
 
 
-def test_every_format_has_the_same_records(run: Run, filled: str, tmp_path: Path) -> None:
+def test_every_format_has_the_same_records(run: Run, loaded: str, tmp_path: Path) -> None:
     """jsonl, csv, parquet, one JSON document and a table show the topic's columns, then partition, offset and
     time."""
-    found = lines(run("consume", filled, "--format", "jsonl"))
+    found = lines(run("consume", loaded, "--format", "jsonl"))
     names = ["id", "account_id", "day", "amount", "note", "_partition", "_offset", "_timestamp"]
     assert [list(row) for row in found] == [names] * 3
     assert found[2] | {"_timestamp": ""} == {
@@ -50,20 +43,20 @@ def test_every_format_has_the_same_records(run: Run, filled: str, tmp_path: Path
         "_timestamp": "",
     }
     assert found[0]["_timestamp"].endswith("Z")
-    assert run("consume", filled, "--json").json == {
+    assert run("consume", loaded, "--json").json == {
         "records": found,
         "record_count": 3,
-        "topic": filled,
+        "topic": loaded,
         "group": None,
     }
-    as_csv = list(csv.DictReader(io.StringIO(run("consume", filled, "--format", "csv").stdout)))
+    as_csv = list(csv.DictReader(io.StringIO(run("consume", loaded, "--format", "csv").stdout)))
     assert [{k: v or None for k, v in row.items()} for row in as_csv] == [
         {k: None if v is None else str(v) for k, v in row.items()} for row in found
     ]
     out = tmp_path / "o.parquet"
-    assert run("consume", filled, "--format", "parquet", "--output", str(out)).code == 0
+    assert run("consume", loaded, "--format", "parquet", "--output", str(out)).code == 0
     assert [str(row["amount"]) for row in pq.read_table(out).to_pylist()] == ["100.00", "0.05", "-7.50"]
-    table = run("consume", filled)
+    table = run("consume", loaded)
     assert table.stdout.splitlines()[0].split() == names
     assert len(table.stdout.splitlines()) == 4
     assert "a, quoted\\nnote" in table.stdout
@@ -113,9 +106,9 @@ def test_special_floats_and_distant_years(run: Run, url: str, tmp_path: Path) ->
     assert [(row["x"], row["y"]) for row in again] == [(row["x"], row["y"]) for row in found]
 
 
-def test_a_group_goes_on_where_it_was(run: Run, filled: str) -> None:
+def test_a_group_goes_on_where_it_was(run: Run, loaded: str) -> None:
     """A group reads each record once over several calls, and --from-beginning starts over."""
-    arguments = ["consume", filled, "--group", "g", "--format", "jsonl"]
+    arguments = ["consume", loaded, "--group", "g", "--format", "jsonl"]
     assert [row["id"] for row in lines(run(*arguments, "--max-records", "2"))] == [1, 2]
     assert [row["id"] for row in lines(run(*arguments))] == [3]
     assert lines(run(*arguments)) == []
@@ -128,35 +121,35 @@ def test_a_group_goes_on_where_it_was(run: Run, filled: str) -> None:
     ]
 
 
-def test_without_a_group_nothing_is_committed(run: Run, filled: str) -> None:
+def test_without_a_group_nothing_is_committed(run: Run, loaded: str) -> None:
     """Without a group `consume` shows the whole topic every time."""
-    assert len(lines(run("consume", filled, "--format", "jsonl"))) == 3
-    assert len(lines(run("consume", filled, "--format", "jsonl"))) == 3
+    assert len(lines(run("consume", loaded, "--format", "jsonl"))) == 3
+    assert len(lines(run("consume", loaded, "--format", "jsonl"))) == 3
     assert run("groups", "list", "--json").json == {"groups": []}
 
 
-def test_the_isolation_level_decides_what_is_seen(run: Run, url: str, filled: str, good: Path) -> None:
+def test_the_isolation_level_decides_what_is_seen(run: Run, url: str, loaded: str, good: Path) -> None:
     """Records of an open transaction are shown only with read_uncommitted."""
     with connect(url) as engine:
         producer = engine.producer(transactional_id="t")
         producer.init_transactions()
         producer.begin_transaction()
-        data = engine.scan(filled).to_table().drop_columns(["_partition", "_offset", "_timestamp"])
-        producer.produce(filled, data, partition=0).result()
+        data = engine.scan(loaded).to_table().drop_columns(["_partition", "_offset", "_timestamp"])
+        producer.produce(loaded, data, partition=0).result()
         producer.flush()
-        seen = ["consume", filled, "--format", "jsonl", "--isolation-level"]
+        seen = ["consume", loaded, "--format", "jsonl", "--isolation-level"]
         assert len(lines(run(*seen, "read_committed"))) == 3
         assert len(lines(run(*seen, "read_uncommitted"))) == 6
         producer.abort_transaction()
     assert len(lines(run(*seen, "read_committed"))) == 3
 
 
-def test_one_partition(run: Run, filled: str) -> None:
+def test_one_partition(run: Run, loaded: str) -> None:
     """An empty partition shows only the columns."""
-    assert len(lines(run("consume", filled, "--partition", "0", "--format", "jsonl"))) == 3
-    empty = run("consume", filled, "--partition", "1", "--format", "csv")
+    assert len(lines(run("consume", loaded, "--partition", "0", "--format", "jsonl"))) == 3
+    empty = run("consume", loaded, "--partition", "1", "--format", "csv")
     assert empty.stdout == "id,account_id,day,amount,note,_partition,_offset,_timestamp\n"
-    assert run("consume", filled, "--partition", "1", "--json").json["records"] == []
+    assert run("consume", loaded, "--partition", "1", "--json").json["records"] == []
 
 
 def test_an_empty_topic_as_parquet(run: Run, payments: str, tmp_path: Path) -> None:
@@ -167,11 +160,11 @@ def test_an_empty_topic_as_parquet(run: Run, payments: str, tmp_path: Path) -> N
     assert [path.name for path in tmp_path.iterdir()] == ["o.parquet"]
 
 
-def test_a_file_that_cannot_be_written_commits_nothing(run: Run, filled: str, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_commits_nothing(run: Run, loaded: str, tmp_path: Path) -> None:
     """The command fails with one line, and the group does not move."""
     for name in ("csv", "parquet"):
         out = tmp_path / "missing" / f"o.{name}"
-        answer = run("consume", filled, "--group", "g", "--format", name, "--output", str(out))
+        answer = run("consume", loaded, "--group", "g", "--format", name, "--output", str(out))
         assert (answer.code, answer.error_code) == (1, "CLUSTER_AUTHORIZATION_FAILED")
         assert str(out) in answer.error
     assert run("groups", "list", "--json").json == {"groups": []}
@@ -187,9 +180,9 @@ def test_a_file_that_cannot_be_written_commits_nothing(run: Run, filled: str, tm
         (["--isolation-level", "read_all"], "read_all"),
     ],
 )
-def test_a_wrong_call(run: Run, filled: str, options: list[str], words: str) -> None:
+def test_a_wrong_call(run: Run, loaded: str, options: list[str], words: str) -> None:
     """A wrong call has exit code 2 and one line."""
-    answer = run("consume", filled, *options)
+    answer = run("consume", loaded, *options)
     assert answer.code == 2
     assert words in answer.error
 

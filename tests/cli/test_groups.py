@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,6 @@ from txn_engine.producer import Producer
 from txn_engine.types import ForgottenOffset
 
 P0, P1 = TopicPartition("payments", 0), TopicPartition("payments", 1)
-
-
-@pytest.fixture
-def engine(url: str, payments: str) -> Iterator[Engine]:
-    """An engine on the test's store, for steps that have no command."""
-    with connect(url) as opened:
-        yield opened
 
 
 @pytest.fixture

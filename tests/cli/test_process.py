@@ -15,7 +15,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
@@ -25,6 +24,7 @@ import pytest
 from tests.cli.conftest import COMMAND, SCHEMA, Answer, Run, on_a_terminal, process
 from tests.suite.tiers import in_shard
 from tests.support.servers import REPOSITORY
+from tests.support.waiting import wait_for
 from txn_engine import connect
 from txn_engine.cli.interrupts import Interrupted, held_back, install
 from txn_engine.cli.main import main
@@ -51,13 +51,6 @@ def started(*arguments: str, **options: object) -> Iterator[subprocess.Popen[str
             yield running
         finally:
             running.kill()
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 # --- exit codes and errors --------------------------------------------------------------------------------
@@ -504,7 +497,10 @@ def test_a_signal_aborts_the_open_transaction(ledger: str, pipe: _Pipe, signum: 
             daemon=True,
         ).start()
         with connect(ledger) as engine:
-            until(lambda: engine.admin.list_offsets("payments").popitem()[1].high_watermark > 0)
+            wait_for(
+                lambda: engine.admin.list_offsets("payments").popitem()[1].high_watermark > 0,
+                what="the load's first records",
+            )
             assert engine.admin.describe_transaction("load").state == "Ongoing"
             running.send_signal(signum)
             assert running.wait(60) == code
@@ -554,7 +550,10 @@ def test_follow_ends_with_ctrl_c(run: Run, ledger: str, tmp_path: Path) -> None:
         assert run("produce", "payments", str(tmp_path / "f.csv"), store=ledger).code == 0
         assert running.stdout is not None
         assert json.loads(running.stdout.readline())["id"] == 7
-        until(lambda: '"lag": 0' in run("groups", "describe", "g", "--json", store=ledger).stdout)
+        wait_for(
+            lambda: '"lag": 0' in run("groups", "describe", "g", "--json", store=ledger).stdout,
+            what="the commit of the record that was printed",
+        )
         running.send_signal(signal.SIGINT)
         assert running.wait(60) == 130
 

@@ -5,19 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import COMMAND, Run, process
 from tests.support.servers import REPOSITORY
-
-
-@pytest.fixture
-def loaded(run: Run, payments: str, good: Path) -> str:
-    assert run("produce", payments, str(good), "--partition", "0").code == 0
-    return payments
+from tests.support.waiting import must_run, wait_for
 
 
 def test_rows_for_people_and_for_programs(run: Run, loaded: str) -> None:
@@ -136,9 +130,11 @@ def test_ctrl_c(empty: str, tmp_path: Path) -> None:
         cwd=REPOSITORY,
         env={**os.environ, "TMPDIR": str(tmp_path)},
     ) as running:
-        while not any(tmp_path.glob("txn-engine-sql-*/empty-*.parquet")):  # t's, just before the query
-            assert running.poll() is None
-            time.sleep(0.05)
+        wait_for(
+            lambda: any(tmp_path.glob("txn-engine-sql-*/empty-*.parquet")),
+            what="the file of table t, which is written right before the query",
+            meanwhile=must_run(running),
+        )
         running.send_signal(signal.SIGINT)
         out, told = running.communicate(timeout=60)
     assert (running.returncode, out, told) == (130, "", "error: stopped by SIGINT\n")

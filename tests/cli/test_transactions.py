@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -15,13 +14,6 @@ from txn_engine.cli.schema_text import parse_schema
 from txn_engine.clock import system_clock
 from txn_engine.errors import ProducerFencedError
 from txn_engine.testing import write_transaction_state
-
-
-@pytest.fixture
-def engine(url: str, payments: str) -> Iterator[Engine]:
-    """An engine on the test's store, for steps that have no command."""
-    with connect(url) as opened:
-        yield opened
 
 
 def batch(engine: Engine, count: int = 1) -> pa.Table:

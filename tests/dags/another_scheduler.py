@@ -21,6 +21,7 @@ from typing import Any
 
 from tests.support import running
 from tests.support.airflow_home import HOME, REPO, make_database
+from tests.support.waiting import must_run
 
 
 class AnotherScheduler:
@@ -68,9 +69,9 @@ class AnotherScheduler:
         found: dict[str, Any] = json.loads(self.hear("ran"))
         return found
 
-    def is_alive(self) -> bool:
-        """Whether its process runs."""
-        return self._process.poll() is None
+    def must_run(self) -> None:
+        """Fail if its process has ended."""
+        must_run(self._process, lambda: "\n".join(self.log[-30:]))()
 
     def end(self) -> None:
         """Wait until it ends, and kill it if it does not."""
@@ -132,8 +133,8 @@ def _pause_before(number: int) -> Iterator[None]:
         yield
         return
     import txn_engine.engine as engines
-    from tests.dags.dying_store import WRITES
     from tests.support.faults import FaultyStore
+    from tests.support.kills import WRITES
 
     open_store, lock, seen = engines.open_store, threading.Lock(), [0]
 

@@ -11,6 +11,7 @@ import pytest
 
 import storage
 import txn_engine.engine as engines
+from tests.dags.ledger import fill
 from tests.support import running
 from tests.support.airflow_home import DAGS, make_database
 from tests.support.faults import FaultyStore
@@ -87,4 +88,12 @@ def engine(store_url: str) -> Iterator[Engine]:
     few = FEW_INTERNAL | {"transaction.state.log.num.partitions": 8}
     with connect(store_url, configs=few) as engine:
         make_payments(engine)
+        yield engine
+
+
+@pytest.fixture
+def payments(store_url: str) -> Iterator[Engine]:
+    """A store with payments to consume and an aborted transaction."""
+    with connect(store_url, configs=FEW_INTERNAL) as engine:
+        fill(engine)
         yield engine

@@ -7,48 +7,14 @@ from collections.abc import Callable
 
 import pytest
 
-from storage import ObjectStore, StorageError
-from tests.support.faults import Fault, FaultyStore, Operation
-
-WRITES = ("put_if_absent", "put", "delete")
-
-
-class ProcessDiedError(BaseException):
-    """Raised by every call from the write on at which the process died."""
-
-
-class Death:
-    """Write number `at` (from 0, counted over all engines) kills the engine that makes it, before or after it
-    took effect."""
-
-    def __init__(self, at: int, when: Fault) -> None:
-        self._at, self._when = at, when
-        self.happened = False
-        self._writes = 0
-        self._lock = threading.Lock()
-
-    def of_an_engine(self) -> Callable[[Operation, str, int], Fault | None]:
-        """The decision function of one engine's FaultyStore. Once the engine is dead, none of its calls gets
-        through."""
-        is_dead = False
-
-        def decide(operation: Operation, _key: str, _number: int) -> Fault | None:
-            nonlocal is_dead
-            with self._lock:
-                if is_dead:
-                    return "before"
-                if self.happened or operation not in WRITES:
-                    return None
-                self._writes += 1
-                self.happened = is_dead = self._writes > self._at
-                return self._when if is_dead else None
-
-        return decide
+from storage import ObjectStore
+from tests.support.faults import FaultyStore, Operation
+from tests.support.kills import WRITES, Death
 
 
 def dies_once(monkeypatch: pytest.MonkeyPatch, death: Death) -> None:
     """Let the engines that are opened from here on meet this death, once."""
-    _open_all(monkeypatch, lambda store: FaultyStore(store, decide=death.of_an_engine(), error=_died))
+    _open_all(monkeypatch, death.of)
 
 
 def holds_up_once(monkeypatch: pytest.MonkeyPatch, at: int, meanwhile: Callable[[], None]) -> list[str]:
@@ -79,7 +45,3 @@ def _open_all(monkeypatch: pytest.MonkeyPatch, faulty: Callable[[ObjectStore], O
 
     open_store: Callable[..., ObjectStore] = engines.open_store
     monkeypatch.setattr(engines, "open_store", lambda *args, **kwargs: faulty(open_store(*args, **kwargs)))
-
-
-def _died(operation: Operation, key: str) -> StorageError:
-    return ProcessDiedError(f"the process died: {operation} {key}")  # type: ignore[return-value]

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from email.message import EmailMessage
 
+from tests.support.waiting import LIMIT_S
+
 
 class Mailbox:
     """The messages received so far. `port` is the server's port."""
@@ -67,4 +69,4 @@ class Mailbox:
         finally:
             self._server.shutdown()
             self._server.server_close()
-            thread.join(10)
+            thread.join(LIMIT_S)

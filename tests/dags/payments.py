@@ -58,11 +58,6 @@ def leave_offsets_pending(engine: Engine, group_id: str, transactional_id: str, 
     return producer
 
 
-def states(engine: Engine) -> dict[str, str]:
-    """The state of each transactional id."""
-    return {listing.transactional_id: listing.state for listing in engine.admin.list_transactions()}
-
-
 def trailing(engine: Engine) -> int:
     """How many offsets read_committed readers are behind the log's end."""
     return sum(

@@ -432,11 +432,11 @@ def test_a_variable_that_cannot_be_meant_is_refused_in_one_line(found: object, s
 
 def test_what_is_named_must_be_a_notifier(monkeypatch: pytest.MonkeyPatch) -> None:
     """A Variable can name a notifier class only, and cannot call anything else."""
-    from txn_engine_airflow.alerts import Alert, Settings, _notify
+    from txn_engine_airflow.alerts import Alert, Settings, notify
 
     for name in ("os.system", "subprocess.Popen"):
         with pytest.raises(TypeError, match=f"{name} is no notifier; expected a class of BaseNotifier"):
-            _notify(Settings(notifier=name), Alert("title", "text", ()), {})
+            notify(Settings(notifier=name), Alert("title", "text", ()), {})
 
 
 def _row(**changes: Any) -> Mapping[str, Any]:
@@ -516,7 +516,7 @@ def test_what_was_sent_by_a_clock_that_was_ahead_is_sent_again(monkeypatch: pyte
         alerts.Settings, "load", classmethod(lambda cls: cls(notifier="a.b", repeat_after_s=3_600))
     )
     notified: list[str] = []
-    monkeypatch.setattr(alerts, "_notify", lambda settings, alert, context: notified.append(alert.title))
+    monkeypatch.setattr(alerts, "notify", lambda settings, alert, context: notified.append(alert.title))
 
     class Instance:
         dag_id, task_id, run_id, try_number, map_index = "d", "t", "r", 1, None

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.dags.payments import leave_open, states
+from tests.dags.payments import leave_open
 from tests.docs.test_code_blocks import blocks
 from tests.support.finished_run import RunDag
+from tests.support.stores import states
 from txn_engine import Engine
 
 pytestmark = pytest.mark.airflow

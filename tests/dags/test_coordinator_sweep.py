@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.dags.payments import ROWS, commit, committed_rows, damage_log, leave_open, states, trailing
+from tests.dags.payments import ROWS, commit, committed_rows, damage_log, leave_open, trailing
 from tests.support.faults import FaultyStore
 from tests.support.finished_run import RunDag
+from tests.support.stores import states
 from txn_engine import Engine, TopicPartition, connect
 from txn_engine.errors import TxnEngineError
 from txn_engine.testing import ManualClock, write_transaction_state

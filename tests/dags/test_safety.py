@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from tests.dags.another_scheduler import Schedulers, mark_failed
-from tests.dags.dying_store import Death, dies_once, holds_up_once
-from tests.dags.payments import ROWS, commit, committed_rows, leave_open, states, trailing
+from tests.dags.dying_store import dies_once, holds_up_once
+from tests.dags.payments import ROWS, commit, committed_rows, leave_open, trailing
 from tests.suite.tiers import in_shard
 from tests.support import running
 from tests.support.faults import Fault
 from tests.support.finished_run import RunDag
+from tests.support.kills import WRITES, Death
+from tests.support.stores import states
 from txn_engine import Engine
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -60,7 +62,7 @@ def test_a_task_retried_half_way_ends_as_if_nothing_had_been(
     for number in range(0, 30, every):
         expected += leave_work(engine, number, each=1)
         when: Fault = "after" if number % 2 else "before"
-        death = Death(number // 2, when)
+        death = Death(f"dies {when}", number // 2, operations=WRITES)
         with monkeypatch.context() as patch:
             dies_once(patch, death)
             run = run_dag(dag_id, retries=1, tasks_max=1) if dag_id == MARKERS else run_dag(dag_id, retries=1)
@@ -84,7 +86,7 @@ def test_maintenance_that_died_half_way_goes_on(
     and after."""
     for number in range(LOADS):
         commit(engine, f"load-{number}")
-    death = Death(at, when)
+    death = Death(f"dies {when}", at, operations=WRITES)
     dies_once(monkeypatch, death)
     run = run_dag(MAINTAIN, retries=1, min_files=2)
     assert run.state == "success", run.errors

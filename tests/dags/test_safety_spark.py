@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,10 +10,10 @@ import pytest
 
 from tests.dags import waiting_transform
 from tests.dags.another_scheduler import AnotherScheduler, mark_failed
-from tests.dags.ledger import SUMS, fill, load, sums
+from tests.dags.ledger import SUMS, load, sums
 from tests.support import running
-from tests.support.internal import FEW_INTERNAL
-from txn_engine import Engine, connect
+from tests.support.waiting import wait_for
+from txn_engine import Engine
 
 pytestmark = [
     pytest.mark.airflow,
@@ -27,14 +25,6 @@ pytestmark = [
 
 DAG_ID = "txn_spark_consume"
 TODAY, LAST_WEEK = datetime(2026, 3, 8, tzinfo=UTC), datetime(2026, 3, 1, tzinfo=UTC)
-
-
-@pytest.fixture
-def payments(store_url: str) -> Iterator[Engine]:
-    """Payments to consume."""
-    with connect(store_url, configs=FEW_INTERNAL) as engine:
-        fill(engine)
-        yield engine
 
 
 def run_for(logical_date: datetime) -> dict[str, str]:
@@ -67,9 +57,12 @@ def test_marked_failed_cleared_and_backfilled_every_payment_counts_once(
     try:
         home = Path(zombie.hear("ready"))
         zombie.go_on()
-        while not (tmp_path / "reached").exists():
-            assert zombie.is_alive()
-            time.sleep(0.2)
+        wait_for(
+            (tmp_path / "reached").exists,
+            what="the transform of the other scheduler's run",
+            limit_s=600,
+            meanwhile=zombie.must_run,
+        )
         mark_failed(home / "airflow.db", DAG_ID)
         assert run_for(TODAY) == {"wait_for_records": "success", "consume": "success"}
         assert sums(payments) == SUMS

@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.dags.ledger import SUMS, fill, load, sums
+from tests.dags.ledger import SUMS, load, sums
 from tests.quality.ledger import ROWS, payments_table
 from tests.suite.tiers import in_shard
 from tests.support.finished_run import RunDag
-from tests.support.internal import FEW_INTERNAL
-from txn_engine import Engine, TopicPartition, connect
+from txn_engine import Engine, TopicPartition
 
 pytestmark = [
     pytest.mark.airflow,
     pytest.mark.spark,
     pytest.mark.slow,
 ]
-
-
-@pytest.fixture
-def payments(store_url: str) -> Iterator[Engine]:
-    """A store with payments to consume and an aborted transaction."""
-    with connect(store_url, configs=FEW_INTERNAL) as engine:
-        fill(engine)
-        yield engine
 
 
 # `make test` has the same on S3, in test_spark_consume_s3.py
@@ -105,7 +95,7 @@ def test_a_try_that_died_after_its_commit_is_recognised_and_its_event_still_sent
     not send."""
     import txn_engine_airflow.consume as consume
 
-    described = consume._described
+    described = consume.described
     died: list[int] = []
 
     def die_once(*args: Any) -> dict[str, Any]:
@@ -114,7 +104,7 @@ def test_a_try_that_died_after_its_commit_is_recognised_and_its_event_still_sent
             raise ConnectionError("the worker lost its network")
         return described(*args)
 
-    monkeypatch.setattr(consume, "_described", die_once)
+    monkeypatch.setattr(consume, "described", die_once)
     run = run_dag("txn_spark_consume", retries=1)
     assert died
     assert run.state == "success", run.errors

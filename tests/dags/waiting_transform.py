@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -20,9 +21,5 @@ def balances(payments: DataFrame) -> DataFrame:
 
     gate = Path(os.environ[GATE])
     (gate / "reached").touch()
-    until = time.monotonic() + 600
-    while not (gate / "open").exists():
-        if time.monotonic() > until:
-            raise TimeoutError(f"nobody opened {gate}")
-        time.sleep(0.1)
+    wait_for((gate / "open").exists, what=f"the test to open {gate}", limit_s=600)
     return sums(payments)

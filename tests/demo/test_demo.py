@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ import txn_engine
 from tests.demo import in_threads, small_input
 from tests.suite.tiers import in_shard
 from tests.support.internal import FEW_INTERNAL
+from tests.support.waiting import wait_for
 from txn_engine.demo import sample
 from txn_engine.protocol.hashing import murmur2
 
@@ -181,10 +181,11 @@ def test_a_demo_that_is_told_to_stop_leaves_no_process(tmp_path: Path) -> None:
         demo.kill()
     assert demo.returncode == 143
     assert re.fullmatch(r"error: stopped by SIGTERM.*\n", said)
-    deadline = time.monotonic() + 20
-    while (left := [pid for pid in started if _group_lives(pid)]) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert left == []
+    wait_for(
+        lambda: not any(_group_lives(pid) for pid in started),
+        what="the end of the processes that the demo started",
+        seen=lambda: [pid for pid in started if _group_lives(pid)],
+    )
 
 
 def _children(pid: int) -> list[int]:

@@ -31,6 +31,7 @@ from tests.differential.sides import (
     Place,
 )
 from tests.support.kafka_server import ID_EXPIRATION_MS
+from tests.support.waiting import wait_for
 
 T = TypeVar("T")
 
@@ -136,7 +137,7 @@ class KafkaSide:
         def is_settled() -> bool:
             return not self._state(transactional_id).startswith("Prepare")
 
-        _wait_until(is_settled, f"{transactional_id} is never complete")
+        wait_for(is_settled, what=f"{transactional_id} to be complete", limit_s=SETTLE_LIMIT_S)
 
     def _state(self, transactional_id: str) -> str:
         try:
@@ -167,7 +168,7 @@ class KafkaSide:
         def is_over() -> bool:
             return all(self._state(name) not in _OPEN for name in transactional_ids)
 
-        _wait_until(is_over, "a transaction does not time out")
+        wait_for(is_over, what="a transaction to time out", limit_s=SETTLE_LIMIT_S)
 
     def expire_ids(self, transactional_ids: Sequence[str]) -> None:
         """Wait until the broker's own short limit has passed. Raises an error if the broker may have
@@ -177,7 +178,11 @@ class KafkaSide:
         if is_late:
             raise TooSlowError("an id was idle for too long before it was to expire")
         idle = [name for name in transactional_ids if self._state(name) not in _OPEN]
-        _wait_until(lambda: all(self._state(name) == "none" for name in idle), "an id does not expire")
+        wait_for(
+            lambda: all(self._state(name) == "none" for name in idle),
+            what="an id to expire",
+            limit_s=SETTLE_LIMIT_S,
+        )
 
     # --- topics ---------------------------------------------------------------------------------------------
 
@@ -189,10 +194,11 @@ class KafkaSide:
             when_ready(lambda: self._broker.offset_commit(witness, name, 0, 1))
         with _of_a_read():
             self._broker.delete_topic(name)
-        _wait_until(lambda: not self._is_led(name, 0), f"{topic} is never gone")
-        _wait_until(
+        wait_for(lambda: not self._is_led(name, 0), what=f"the end of {topic}", limit_s=SETTLE_LIMIT_S)
+        wait_for(
             lambda: self._broker.offset_fetch(witness, name, 0, require_stable=False) < 0,
-            f"offsets of {topic} are never forgotten",
+            what=f"the offsets of {topic} to be forgotten",
+            limit_s=SETTLE_LIMIT_S,
         )
 
     def make_topic(self, topic: str, partitions: int) -> None:
@@ -437,13 +443,3 @@ def make_topic(broker: Broker, topic: str, partitions: int) -> None:
     for partition in range(partitions):
         ask = partial(broker.list_offsets, topic, partition, -1, isolation=READ_UNCOMMITTED)
         when_ready(ask, "UNKNOWN_TOPIC_OR_PARTITION")
-
-
-def _wait_until(is_so: Callable[[], bool], otherwise: str) -> None:
-    deadline = time.monotonic() + SETTLE_LIMIT_S
-    pause = 0.001
-    while not is_so():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{otherwise} (waited {SETTLE_LIMIT_S:.0f} s)")
-        time.sleep(pause)
-        pause = min(pause * 1.5, 0.05)

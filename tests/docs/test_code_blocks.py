@@ -22,7 +22,7 @@ from tests.docs.test_references import tracked
 from tests.suite.tiers import in_shard
 from tests.support.airflow_home import make_database
 from tests.support.bundles import use_bundle
-from tests.support.faults import DyingStore, ProcessDiedError
+from tests.support.kills import DyingStore, ProcessDiedError
 from tests.support.servers import REPOSITORY
 from txn_engine.cli.main import cli
 from txn_engine.engine import Engine, connect

@@ -31,6 +31,7 @@ from tests.simulator.knobs import Knobs
 from tests.support.faults import FaultyStore
 from tests.support.power import ALL_SUBSETS_MAX
 from tests.support.servers import REPOSITORY
+from tests.support.waiting import LIMIT_S
 from txn_engine import Engine
 from txn_engine.clock import Waiting
 from txn_engine.configs.client import ProducerSettings
@@ -204,7 +205,7 @@ def test_a_transaction_over_four_partitions_is_fifteen_puts(calls: int) -> None:
     store, all_sent = FaultyStore(MemoryStore()), threading.Event()
 
     def pause_ms(_: int) -> None:
-        assert all_sent.wait(20)
+        assert all_sent.wait(LIMIT_S)
 
     with Engine(store, waiting=Waiting(pause_ms=pause_ms)) as engine:
         engine.admin.create_topic("t", partitions=4, key="n", schema=pa.schema([("n", pa.int64())]))

@@ -87,11 +87,3 @@ def at_rest(producer: Producer) -> None:
     """Wait until the Complete row of the producer's last transaction is settled. Nobody else needs to wait
     for it."""
     producer._effects.wait_for_completion()
-
-
-def accounts_in(
-    engine: Engine, topic: str = "payments", isolation_level: str = "read_committed"
-) -> list[int]:
-    """All accounts that a scan sees, sorted."""
-    table = engine.scan(topic, isolation_level=isolation_level).to_table(["account_id"])  # type: ignore[arg-type]
-    return sorted(table.column("account_id").to_pylist())

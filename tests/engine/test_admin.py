@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.engine.conftest import accounts_in, payments
+from tests.engine.conftest import payments
 from tests.support.refusals import refused
+from tests.support.stores import accounts_in
 from txn_engine import Engine, TopicPartition
 from txn_engine.errors import (
     InvalidRegularExpressionError,
@@ -193,13 +194,13 @@ def test_ended_while_it_was_looked_at(
     producer.begin_transaction()
     producer.produce("payments", payments(1), partition=0).result()
     clock.advance(LIMIT_MS + 1)
-    owners = engine.admin._owners
+    rows = engine.coordinator.rows
 
     def complete_first() -> object:
         producer.commit_transaction()
-        return owners()
+        return rows()
 
-    monkeypatch.setattr(engine.admin, "_owners", complete_first)
+    monkeypatch.setattr(engine.coordinator, "rows", complete_first)
     assert hanging(engine) == []
 
 

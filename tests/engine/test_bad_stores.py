@@ -23,9 +23,10 @@ from storage import (
     encode_parquet,
 )
 from tests.conftest import S3Bucket
-from tests.engine.conftest import SCHEMA, accounts_in, payments
+from tests.engine.conftest import SCHEMA, payments
 from tests.support.faults import OverwritingStore
 from tests.support.refusals import damaged_at, refused
+from tests.support.stores import accounts_in
 from txn_engine import Engine
 from txn_engine.cli.main import cli
 from txn_engine.errors import (

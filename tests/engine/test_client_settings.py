@@ -15,9 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from storage import MemoryStore, StoreUnreachableError
-from tests.engine.conftest import SCHEMA, accounts_in, payments
+from tests.engine.conftest import SCHEMA, payments
 from tests.support.faults import Fault, FaultyStore, Operation, no_pause
 from tests.support.refusals import refused
+from tests.support.stores import accounts_in
+from tests.support.waiting import LIMIT_S, wait_for
 from txn_engine import Engine
 from txn_engine.clock import Waiting
 from txn_engine.configs import Setting
@@ -66,7 +68,7 @@ class SlowStore:
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         if self.held and self.held in key:
-            assert self.let.wait(20)
+            assert self.let.wait(LIMIT_S)
         return self.inner.put_if_absent(key, data)
 
 
@@ -238,7 +240,7 @@ def test_linger_puts_calls_into_one_file(timeless: Engine) -> None:
 
 def test_linger_ends_by_itself(engine: Engine) -> None:
     with begun(engine, linger_ms=30) as producer:
-        producer.produce("payments", payments(1), partition=0).result(timeout=20)
+        producer.produce("payments", payments(1), partition=0).result(timeout=LIMIT_S)
         producer.commit_transaction()
 
 
@@ -247,7 +249,7 @@ def test_batch_size_ends_lingering(engine: Engine) -> None:
     one = payments(*range(100))
     with begun(engine, linger_ms=60_000, batch_size=3 * one.nbytes) as producer:
         futures = [producer.produce("payments", one, partition=0) for _ in range(6)]
-        futures[0].result(timeout=20)
+        futures[0].result(timeout=LIMIT_S)
         producer.commit_transaction()
     assert sum(files_of(engine)) == 600
     assert max(files_of(engine)) <= 300
@@ -263,17 +265,13 @@ def test_what_lingers_holds_back_nothing_before_it(slow: tuple[SlowStore, Engine
     with begun(engine, linger_ms=60_000, batch_size=2 * one.nbytes) as producer:
         store.held = "__transaction_state"
         futures = [producer.produce("payments", one, partition=0) for _ in range(2)]
-        waited = 0
-        while not [*store.list("topics/payments/0/0/data")]:
-            waited += 1
-            assert waited < 2_000
-            time.sleep(0.01)
+        wait_for(lambda: [*store.list("topics/payments/0/0/data")], what="the upload of the file")
         late = producer.produce("payments", payments(7), partition=0)
         time.sleep(0.05)  # a thread that sends has looked at what lingers
         store.held = ""
         store.let.set()
-        futures[0].result(timeout=20)
-        futures[1].result(timeout=20)
+        futures[0].result(timeout=LIMIT_S)
+        futures[1].result(timeout=LIMIT_S)
         assert not late.done()
         producer.commit_transaction()
     assert files_of(engine) == [200, 1]
@@ -303,7 +301,7 @@ def test_a_batch_that_is_too_large_is_split(engine: Engine) -> None:
     with begun(engine) as producer:
         first = producer.produce("payments", payments(*range(1_000)), partition=0)
         second = producer.produce("payments", payments(1_000), partition=0)
-        second.result(timeout=20)
+        second.result(timeout=LIMIT_S)
         (state,) = engine.partition("payments", 0).producers()
         assert state.last_sequence == 1_000
         producer.commit_transaction()
@@ -325,7 +323,7 @@ def test_a_record_that_is_too_large_is_refused(engine: Engine, limit: str) -> No
     producer = begun(engine, max_request_size=1 << 30 if limit == "topic" else 100)
     sent = producer.produce("payments", payments(1), partition=0)
     with pytest.raises(RecordTooLargeError):
-        sent.result(timeout=20)
+        sent.result(timeout=LIMIT_S)
     with pytest.raises(TransactionAbortableError):
         producer.commit_transaction()
     producer.abort_transaction()
@@ -393,7 +391,7 @@ def test_a_time_that_no_record_may_have(engine: Engine, wrong: Any) -> None:
 def test_files_are_compressed(engine: Engine) -> None:
     """Files are compressed with zstd once they are large enough for it to pay."""
     with engine.producer({"compression.type": "zstd"}) as producer:
-        producer.produce("payments", payments(*range(40_000)), partition=0).result(timeout=20)
+        producer.produce("payments", payments(*range(40_000)), partition=0).result(timeout=LIMIT_S)
     (file,) = engine.store.list("topics/payments/0/0/data")
     with pq.ParquetFile(io.BytesIO(engine.store.get(file.key))) as opened:
         group = opened.metadata.row_group(0)
@@ -406,15 +404,11 @@ def test_acks_is_all(slow: tuple[SlowStore, Engine]) -> None:
     store.held = "/log/"
     with engine.producer({"acks": "all"}) as producer:
         sent = producer.produce("payments", payments(1), partition=0)
-        waited = 0
-        while not [*store.list("topics/payments/0/0/data")]:
-            waited += 1
-            assert waited < 2_000
-            time.sleep(0.01)
+        wait_for(lambda: [*store.list("topics/payments/0/0/data")], what="the upload of the file")
         assert not sent.done()
         assert entries_of(store) == 0
         store.let.set()
-        sent.result(timeout=20)
+        sent.result(timeout=LIMIT_S)
         assert entries_of(store) == 1
 
 
@@ -432,8 +426,8 @@ def test_idempotence_is_always_there(clock: ManualClock) -> None:
     with Engine(store, clock=clock, pause=no_pause) as engine:
         engine.admin.create_topic("payments", partitions=1, schema=SCHEMA)
         with engine.producer({"enable.idempotence": "true"}) as producer:
-            producer.produce("payments", payments(1)).result(timeout=20)
-            producer.produce("payments", payments(2)).result(timeout=20)
+            producer.produce("payments", payments(1)).result(timeout=LIMIT_S)
+            producer.produce("payments", payments(2)).result(timeout=LIMIT_S)
         assert lost
         assert accounts_in(engine) == [1, 2]
         (state,) = engine.partition("payments", 0).producers()
@@ -453,8 +447,8 @@ def test_buffer_memory_and_max_block(slow: tuple[SlowStore, Engine]) -> None:
         with refused(RequestTimedOutError, Reason.BUFFER_FULL):
             producer.produce("payments", payments(2), partition=0)
         store.let.set()
-        first.result(timeout=20)
-        producer.produce("payments", payments(3), partition=0).result(timeout=20)
+        first.result(timeout=LIMIT_S)
+        producer.produce("payments", payments(3), partition=0).result(timeout=LIMIT_S)
     assert accounts_in(engine) == [1, 3]
 
 
@@ -482,11 +476,11 @@ def test_delivery_timeout(clock: ManualClock) -> None:
         hours.now_ms += 1_001
         store.let.set()
         with refused(RequestTimedOutError, Reason.DELIVERY_TIMEOUT):
-            sent.result(timeout=20)
+            sent.result(timeout=LIMIT_S)
         assert producer.state is ProducerState.ABORTABLE_ERROR
         producer.abort_transaction()
         producer.begin_transaction()
-        producer.produce("payments", payments(2)).result(timeout=20)
+        producer.produce("payments", payments(2)).result(timeout=LIMIT_S)
         producer.commit_transaction()
         assert accounts_in(engine) == [2]
         producer.close()
@@ -517,7 +511,7 @@ def test_max_block_is_how_long_it_is_asked_again(clock: ManualClock, call: str) 
             if call != "init_transactions":
                 producer.init_transactions()
                 producer.begin_transaction()
-                producer.produce("payments", payments(1)).result(timeout=20)
+                producer.produce("payments", payments(1)).result(timeout=LIMIT_S)
             failing[:] = [60]
             if most_ms < 0:
                 with pytest.raises((OutcomeUnknownError, StoreUnavailableError)):
@@ -577,7 +571,7 @@ def test_fetch_max_bytes_is_what_is_read_ahead(engine: Engine, monkeypatch: pyte
     """A poll reads ahead as many files as fetch.max.bytes allows. With 0 it opens no more than one."""
     from txn_engine.consumer import files_ahead
 
-    monkeypatch.setattr(files_ahead, "_ALONE_BYTES", 1)
+    monkeypatch.setattr(files_ahead, "ALONE_BYTES", 1)
     with engine.producer() as producer:
         for n in range(6):
             producer.produce("payments", payments(n), partition=0).result()

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import count
@@ -16,12 +15,15 @@ import pytest
 
 from storage import MemoryStore
 from storage.errors import NotConnectedError
-from tests.engine.conftest import SCHEMA, accounts_in, at_rest, payments
+from tests.engine.conftest import SCHEMA, at_rest, payments
 from tests.engine.test_producer_threads import in_time
 from tests.support.faults import no_pause
+from tests.support.stores import accounts_in
+from tests.support.waiting import LIMIT_S, wait_for
 from txn_engine import Engine, Producer
 from txn_engine.coordinator.coordinator import Coordinator
 from txn_engine.errors import IllegalStateError, ProducerFencedError, StoreUnavailableError
+from txn_engine.producer.effects import Effects
 from txn_engine.producer.states import ProducerState
 from txn_engine.protocol.transaction_rows import TransactionState
 from txn_engine.testing import ManualClock
@@ -77,7 +79,7 @@ def test_begin_and_produce_do_not_wait_for_it(engine: Engine, store: HeldRows) -
     producer = in_transaction(engine)
     store.hold_the_pools()
     producer.commit_transaction()
-    assert store.is_held.wait(20)
+    assert store.is_held.wait(LIMIT_S)
     sent = []
 
     def next_transaction() -> None:
@@ -113,7 +115,7 @@ def test_an_abort_behind_one_that_failed(
             with pytest.raises(StoreUnavailableError):
                 producer.produce("payments", payments(2)).result()
         else:
-            patched.setattr(producer._effects, "_join_soon", Mock())
+            patched.setattr(Effects, "join_soon", Mock())
             producer.produce("payments", payments(2))
         producer.abort_transaction()
     with producer.transaction():
@@ -130,7 +132,7 @@ def test_the_engines_close_waits_for_it(store: HeldRows, clock: ManualClock, eng
     neighbour = next(name for name in map(str, count()) if engine.logs.coordinator_partition(name) == at)
     store.hold_the_pools()
     producer.commit_transaction()
-    assert store.is_held.wait(20)
+    assert store.is_held.wait(LIMIT_S)
     store.holds = lambda _: False
     other = engine.producer(transactional_id=neighbour)
     for _ in range(12):
@@ -152,7 +154,7 @@ def test_an_engine_closed_behind_the_decision(store: HeldRows, clock: ManualCloc
     store.holds = lambda _: True
     committing = threading.Thread(target=producer.commit_transaction)
     committing.start()
-    assert store.is_held.wait(20)
+    assert store.is_held.wait(LIMIT_S)
     closing.close()
     store.let.set()
     in_time(committing.join)
@@ -188,8 +190,7 @@ def test_a_close_and_a_commit_of_two_threads(engine: Engine, store: HeldRows) ->
         if len(looks) == 2:
             sys.setprofile(None)
             committing.start()
-            while not (told or store.is_held.is_set()):
-                time.sleep(0.001)
+            wait_for(lambda: told or store.is_held.is_set(), what="the commit's row or its refusal")
             threading.Timer(0.2, store.let.set).start()
 
     sys.setprofile(preempt)

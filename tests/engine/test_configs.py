@@ -592,7 +592,7 @@ def test_compaction_stops_where_the_topic_is_altered_under_it(
     with Engine(store, clock=clock) as other:
         from txn_engine.maintain.by_key import KeyCompactor
 
-        plan = KeyCompactor._plan
+        plan = KeyCompactor.plan
 
         def altered_meanwhile(self: KeyCompactor, state: object) -> object:
             planned = plan(self, state)  # type: ignore[arg-type]
@@ -600,7 +600,7 @@ def test_compaction_stops_where_the_topic_is_altered_under_it(
             later.advance(5_000)
             return planned
 
-        monkeypatch.setattr(KeyCompactor, "_plan", altered_meanwhile)
+        monkeypatch.setattr(KeyCompactor, "plan", altered_meanwhile)
         made.maintenance.compact("table")
     assert len(held(made)) == 5
     assert not made.admin.verify().findings

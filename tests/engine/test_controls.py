@@ -12,9 +12,10 @@ import pytest
 
 import txn_engine
 from storage import encode_parquet, stored_checksum
-from tests.engine.conftest import SCHEMA, accounts_in, payments
+from tests.engine.conftest import SCHEMA, payments
 from tests.engine.sealing import entry_bases
 from tests.support.refusals import refused
+from tests.support.stores import accounts_in
 from txn_engine import Engine, TopicPartition
 from txn_engine.errors import (
     CorruptObjectError,

@@ -9,10 +9,11 @@ import pytest
 
 import txn_engine
 from storage import MemoryStore, ObjectInfo, encode_json
-from tests.engine.conftest import SCHEMA, accounts_in, payments
+from tests.engine.conftest import SCHEMA, payments
 from tests.support.faults import FaultyStore, no_pause
 from tests.support.internal import FEW_INTERNAL
 from tests.support.refusals import damaged_at, refused
+from tests.support.stores import accounts_in
 from txn_engine import Engine, TopicPartition
 from txn_engine.errors import (
     CorruptObjectError,

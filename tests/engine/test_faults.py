@@ -11,10 +11,12 @@ import pyarrow as pa
 import pytest
 
 from storage import MemoryStore, ObjectStore
-from tests.engine.conftest import SCHEMA, accounts_in, payments
+from tests.engine.conftest import SCHEMA, payments
 from tests.suite.tiers import in_shard
 from tests.support.faults import Fault, FaultyStore, Operation, no_pause
 from tests.support.internal import FEW_INTERNAL
+from tests.support.kills import Death, ProcessDiedError
+from tests.support.stores import accounts_in
 from txn_engine import Engine, TopicPartition
 from txn_engine.errors import (
     OffsetsMovedError,
@@ -27,28 +29,6 @@ from txn_engine.testing import ManualClock, write_transaction_state
 
 INPUT = list(range(12))
 _NAMES = count()
-
-
-class ProcessDiedError(BaseException):
-    """What a process that is gone does not live to see."""
-
-
-class DyingStore(FaultyStore):
-    """A store whose client dies at its n-th operation, before or after that took effect: nothing is done from
-    then on.
-    """
-
-    def __init__(self, inner: ObjectStore, at: int, *, after: bool) -> None:
-        super().__init__(inner, decide=self._decide, error=self._die)  # type: ignore[arg-type]
-        self._at, self._after_effect = at, after
-
-    def _decide(self, operation: Operation, key: str, number: int) -> Fault | None:
-        if number == self._at and self._after_effect:
-            return "after"
-        return "before" if number >= self._at else None
-
-    def _die(self, operation: Operation, key: str) -> ProcessDiedError:
-        return ProcessDiedError(f"{operation} {key}")
 
 
 def prepared_store(clock: ManualClock) -> MemoryStore:
@@ -132,7 +112,7 @@ def test_dying_at_any_operation(effect: Fault, step: int) -> None:
     for at in range(0, total, step):
         clock = ManualClock()
         inner = prepared_store(clock)
-        attempt(DyingStore(inner, at, after=effect == "after"), clock)
+        attempt(Death(f"dies {effect}", at).of(inner), clock)
         recover_and_check(inner, clock)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -15,9 +14,12 @@ import pytest
 
 import txn_engine.producer.sender as sender_module
 from storage import MemoryStore, StoreUnreachableError
-from tests.engine.conftest import SCHEMA, accounts_in, at_rest, payments
+from tests.engine.conftest import SCHEMA, at_rest, payments
 from tests.support.faults import Fault, FaultyStore, Operation, no_pause, raising
+from tests.support.kills import in_a_child
 from tests.support.refusals import refused
+from tests.support.stores import accounts_in
+from tests.support.waiting import LIMIT_S, wait_for
 from txn_engine import Engine, TopicPartition
 from txn_engine.errors import (
     IllegalStateError,
@@ -106,10 +108,10 @@ class GatedStore(MemoryStore):
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         if "/1/data/" in key:
-            assert self.failing.wait(20)
+            assert self.failing.wait(LIMIT_S)
             raise StoreUnreachableError("no answer", actor="store", place=key)
         if "/2/data/" in key:
-            assert self.slow.wait(20)
+            assert self.slow.wait(LIMIT_S)
         return super().put_if_absent(key, data)
 
 
@@ -138,17 +140,15 @@ def test_a_second_thread_does_not_move_what_a_commit_goes_by(clock: ManualClock,
 
         committing = threading.Thread(target=commit)
         committing.start()
-        while producer._cell.ender is None:
-            time.sleep(0.001)
+        wait_for(lambda: producer._cell.ender, what="the commit to begin")
         store.failing.set()
-        while producer._cell.now.error is None:
-            time.sleep(0.001)
+        wait_for(lambda: producer._cell.now.error, what="the failure of partition 1's file")
         other = threading.Thread(target=interfere)
         other.start()
         other.join(0.2)
         store.slow.set()
-        committing.join(20)
-        other.join(20)
+        committing.join(LIMIT_S)
+        other.join(LIMIT_S)
         with pytest.raises(TransactionAbortableError):
             outcome.result(0)
         assert accounts_in(engine) == []
@@ -285,7 +285,7 @@ def test_interrupted_between_queue_and_join(engine: Engine, monkeypatch: pytest.
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("txn_engine.producer.intake.Intake._want", interrupted)
+    monkeypatch.setattr("txn_engine.producer.intake.Intake.want", interrupted)
     with pytest.raises(KeyboardInterrupt):
         producer.produce("payments", payments(1))
     monkeypatch.undo()
@@ -329,7 +329,7 @@ def test_producing_from_a_callback(engine: Engine) -> None:
 
         producer.produce("payments", payments(1), partition=0).add_done_callback(send_more)
         assert within(20, threading.Thread(target=producer.flush))
-        assert callable(chained.result(timeout=20))
+        assert callable(chained.result(timeout=LIMIT_S))
     assert accounts_in(engine) == [1, 2]
 
 
@@ -364,14 +364,14 @@ def test_a_forked_child_is_refused_by_an_engine_whose_locks_were_held(engine: En
 
         holder = threading.Thread(target=hold)
         holder.start()
-        assert held.wait(20)
+        assert held.wait(LIMIT_S)
         calls: tuple[Callable[[], object], ...] = (
             lambda: consumer.poll(timeout_ms=0),
             lambda: engine.coordinator.init_producer_id(None),
             lambda: engine.coordinator.init_producer_id("job"),
             lambda: engine.partition("payments", 0).append(payments(1)),
             lambda: engine.scan("payments").to_table(),
-            lambda: engine.producer().produce("payments", payments(1)).result(timeout=10),
+            lambda: engine.producer().produce("payments", payments(1)).result(timeout=LIMIT_S),
             engine.admin.list_transactions,
         )
         try:
@@ -384,25 +384,13 @@ def test_a_forked_child_is_refused_by_an_engine_whose_locks_were_held(engine: En
 
 def refused_in_a_child(call: Callable[[], object], *, then: Callable[[], None]) -> int:
     """The exit status of a forked child: 0 if the call is refused there and `then` returns."""
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            try:
-                call()
-            except IllegalStateError:
-                then()
-                status = 0
-        finally:
-            os._exit(status)
-    deadline = time.monotonic() + 20
-    while (waited := os.waitpid(child, os.WNOHANG)) == (0, 0) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    if waited == (0, 0):
-        os.kill(child, 9)
-        os.waitpid(child, 0)
-        pytest.fail("the child hung")
-    return os.waitstatus_to_exitcode(waited[1])
+
+    def try_it() -> None:
+        with pytest.raises(IllegalStateError):
+            call()
+        then()
+
+    return in_a_child(try_it)
 
 
 def test_an_idempotent_producer_tells_of_what_it_lost(engine: Engine) -> None:

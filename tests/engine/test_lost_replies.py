@@ -9,9 +9,10 @@ from itertools import count
 import pytest
 
 from storage import MemoryStore
-from tests.engine.conftest import SCHEMA, accounts_in, at_rest, payments
+from tests.engine.conftest import SCHEMA, at_rest, payments
 from tests.engine.sealing import seal_below_end
 from tests.support.faults import Fault, FaultyStore, Operation, no_pause
+from tests.support.stores import accounts_in
 from txn_engine import Engine, TopicPartition
 from txn_engine.errors import (
     ConcurrentTransactionsError,

@@ -10,7 +10,8 @@ import pytest
 
 from storage import MemoryStore
 from storage.errors import AccessDeniedError
-from tests.engine.conftest import SCHEMA, accounts_in, payments
+from tests.engine.conftest import SCHEMA, payments
+from tests.support.stores import accounts_in
 from txn_engine import ConsumerGroupMetadata, Engine, TopicPartition
 from txn_engine.log.snapshot_format import decode_snapshot
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC

@@ -9,9 +9,10 @@ import pyarrow as pa
 import pytest
 
 from storage import envelope
-from tests.engine.conftest import SCHEMA, accounts_in, payments
+from tests.engine.conftest import SCHEMA, payments
 from tests.maintain.tables import ALWAYS
 from tests.support.refusals import refused
+from tests.support.stores import accounts_in
 from txn_engine import Engine, TopicPartition
 from txn_engine.errors import CorruptObjectError
 from txn_engine.log import data_files
@@ -31,7 +32,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
         return (table.slice(start, 3) for start in range(0, max(len(table), 1), 3))
 
     monkeypatch.setattr(envelope, "row_groups", row_groups)
-    monkeypatch.setattr(data_files, "_PART_BYTES", 1)
+    monkeypatch.setattr(data_files, "PART_BYTES", 1)
 
 
 @pytest.fixture
@@ -88,18 +89,18 @@ def test_a_part_that_cannot_be_read_is_not_passed_over(
     consumer.assign([ONLY])
     consumer.seek(ONLY, 0)
     assert consumer.poll(max_records=4) is not None
-    read = data_files._read
+    read = data_files.read_row_groups
 
     def failing(opened: object, groups: list[int], columns: list[str], key: str) -> pa.Table:
         if groups == [3]:
             raise CorruptObjectError("a part", place=key)
         return read(opened, groups, columns, key)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(data_files, "_read", failing)
+    monkeypatch.setattr(data_files, "read_row_groups", failing)
     for _ in range(3):
         with pytest.raises(CorruptObjectError):
             consumer.poll()
-    monkeypatch.setattr(data_files, "_read", read)
+    monkeypatch.setattr(data_files, "read_row_groups", read)
     table = consumer.poll()
     assert table is not None
     assert table.column("account_id").to_pylist() == list(range(4, 25))
@@ -122,10 +123,10 @@ def test_offsets_go_on_from_part_to_part(
 ) -> None:
     """A part that begins before the last one ends is damage."""
     with_gaps(engine, clock)
-    read = data_files._read
+    read = data_files.read_row_groups
     monkeypatch.setattr(
         data_files,
-        "_read",
+        "read_row_groups",
         lambda opened, groups, columns, key: read(opened, [min(groups[0], 1)], columns, key),
     )
     with refused(CorruptObjectError, Reason.OFFSETS_OUT_OF_ORDER):
@@ -134,13 +135,13 @@ def test_offsets_go_on_from_part_to_part(
 
 def test_offsets_of_a_file_without_gaps_are_counted(ledger: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """The offsets of a file without gaps are counted from the log's entry, so their column is not read."""
-    read, asked = data_files._read, set[str]()
+    read, asked = data_files.read_row_groups, set[str]()
 
     def noting(opened: object, groups: list[int], columns: list[str], key: str) -> pa.Table:
         asked.update(columns)
         return read(opened, groups, columns, key)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(data_files, "_read", noting)
+    monkeypatch.setattr(data_files, "read_row_groups", noting)
     table = ledger.scan(TOPIC, start={ONLY: 4}).to_table(["account_id", "_offset"])
     assert table.column("_offset").to_pylist() == table.column("account_id").to_pylist() == list(range(4, 25))
     assert asked == {"account_id"}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from storage import LocalStore, ObjectStore
-from tests.engine.conftest import SCHEMA, accounts_in, payments
+from tests.engine.conftest import SCHEMA, payments
 from tests.suite.tiers import in_shard
 from tests.support.internal import FEW_INTERNAL
 from tests.support.power import (
@@ -23,6 +23,7 @@ from tests.support.power import (
     survey,
     write_tree,
 )
+from tests.support.stores import accounts_in
 from txn_engine import Engine
 from txn_engine.maintain import MaintenancePolicy
 from txn_engine.testing import ManualClock

@@ -17,10 +17,12 @@ import pytest
 
 import txn_engine.producer.sender as sender_module
 from storage import MemoryStore
-from tests.engine.conftest import SCHEMA, accounts_in, payments
+from tests.engine.conftest import SCHEMA, payments
 from tests.suite.tiers import in_shard
 from tests.support.faults import FaultyStore, no_pause
 from tests.support.refusals import refused
+from tests.support.stores import accounts_in
+from tests.support.waiting import LIMIT_S
 from txn_engine import Engine
 from txn_engine.errors import (
     IllegalStateError,
@@ -28,7 +30,8 @@ from txn_engine.errors import (
     TransactionAbortableError,
     TxnEngineError,
 )
-from txn_engine.producer import Producer
+from txn_engine.producer import Producer, machine
+from txn_engine.producer.effects import Effects
 from txn_engine.producer.states import ProducerState
 from txn_engine.reasons import Reason
 from txn_engine.testing import ManualClock
@@ -71,7 +74,7 @@ def in_time(call: Callable[[], object]) -> None:
             outcome.set_exception(error)
 
     threading.Thread(target=run, daemon=True).start()
-    outcome.result(60)
+    outcome.result(LIMIT_S)
 
 
 def ended(producer: Producer, recover: str) -> bool:
@@ -167,7 +170,7 @@ class HeldStore(MemoryStore):
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         if "/data/" in key:
-            assert self.let.wait(20)
+            assert self.let.wait(LIMIT_S)
         return super().put_if_absent(key, data)
 
 
@@ -212,7 +215,7 @@ def test_a_callback_may_not_wait(held: tuple[HeldStore, Engine], call: str) -> N
     sent[1].add_done_callback(call_back)
     store.let.set()
     in_time(producer.commit_transaction)
-    refusal = outcome.result(20)
+    refusal = outcome.result(LIMIT_S)
     assert isinstance(refusal, IllegalStateError)
     assert refusal.reason is Reason.IN_A_CALLBACK
     assert accounts_in(engine) == [0, 1, 2, 3]
@@ -335,7 +338,7 @@ def test_a_batch_on_its_way_cannot_be_cancelled(held: tuple[HeldStore, Engine]) 
         sent = [producer.produce("payments", payments(*accounts)) for accounts in ((1,), (2, 3, 4))]
         assert [future.cancel() for future in sent] == [False, False]
         store.let.set()
-        assert [len(future.result(20)) >= 1 for future in sent] == [True, True]
+        assert [len(future.result(LIMIT_S)) >= 1 for future in sent] == [True, True]
     assert accounts_in(engine) == [1, 2, 3, 4]
 
 
@@ -401,7 +404,7 @@ def test_the_end_waits_for_another_threads_produce(engine: Engine, monkeypatch: 
 
 
 @pytest.mark.parametrize(
-    ("step", "state"), [("_make_visible", "COMMITTING_TRANSACTION"), ("_complete_soon", "READY")]
+    ("step", "state"), [("make_visible", "COMMITTING_TRANSACTION"), ("complete_soon", "READY")]
 )
 def test_ctrl_c_behind_the_decision(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, step: str, state: str
@@ -417,7 +420,7 @@ def test_ctrl_c_behind_the_decision(
         monkeypatch.undo()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(producer._effects, step, interrupted)
+    monkeypatch.setattr(Effects, step, interrupted)
     with pytest.raises(KeyboardInterrupt):
         producer.commit_transaction()
     assert producer.state == state
@@ -452,7 +455,7 @@ def _in_a_callback(
     def batches() -> Iterator[pa.RecordBatch]:
         yield from payments(2).to_batches()
         committing.start()
-        is_committing.wait(20)
+        is_committing.wait(LIMIT_S)
         committing.join(0.2)
         if breaks_off:
             raise ValueError("the second part")
@@ -467,7 +470,7 @@ def _in_a_callback(
     producer.init_transactions()
     producer.begin_transaction()
     producer.produce("payments", payments(1)).add_done_callback(send)
-    assert has_sent.wait(20)
+    assert has_sent.wait(LIMIT_S)
     return committing
 
 
@@ -506,7 +509,7 @@ def test_ctrl_c_before_a_thread_joins(engine: Engine, monkeypatch: pytest.Monkey
         monkeypatch.undo()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(producer._effects, "_ask_for_a_join", interrupted)
+    monkeypatch.setattr(Effects, "ask_for_a_join", interrupted)
     with pytest.raises(KeyboardInterrupt):
         producer.commit_transaction()
     assert producer.state is ProducerState.IN_TRANSACTION
@@ -523,16 +526,16 @@ def test_a_close_that_is_broken_off_leaves_no_future_open(
     producer = engine.producer(transactional_id="job")
     producer.init_transactions()
     producer.begin_transaction()
-    monkeypatch.setattr(producer._effects, "_ask_for_a_join", lambda: None)
+    monkeypatch.setattr(Effects, "ask_for_a_join", lambda _: None)
 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(producer, "_abort", interrupted)
+    monkeypatch.setattr(machine, "aborting", interrupted)
     sent = producer.produce("payments", payments(1))
     with pytest.raises(KeyboardInterrupt):
         producer.close()
     assert producer.state is ProducerState.CLOSED
     with refused(IllegalStateError, Reason.PRODUCER_CLOSED):
-        sent.result(20)
+        sent.result(LIMIT_S)
     producer.close()

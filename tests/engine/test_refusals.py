@@ -13,10 +13,10 @@ import pytest
 
 from storage import AccessDeniedError, MemoryStore, StorageError, StoreUnreachableError
 from tests.engine.conftest import SCHEMA, payments
-from tests.maintain.ledgers import copy_of
 from tests.suite.tiers import in_shard
 from tests.support.faults import FaultyStore, no_pause, raising
 from tests.support.refusals import damaged_at
+from tests.support.stores import copy_of
 from txn_engine import Engine, OffsetAndMetadata, TopicPartition, connect
 from txn_engine.errors import StoreAccessError, StoreUnavailableError, UnexpectedError
 from txn_engine.maintain import MaintenancePolicy, MaintenanceReport

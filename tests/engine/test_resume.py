@@ -6,7 +6,8 @@ from contextlib import suppress
 
 import pytest
 
-from tests.engine.conftest import accounts_in, payments
+from tests.engine.conftest import payments
+from tests.support.stores import accounts_in
 from txn_engine import Engine, ProducerIdAndEpoch
 from txn_engine.errors import (
     InvalidProducerIdMappingError,

@@ -160,7 +160,7 @@ def test_a_snapshot_that_no_page_of_the_listing_reaches(
 ) -> None:
     """If the listing's first page does not reach the snapshot, the entries after it are listed while it is
     read, which takes one more round."""
-    monkeypatch.setattr(read_ahead, "_PAGE", 10)
+    monkeypatch.setattr(read_ahead, "PAGE_KEYS", 10)
     world.do(lambda engine: fill(engine, 50))
     world.do(snapshot)
     world.do(lambda engine: fill(engine, 3))

@@ -9,10 +9,11 @@ from itertools import count
 import pytest
 
 from storage import MemoryStore
-from tests.engine.conftest import SCHEMA, accounts_in, payments
+from tests.engine.conftest import SCHEMA, payments
 from tests.engine.sealing import entry_bases, is_sealed, seal, seal_below_end
 from tests.support.faults import Fault, FaultyStore, Operation, no_pause
 from tests.support.refusals import refused
+from tests.support.stores import accounts_in
 from txn_engine import Engine, TopicPartition
 from txn_engine.errors import (
     CorruptObjectError,

@@ -10,9 +10,10 @@ import pytest
 
 from storage import ObjectInfo, open_store
 from tests.conftest import S3Bucket
-from tests.engine.conftest import SCHEMA, accounts_in, load
+from tests.engine.conftest import SCHEMA, load
 from tests.support.faults import FaultyStore
 from tests.support.internal import FEW_INTERNAL
+from tests.support.stores import accounts_in
 from txn_engine import Engine
 
 COMMITTED = [0, 2, 4, 10, 12, 14]

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 import txn_engine
-from tests.engine.conftest import accounts_in, at_rest, payments
+from tests.engine.conftest import at_rest, payments
+from tests.support.stores import accounts_in
 from txn_engine import Engine, TopicPartition
 from txn_engine.errors import (
     InvalidProducerIdMappingError,

@@ -13,9 +13,10 @@ import pytest
 
 import txn_engine
 from storage import MemoryStore, open_store
-from tests.engine.conftest import SCHEMA, Later, accounts_in, payments
+from tests.engine.conftest import SCHEMA, Later, payments
 from tests.support.faults import Fault, FaultyStore, Operation, no_pause
 from tests.support.refusals import refused
+from tests.support.stores import accounts_in
 from txn_engine import (
     AddColumn,
     DropColumn,
@@ -345,7 +346,7 @@ def test_columns_that_would_not_come_back(engine: Engine, kind: pa.DataType) -> 
 def test_columns_of_before_they_were_refused(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """If a topic has such a column from before the rule, reading it is an error that names its file. Other
     topics can be read."""
-    monkeypatch.setattr(topics_module, "_refuse_what_does_not_come_back", lambda *_: None)
+    monkeypatch.setattr(topics_module, "refuse_what_does_not_come_back", lambda *_: None)
     schema = pa.schema([("c", pa.dictionary(pa.int32(), pa.int64()))])
     engine.admin.create_topic("odd", partitions=1, schema=schema)
     with engine.producer() as producer:

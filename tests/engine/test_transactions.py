@@ -8,8 +8,9 @@ import pyarrow as pa
 import pytest
 
 import txn_engine
-from tests.engine.conftest import SCHEMA, accounts_in, at_rest, payments
+from tests.engine.conftest import SCHEMA, at_rest, payments
 from tests.support.refusals import refused
+from tests.support.stores import accounts_in
 from txn_engine import Engine, TopicPartition
 from txn_engine.errors import (
     ConcurrentTransactionsError,

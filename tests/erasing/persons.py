@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from storage import MemoryStore, ObjectStore
 from tests.support.faults import no_pause
+from tests.support.stores import copy_of
 from txn_engine import Engine
 from txn_engine.clock import Waiting
 from txn_engine.log.data_files import EncodedFile
@@ -123,13 +124,6 @@ def ledger() -> tuple[MemoryStore, ManualClock]:
     """
     made, now_ms = _made()
     return copy_of(made), ManualClock(now_ms)
-
-
-def copy_of(store: ObjectStore) -> MemoryStore:
-    copied = new_store()
-    for info in store.list(""):
-        copied.put(info.key, store.get(info.key))
-    return copied
 
 
 # --- searching --------------------------------------------------------------------------------------------

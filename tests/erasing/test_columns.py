@@ -11,20 +11,10 @@ import pyarrow.compute as pc
 import pytest
 
 from storage import MemoryStore
-from tests.erasing.dying import assert_sound, attempt, erase
-from tests.erasing.persons import (
-    EAGER,
-    NAME,
-    PERSON,
-    SCHEMA,
-    TOPIC,
-    WHERE,
-    copy_of,
-    objects_with,
-    open_engine,
-    rows,
-)
+from tests.erasing.dying import attempt, erase
+from tests.erasing.persons import EAGER, NAME, PERSON, SCHEMA, TOPIC, WHERE, objects_with, open_engine, rows
 from tests.suite.tiers import in_shard
+from tests.support.stores import assert_sound, copy_of
 from txn_engine import AddColumn, DropColumn, Engine, RenameColumn, WidenColumn
 from txn_engine.maintain.policy import DAY_MS
 from txn_engine.quality.digest import digest_of

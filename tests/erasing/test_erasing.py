@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from storage import MemoryStore
-from tests.erasing.dying import WRITES, assert_sound, attempt, died, erase
+from tests.erasing.dying import attempt, erase
 from tests.erasing.persons import (
     EAGER,
     PERSON,
@@ -24,7 +24,6 @@ from tests.erasing.persons import (
     TOPIC,
     WHERE,
     commit,
-    copy_of,
     digests,
     ledger,
     objects_with,
@@ -35,8 +34,10 @@ from tests.erasing.persons import (
 )
 from tests.loading.refusals import because
 from tests.suite.tiers import in_shard
-from tests.support.faults import Fault, FaultyStore, Operation, ProcessDiedError
+from tests.support.faults import Fault, FaultyStore, Operation
+from tests.support.kills import WRITES, ProcessDiedError, died
 from tests.support.refusals import damaged_at, refused
+from tests.support.stores import assert_sound, copy_of
 from txn_engine.backup import prune, restore
 from txn_engine.erasing import ErasureReport
 from txn_engine.errors import InvalidRequestError, TxnEngineError
@@ -166,7 +167,7 @@ def test_every_write(fault: str, step: int) -> None:
 
 
 def _dies_once_begun() -> Callable[[Operation, str, int], Fault | None]:
-    """A store that dies once an erasure has begun, which it sees by the key."""
+    """A client that dies once an erasure has begun, which it sees by the key."""
     has_begun: list[str] = []
 
     def decide(operation: Operation, key: str, _number: int) -> Fault | None:

@@ -7,14 +7,13 @@ import pyarrow as pa
 import pytest
 
 from storage import MemoryStore
-from tests.erasing.dying import assert_sound, attempt, died, erase
+from tests.erasing.dying import attempt, erase
 from tests.erasing.persons import (
     PERSON,
     SCHEMA,
     TOPIC,
     WHERE,
     commit,
-    copy_of,
     digests,
     objects_with,
     open_engine,
@@ -24,7 +23,9 @@ from tests.erasing.persons import (
     without_person,
 )
 from tests.loading.refusals import because
-from tests.support.faults import FaultyStore, ProcessDiedError
+from tests.support.faults import FaultyStore
+from tests.support.kills import ProcessDiedError, died
+from tests.support.stores import assert_sound, copy_of
 from txn_engine import AddColumn, Engine
 from txn_engine.errors import InvalidRequestError, UnknownTopicOrPartitionError
 from txn_engine.maintain.policy import DAY_MS

@@ -93,8 +93,8 @@ def test_long_lines_of_json_are_not_held(write: Write, monkeypatch: pytest.Monke
     from txn_engine.files import inferring
 
     monkeypatch.setattr("txn_engine.files.text.BATCH_CHARS", 10_000)
-    texts, held = inferring._json_texts, []
-    monkeypatch.setattr(inferring, "_json_texts", lambda rows: (held.append(len(rows)), texts(rows))[1])
+    texts, held = inferring.json_texts, []
+    monkeypatch.setattr(inferring, "json_texts", lambda rows: (held.append(len(rows)), texts(rows))[1])
     path = write("f.jsonl", "".join(f'{{"a": {row}, "b": "{"x" * 3_000}"}}\n' for row in range(20)))
     assert infer_schema(path).names == ["a", "b"]
     assert max(held) <= 4

@@ -94,7 +94,7 @@ def test_a_longer_maximum(engine: Engine, url: str, monkeypatch: pytest.MonkeyPa
     shown = operator(url, "configs", "alter", "--config", "transaction.max.timeout.ms=3600000")
     assert "nothing was changed" in shown
     operator(url, "configs", "alter", "--config", "transaction.max.timeout.ms=3600000", "--execute")
-    monkeypatch.setattr(store_settings, "_CACHED_MS", 0)  # five seconds later
+    monkeypatch.setattr(store_settings, "CACHED_MS", 0)  # five seconds later
     with engine.producer(transactional_id="load", transaction_timeout_ms=3_600_000) as producer:
         producer.init_transactions()
         with producer.transaction():

@@ -47,7 +47,7 @@ def die(moment: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-mortal(outbox._Outbox, "claim")
+mortal(outbox.Outbox, "claim")
 mortal(Producer, "commit_transaction")
 mortal(psycopg.Cursor, "executemany")
-mortal(consuming._Run, "_follow")
+mortal(consuming.ConsumeRun, "follow")

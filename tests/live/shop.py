@@ -25,9 +25,9 @@ PLACES: Final = (
     "sum_up before commit_transaction",
     "sum_up after commit_transaction",
     "store after executemany",
-    "store before _follow",
+    "store before follow",
 )
-"""Where workers die. Between executemany and _follow the database commits."""
+"""Where workers die. Between executemany and follow the database commits."""
 
 _TABLES = """
 CREATE TABLE shop_payments (id bigserial PRIMARY KEY, account_id bigint, amount numeric(18, 2));

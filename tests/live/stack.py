@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TypeVar
 
 import psutil
-import pytest
 
 from tests.conftest import S3Bucket, fresh_bucket
 from tests.live import shop
@@ -23,6 +22,7 @@ from tests.live.traffic import Traffic
 from tests.numbers import Run
 from tests.support.internal import FEW_INTERNAL
 from tests.support.servers import REPOSITORY, S3Server, free_port
+from tests.support.waiting import wait_for
 from txn_engine import Engine, connect
 from txn_engine_airflow.standalone.airflow import Airflow
 from txn_engine_airflow.standalone.home import USER, Home
@@ -80,14 +80,14 @@ class Stack:
         self, what: str, look: Callable[[], _Found], *, patience_s: float, pause_s: float = 1.0
     ) -> _Found:
         """Wait for the first true answer. Every service must stay alive meanwhile."""
-        deadline = time.monotonic() + patience_s
-        while not (found := look()):
+
+        def all_run() -> None:
             for service in self.airflow.services.values():
                 assert service.exit_code is None, f"{service.name} ended:\n{service.last_lines(30)}"
-            if time.monotonic() > deadline:
-                pytest.fail(f"{what}: not after {patience_s:.0f} s; {self.told()}", pytrace=False)
-            time.sleep(pause_s)
-        return found
+
+        return wait_for(
+            look, what=what, limit_s=patience_s, every_s=pause_s, meanwhile=all_run, seen=self.told
+        )
 
     def told(self) -> str:
         """Open transactions and tasks that are not green, for a message."""

@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.support.waiting import LIMIT_S
 from txn_engine_airflow.standalone.processes import Guard, Service, end_all
 
 # A first process with a child that has left its process group, as Airflow's tasks do; neither ends when it is asked to.
@@ -41,7 +42,9 @@ def both(service: Service) -> list[psutil.Process]:
 
 
 def still_running(family: list[psutil.Process]) -> list[psutil.Process]:
-    return [one for one in psutil.wait_procs(family, timeout=10)[1] if one.status() != psutil.STATUS_ZOMBIE]
+    return [
+        one for one in psutil.wait_procs(family, timeout=LIMIT_S)[1] if one.status() != psutil.STATUS_ZOMBIE
+    ]
 
 
 def test_what_does_not_end_is_killed(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import psutil
 import pytest
 
 from tests.live.rest import Rest
+from tests.support.waiting import must_run, wait_for
 
 pytestmark = [
     pytest.mark.airflow,
@@ -48,11 +48,9 @@ class Running:
         return found[1]
 
     def wait_for(self, what: str, look: Callable[[], object], patience_s: float) -> None:
-        deadline = time.monotonic() + patience_s
-        while not look():
-            assert self.process.poll() is None, self.said
-            assert time.monotonic() < deadline, f"{what}: not after {patience_s:.0f} s: {self.said}"
-            time.sleep(0.5)
+        said = self._log.read_text
+        alive = must_run(self.process, said)
+        wait_for(look, what=what, limit_s=patience_s, every_s=0.5, meanwhile=alive, seen=said)
 
     def family(self) -> list[psutil.Process]:
         """All processes that it has started, and their children."""

@@ -10,8 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.support.faults import DyingStore, ProcessDiedError, no_pause
+from tests.support.faults import no_pause
 from tests.support.internal import FEW_INTERNAL
+from tests.support.kills import DyingStore, ProcessDiedError
 from txn_engine import Engine, connect
 from txn_engine.loading import DEAD_LETTERS, LoadResult, load_files
 

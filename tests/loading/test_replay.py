@@ -439,16 +439,16 @@ def test_two_at_once(engine: Engine, write: Write, monkeypatch: pytest.MonkeyPat
     load(engine, write("f.csv", MIXED))
     rows = mended(engine, {3: {"amount": "2"}})
     module = sys.modules["txn_engine.loading.replay"]  # the package's own name is the function
-    inner = module._sent
+    inner = module.letters_in
     calls = []
 
-    def sent(*arguments: Any) -> Any:
+    def overtaken(batch: Any) -> Any:
         calls.append(1)
         if len(calls) == 1:
             assert replay(engine, DEAD, repaired=rows).records == 1
-        return inner(*arguments)
+        return inner(batch)
 
-    monkeypatch.setattr(module, "_sent", sent)
+    monkeypatch.setattr(module, "letters_in", overtaken)
     with pytest.raises((ProducerFencedError, OffsetsMovedError)):
         replay(engine, DEAD, repaired=rows)
     assert ids(engine) == [1, 2, 3]

@@ -12,6 +12,7 @@ from storage import MemoryStore, ObjectStore
 from tests.engine.conftest import SCHEMA, payments
 from tests.support.faults import no_pause
 from tests.support.internal import FEW_INTERNAL
+from tests.support.stores import copy_of
 from txn_engine import Engine, TopicPartition
 from txn_engine.log.data_files import EncodedFile
 from txn_engine.log.entry_format import USER_LOG, decode_entry
@@ -109,13 +110,6 @@ def ledger() -> tuple[MemoryStore, ManualClock]:
     return copy_of(made), ManualClock(now_ms)
 
 
-def copy_of(store: ObjectStore) -> MemoryStore:
-    copied = new_store()
-    for info in store.list(""):
-        copied.put(info.key, store.get(info.key))
-    return copied
-
-
 # --- questions ---------------------------------------------------------------------------------------------
 
 
@@ -143,12 +137,6 @@ def sealed(store: ObjectStore) -> list[bool]:
         ).is_seal
         for name in keys(store, "log")
     ]
-
-
-def assert_sound(engine: Engine) -> None:
-    """The auditor finds nothing wrong."""
-    report = engine.admin.verify()
-    assert report.ok, [str(finding) for finding in report.findings]
 
 
 # --- jobs --------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from storage import MemoryStore, ObjectStore
-from tests.maintain.ledgers import HOUR_MS, START_MS, assert_sound, copy_of, new_store, open_engine
+from tests.maintain.ledgers import HOUR_MS, START_MS, new_store, open_engine
 from tests.maintain.many_files import Report, measure
 from tests.maintain.tables import (
     ALWAYS,
@@ -29,6 +29,7 @@ from tests.maintain.tables import (
 from tests.maintain.test_deaths import FAULTS, attempt, faulty
 from tests.suite.tiers import in_shard
 from tests.support.faults import Fault, FaultyStore, Operation
+from tests.support.stores import assert_sound, copy_of
 from txn_engine import Engine
 from txn_engine.maintain import MaintenancePolicy
 from txn_engine.maintain.by_key import KeyCompactor

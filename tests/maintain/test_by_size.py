@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from tests.maintain.ledgers import START_MS, assert_sound, new_store
+from tests.maintain.ledgers import START_MS, new_store
 from tests.maintain.tables import ALWAYS, SCHEMA, held, new_table, put, rows, table_of
 from tests.support.refusals import refused
+from tests.support.stores import assert_sound
 from txn_engine import Engine
 from txn_engine.errors import InvalidRequestError
 from txn_engine.maintain import Compacted, MaintenancePolicy, MaintenanceReport

@@ -17,9 +17,7 @@ from tests.maintain.ledgers import (
     TOPIC,
     abort,
     accounts,
-    assert_sound,
     commit,
-    copy_of,
     keys,
     ledger,
     new_store,
@@ -28,6 +26,7 @@ from tests.maintain.ledgers import (
 )
 from tests.support.faults import Fault, FaultyStore, Operation
 from tests.support.refusals import refused
+from tests.support.stores import assert_sound, copy_of
 from txn_engine import Engine
 from txn_engine.errors import InvalidRequestError
 from txn_engine.log.data_files import EncodedFile

@@ -21,7 +21,6 @@ from tests.maintain.ledgers import (
     YOUNG,
     abort,
     accounts,
-    assert_sound,
     commit,
     keys,
     ledger,
@@ -30,6 +29,7 @@ from tests.maintain.ledgers import (
     records,
 )
 from tests.support.faults import Fault, FaultyStore, Operation
+from tests.support.stores import assert_sound
 from txn_engine import Engine
 from txn_engine.errors import CorruptObjectError
 from txn_engine.maintain import Compacted, MaintenancePolicy, merging
@@ -362,7 +362,7 @@ class CountingExecutor(Executor):
 
 def test_inputs_stream_through(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only a few inputs and one row group are in memory at a time, however many files there are."""
-    monkeypatch.setattr(merging, "_ROW_GROUP_ROWS", 10)
+    monkeypatch.setattr(merging, "ROW_GROUP_ROWS", 10)
     clock = ManualClock(START_MS)
     with many(clock, count=90) as engine:
         topic = engine.logs.topics.look_up(TOPIC)
@@ -374,7 +374,7 @@ def test_inputs_stream_through(monkeypatch: pytest.MonkeyPatch) -> None:
         assert merged.metadata.num_rows == 180
         assert merged.metadata.num_row_groups == 15
         assert executor.most == 16
-        monkeypatch.setattr(merging, "_AHEAD_BYTES", 1_500)
+        monkeypatch.setattr(merging, "AHEAD_BYTES", 1_500)
         executor.most = 0
         merger.merge(committed_files(state), "ab" * 16)
         assert executor.most == 2
@@ -382,7 +382,7 @@ def test_inputs_stream_through(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_larger_than_one_row_group(monkeypatch: pytest.MonkeyPatch) -> None:
     """A merged file is cut into row groups when they are full, and its records stay in order."""
-    monkeypatch.setattr(merging, "_ROW_GROUP_BYTES", 200)
+    monkeypatch.setattr(merging, "ROW_GROUP_BYTES", 200)
     clock = ManualClock(START_MS)
     with many(clock) as engine:
         before = records(engine)

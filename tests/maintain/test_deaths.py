@@ -6,27 +6,15 @@ from __future__ import annotations
 import pytest
 
 from storage import MemoryStore, ObjectStore
-from tests.maintain.ledgers import (
-    JOBS,
-    Job,
-    accounts,
-    assert_sound,
-    commit,
-    copy_of,
-    ledger,
-    open_engine,
-    sealed,
-)
+from tests.maintain.ledgers import JOBS, Job, accounts, commit, ledger, open_engine, sealed
 from tests.suite.tiers import in_shard
-from tests.support.faults import Fault, FaultyStore, Operation
+from tests.support.faults import FaultyStore, Operation
+from tests.support.kills import Blow, Death, ProcessDiedError
+from tests.support.stores import assert_sound, copy_of
 from txn_engine.errors import TxnEngineError
 from txn_engine.testing import ManualClock
 
-FAULTS = ("dies before", "dies after", "before", "after", "taken_after")
-
-
-class ProcessDiedError(BaseException):
-    """A process died. Its code does not see what happens afterwards."""
+FAULTS: tuple[Blow, ...] = ("dies before", "dies after", "before", "after", "taken_after")
 
 
 def prepared(name: str) -> tuple[MemoryStore, int]:
@@ -156,17 +144,6 @@ def test_every_read(name: str, step: int) -> None:
 _READS = ("get", "get_range", "head", "list", "list_folders")
 
 
-def faulty(store: ObjectStore, fault: str, at: int) -> FaultyStore:
+def faulty(store: ObjectStore, fault: Blow, at: int) -> FaultyStore:
     """A store whose client dies at an operation, or at which the operation fails."""
-    dies, effect = fault.startswith("dies "), fault.removeprefix("dies ")
-
-    def decide(operation: Operation, key: str, number: int) -> Fault | None:
-        if number == at:
-            return effect  # type: ignore[return-value]
-        return "before" if dies and number > at else None
-
-    return FaultyStore(store, decide=decide, error=_died) if dies else FaultyStore(store, decide=decide)
-
-
-def _died(operation: Operation, key: str) -> ProcessDiedError:  # type: ignore[return]
-    raise ProcessDiedError(f"{operation} {key}")
+    return Death(fault, at).of(store)

@@ -7,18 +7,10 @@ import pytest
 
 from storage import MemoryStore
 from tests.engine.conftest import SCHEMA
-from tests.maintain.ledgers import (
-    START_MS,
-    TOPIC,
-    accounts,
-    assert_sound,
-    commit,
-    copy_of,
-    new_store,
-    open_engine,
-)
+from tests.maintain.ledgers import START_MS, TOPIC, accounts, commit, new_store, open_engine
 from tests.maintain.test_deaths import FAULTS, attempt, faulty
 from tests.support.faults import FaultyStore
+from tests.support.stores import assert_sound, copy_of
 from txn_engine import Engine
 from txn_engine.log.objects import encode_json
 from txn_engine.maintain.policy import DAY_MS

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.engine.conftest import SCHEMA, payments
-from tests.maintain.ledgers import TOPIC, accounts, assert_sound, new_store, open_engine
+from tests.maintain.ledgers import TOPIC, accounts, new_store, open_engine
+from tests.support.stores import assert_sound
 from txn_engine import Engine
 from txn_engine.maintain.policy import DAY_MS
 from txn_engine.partition_log import PartitionLog

@@ -17,7 +17,6 @@ from tests.maintain.ledgers import (
     YOUNG,
     abort,
     accounts,
-    assert_sound,
     commit,
     keys,
     ledger,
@@ -26,6 +25,7 @@ from tests.maintain.ledgers import (
 )
 from tests.support.faults import FaultyStore
 from tests.support.refusals import refused
+from tests.support.stores import assert_sound
 from txn_engine import Engine
 from txn_engine.errors import InvalidRequestError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from txn_engine.log.snapshot_format import decode_snapshot, encode_snapshot

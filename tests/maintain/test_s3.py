@@ -6,7 +6,8 @@ import pytest
 
 from storage import open_store
 from tests.conftest import S3Bucket
-from tests.maintain.ledgers import JOBS, PREFIX, YOUNG, accounts, assert_sound, ledger, open_engine
+from tests.maintain.ledgers import JOBS, PREFIX, YOUNG, accounts, ledger, open_engine
+from tests.support.stores import assert_sound
 
 pytestmark = pytest.mark.minio
 

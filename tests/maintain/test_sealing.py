@@ -5,19 +5,9 @@ from __future__ import annotations
 import pytest
 
 from storage import MemoryStore
-from tests.maintain.ledgers import (
-    POLICY,
-    PREFIX,
-    TOPIC,
-    YOUNG,
-    accounts,
-    assert_sound,
-    keys,
-    ledger,
-    open_engine,
-    sealed,
-)
+from tests.maintain.ledgers import POLICY, PREFIX, TOPIC, YOUNG, accounts, keys, ledger, open_engine, sealed
 from tests.support.faults import Fault, FaultyStore, Operation
+from tests.support.stores import assert_sound
 from txn_engine.log.entry_format import USER_LOG, encode_seal
 from txn_engine.reasons import Reason
 from txn_engine.testing import ManualClock

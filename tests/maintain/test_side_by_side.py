@@ -11,9 +11,7 @@ from tests.maintain.ledgers import (
     TOPIC,
     YOUNG,
     accounts,
-    assert_sound,
     commit,
-    copy_of,
     ledger,
     open_engine,
     sealed,
@@ -21,6 +19,7 @@ from tests.maintain.ledgers import (
 )
 from tests.suite.tiers import in_shard
 from tests.support.faults import Fault, FaultyStore, Operation
+from tests.support.stores import assert_sound, copy_of
 from txn_engine import Engine
 from txn_engine.maintain import MaintenancePolicy
 from txn_engine.maintain.policy import DAY_MS

@@ -6,20 +6,11 @@ from __future__ import annotations
 import pytest
 
 from tests.engine.conftest import payments
-from tests.maintain.ledgers import (
-    EAGER,
-    P0,
-    TOPIC,
-    accounts,
-    assert_sound,
-    commit,
-    ledger,
-    open_engine,
-    upload,
-)
+from tests.maintain.ledgers import EAGER, P0, TOPIC, accounts, commit, ledger, open_engine, upload
 from tests.suite.tiers import in_shard
 from tests.support.faults import Fault, FaultyStore, Operation
 from tests.support.refusals import refused
+from tests.support.stores import assert_sound
 from txn_engine import Engine
 from txn_engine.errors import (
     InvalidProducerEpochError,

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from tests.numbers import Run
 from tests.support.airflow_home import HOME, make_database
+from tests.support.waiting import wait_for
 from txn_engine import Engine, TopicPartition, connect
 from txn_engine.ids import new_write_id
 from txn_engine.log.uploads import upload_records
@@ -94,8 +95,7 @@ def server() -> Iterator[tuple[int, str]]:
     thread = threading.Thread(target=running.run)
     thread.start()
     try:
-        while not running.started:
-            time.sleep(0.05)
+        wait_for(lambda: running.started, what="the start of the server")
         yield running.servers[0].sockets[0].getsockname()[1], token
     finally:
         running.should_exit = True

@@ -10,6 +10,7 @@ import pytest
 
 from tests.pages.busy_store import HANGING_PRODUCER, records
 from tests.pages.conftest import PREFIX
+from tests.support.waiting import wait_for
 from txn_engine import TopicPartition, connect
 from txn_engine.coordinator.coordinator import Coordinator
 from txn_engine.errors import (
@@ -75,15 +76,12 @@ def test_a_user_aborts_an_open_transaction(client: Callable[..., Any], store_url
 
 
 def wait_until_listed(browser: Any, transactional_id: str) -> dict[str, Any]:
-    import time
-
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
+    def is_listed() -> bool:
         answer = browser.get(f"{PREFIX}/api/transaction", params={"id": transactional_id})
-        if answer.status_code == 200 and answer.json()["line"]["state"] == "Ongoing":
-            return seen(browser, transactional_id)
-        time.sleep(0.2)
-    raise AssertionError("the page never showed it")
+        return answer.status_code == 200 and answer.json()["line"]["state"] == "Ongoing"
+
+    wait_for(is_listed, what=f"transaction {transactional_id} on the page", every_s=0.2)
+    return seen(browser, transactional_id)
 
 
 def test_another_transaction_than_the_one_seen_is_left_alone(

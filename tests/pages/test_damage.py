@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 from tests.pages.conftest import PREFIX
 from tests.support import damage
 from tests.support.damage import COORDINATOR, HURT_GROUP, HURT_ID, KINDS, SOUND_GROUP, SOUND_ID
+from tests.support.waiting import wait_for
 from txn_engine import TopicPartition, connect
 
 pytestmark = pytest.mark.airflow
@@ -92,10 +92,11 @@ def test_what_goes_on_is_seen_and_so_is_new_damage(ask: Callable[..., Any], stor
         )
         damage.put(Path(store_url.removeprefix("file://")), next_entry, damage.GARBAGE)
         engine.partition("balances", 0).append(damage.records(100))
-    deadline = time.monotonic() + 60
-    while places(ask("topics")["damage"]) != {LOST, PARTITION, "balances-1"}:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait_for(
+        lambda: places(ask("topics")["damage"]) == {LOST, PARTITION, "balances-1"},
+        what="the new damage on the page",
+        every_s=0.1,
+    )
     assert [
         (line["partition"], line["records"]) for line in ask("topic", topic="balances")["partitions"]
     ] == [(0, 8)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 
 from tests.pages.busy_store import DEAD, HANGING_PRODUCER, HOUR_MS, SECRET_NOTE
 from tests.pages.conftest import PREFIX
+from tests.support.waiting import wait_for
 from txn_engine_airflow.pages.dag_runs import find_runs
 
 pytestmark = pytest.mark.airflow
@@ -31,11 +31,12 @@ def get(client: Callable[..., Any]) -> Callable[..., Any]:
 def history(get: Callable[..., Any], path: str, **query: Any) -> Any:
     """The answer after the background thread has read the log's last rows, which takes some hundred
     milliseconds."""
-    deadline = time.monotonic() + 60
-    while not (found := get(path, **query))["is_history_read"]:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return found
+
+    def read() -> Any:
+        found = get(path, **query)
+        return found if found["is_history_read"] else None
+
+    return wait_for(read, what="the log's last rows on the page")
 
 
 def test_overview_says_what_is_held_back_and_by_whom(get: Callable[..., Any]) -> None:
@@ -291,10 +292,12 @@ def test_dead_letters_are_counted_for_everybody_and_shown_to_who_may_see_records
 ) -> None:
     """Letters are counted for everybody once somebody asks, and shown to users who may see records."""
     vera, otto = client("vera"), client("otto")
-    deadline = time.monotonic() + 60
-    while not (found := vera.get(f"{PREFIX}/api/dead-letter-topic?topic={DEAD}").json())["is_read"]:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+
+    def read() -> Any:
+        answer = vera.get(f"{PREFIX}/api/dead-letter-topic?topic={DEAD}").json()
+        return answer if answer["is_read"] else None
+
+    found = wait_for(read, what="the counts of the dead letters")
     assert (found["line"]["letters"], found["line"]["waiting"]) == (4, 4)
     assert sorted((at["reason"], at["total"]) for at in found["reasons"]) == [
         ("2 fields; expected 3", 1),

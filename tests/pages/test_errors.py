@@ -85,27 +85,28 @@ def test_a_viewer_learns_that_the_store_is_away_and_not_where_it_is(
     client: Callable[..., Any], pages_app: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither health nor a failed answer shows the place, except to users who may view the connection."""
-    from txn_engine_airflow.pages.troubles import for_viewers
-
     error = StoreUnavailableError("no answer from http://10.1.2.3:9000", place="s3://ledger/prod")
     poller = pages_app.state.poller
     client("vera").get(f"{PREFIX}/api/overview")
-    monkeypatch.setattr(poller, "_look", lambda: None)  # nobody looks meanwhile
-    monkeypatch.setattr(poller, "_trouble", for_viewers(error))
-    monkeypatch.setattr(poller, "whole_trouble", str(error))
+
+    def away(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr("txn_engine_airflow.pages.store_poller.look", away)
+    poller.look_again(wait_ms=60_000)
     for who, knows in (("vera", False), ("uma", False), ("otto", True), ("ada", True)):
         trouble = client(who).get(f"{PREFIX}/api/health").json()["trouble"]
         assert "[NETWORK_EXCEPTION]" in trouble
         assert ("10.1.2.3" in trouble) == knows, who
-
-    def away(**_: Any) -> None:
-        raise error
 
     monkeypatch.setattr(poller, "sight", away)
     answer = client("vera").get(f"{PREFIX}/api/topics")
     assert answer.status_code == 503
     assert "10.1.2.3" not in answer.text
     assert "NETWORK_EXCEPTION" in answer.text
+    monkeypatch.undo()
+    poller.look_again(wait_ms=60_000)
+    assert poller.health.trouble == ""
 
 
 @pytest.mark.parametrize(

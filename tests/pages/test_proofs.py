@@ -13,6 +13,7 @@ import pytest
 
 from tests.pages.conftest import PREFIX
 from tests.support.internal import FEW_INTERNAL
+from tests.support.waiting import wait_for
 from txn_engine import Engine, connect
 from txn_engine.log.objects import Objects
 from txn_engine.quality import Declaration, check_exactly_once
@@ -131,10 +132,11 @@ def test_a_viewer_has_the_calendar(store_url: str, tmp_path: Path, client: Calla
         asked = Declaration(topic="payments", record_id=("account_id",))
         check_exactly_once(engine, asked, report_folder=tmp_path, record=True)
     browser = client("vera")
-    deadline = time.monotonic() + 60
-    while not (found := browser.get(f"{PREFIX}/api/proofs").json()["topics"]):
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    found = wait_for(
+        lambda: browser.get(f"{PREFIX}/api/proofs").json()["topics"],
+        what="the proof on the page",
+        every_s=0.2,
+    )
     (line,) = found[0]["proofs"]
     assert (found[0]["topic"], line["number"]) == ("payments", 0)
     assert set(line) == {"number", "created_ms", "outcome", "scope", "passed", "checks"}

@@ -86,7 +86,7 @@ def test_only_the_row_groups_that_are_needed_are_counted_and_read(
         log.append(busy_store.records(0, 4_000))
         if has_gaps and number == 0:
             log.append_marker(producer_id=7, producer_epoch=1, committed=True, coordinator_epoch=0)
-    monkeypatch.setattr(merging, "_ROW_GROUP_ROWS", 4_000)
+    monkeypatch.setattr(merging, "ROW_GROUP_ROWS", 4_000)
     engine.maintenance.compact(policy=MaintenancePolicy(min_files=2))
     merged = next(iter(log.state.live.values()))
     assert (merged.record_count, merged.has_gaps) == (16_000, has_gaps)

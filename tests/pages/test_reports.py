@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 
 from tests.pages import busy_store
 from tests.pages.conftest import PREFIX
+from tests.support.waiting import wait_for
 from txn_engine import connect
 
 pytestmark = pytest.mark.airflow
@@ -58,11 +58,13 @@ def report(airflow_app: Any) -> Iterator[Path]:
 
 
 def listed(browser: Any) -> list[dict[str, Any]]:
-    deadline = time.monotonic() + 60
-    while not (found := browser.get(f"{PREFIX}/api/reports").json()["reports"]):
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
-    return list(found)
+    return list(
+        wait_for(
+            lambda: browser.get(f"{PREFIX}/api/reports").json()["reports"],
+            what="the report on the page",
+            every_s=0.2,
+        )
+    )
 
 
 def test_a_viewer_sees_outcomes_and_counts_but_no_record(report: Path, client: Callable[..., Any]) -> None:

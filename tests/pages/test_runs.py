@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 from tests.pages.conftest import PREFIX
 from tests.support import running
 from tests.support.airflow_home import forget_runs
+from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -40,10 +40,9 @@ def airflow_app(swept: None) -> Any:
 def test_the_last_sweep_is_shown_with_what_it_did(client: Callable[..., Any]) -> None:
     """The page tells users who may see that DAG that the run aborted the overdue transaction."""
     browser = client("vera")
-    deadline = time.monotonic() + 60
-    while not (dags := browser.get(f"{PREFIX}/api/runs").json()["dags"]):
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    dags = wait_for(
+        lambda: browser.get(f"{PREFIX}/api/runs").json()["dags"], what="the run on the page", every_s=0.2
+    )
     (sweep,) = [dag for dag in dags if dag["dag_id"] == "txn_coordinator_sweep"]
     assert [run["state"] for run in sweep["runs"]] == ["success"]
     assert sweep["runs"][0]["end_ms"] >= sweep["runs"][0]["start_ms"] > 0

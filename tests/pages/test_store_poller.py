@@ -14,6 +14,7 @@ from airflow.sdk.exceptions import AirflowException
 
 from tests.pages import busy_store
 from tests.support.airflow_home import make_database
+from tests.support.waiting import wait_for
 from txn_engine import connect
 from txn_engine.clock import system_clock
 from txn_engine_airflow.connection import StoreConnection
@@ -38,13 +39,6 @@ def polling(find_store: Callable[[], StoreConnection]) -> Iterator[object]:
         poller.stop()
 
 
-def until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def test_what_was_seen_stays_while_the_store_is_away(tmp_path: Path) -> None:
     """Health says what is wrong. The next look that succeeds shows the store as it is then."""
     url = f"file://{tmp_path}/ledger"
@@ -54,7 +48,7 @@ def test_what_was_seen_stays_while_the_store_is_away(tmp_path: Path) -> None:
     with polling(lambda: StoreConnection(places[0], "the test")) as poller:
         assert list(poller.sight(wait_ms=60_000).moment.topics) == ["payments"]
         places[0] = f"file://{tmp_path}/ledger/store.json/not-a-folder"
-        until(lambda: poller.health.trouble != "")
+        wait_for(lambda: poller.health.trouble != "", what="the trouble with the store")
         assert "not-a-folder" in poller.whole_trouble
         assert "not-a-folder" not in poller.health.trouble
         assert "[CLUSTER_AUTHORIZATION_FAILED]" in poller.health.trouble
@@ -62,7 +56,7 @@ def test_what_was_seen_stays_while_the_store_is_away(tmp_path: Path) -> None:
         places[0] = url
         with connect(url) as engine:
             engine.partition("payments", 0).append(busy_store.records(0, 4))
-        until(lambda: poller.health.trouble == "")
+        wait_for(lambda: poller.health.trouble == "", what="a look at the store that is back")
         poller.look_again(wait_ms=60_000)
         assert poller.sight().moment.topics["payments"].partitions[0].high_watermark == 4
 
@@ -83,7 +77,7 @@ def test_ages_go_on_while_the_store_is_away_whatever_the_clock_does(tmp_path: Pa
     try:
         poller.sight(wait_ms=60_000)
         places[0] = f"file://{tmp_path}/ledger/store.json/not-a-folder"
-        until(lambda: poller.health.trouble != "")
+        wait_for(lambda: poller.health.trouble != "", what="the trouble with the store")
         first = poller.health
         time.sleep(0.3)
         later = poller.health
@@ -164,7 +158,10 @@ def test_only_few_requests_wait_for_the_first_look(tmp_path: Path) -> None:
 
     with connect(f"file://{tmp_path}/ledger"), polling(find) as poller, ThreadPoolExecutor(8) as pool:
         asked = [pool.submit(poller.sight, wait_ms=60_000) for _ in range(8)]
-        until(lambda: sum(each.done() for each in asked) == 8 - WAITING_MAX)
+        wait_for(
+            lambda: sum(each.done() for each in asked) == 8 - WAITING_MAX,
+            what="the requests that are refused at once",
+        )
         for each in asked:
             if each.done():
                 with pytest.raises(NothingSeenYetError) as refused:

@@ -31,7 +31,9 @@ from rich.progress import track
 
 from storage import LocalStore
 from tests.postgres.conftest import SCHEMA, payments, produce
+from tests.support.kills import in_a_child, kill_myself
 from tests.support.postgres import PostgresServer, postgres_binaries
+from tests.support.waiting import wait_for
 from txn_engine import Engine
 from txn_engine.loading import DEAD_LETTERS
 from txn_engine.postgres import consume_into, insert_into, load_outbox, load_query
@@ -43,6 +45,7 @@ ROWS = 12
 _BATCH = 5
 _BAD_EVERY = 6
 _RETRY_HELPS, _TRIES = 3, 100
+_JOB_LIMIT_S = 280.0
 
 
 @dataclass
@@ -68,11 +71,10 @@ class Fuse:
 
     def _go(self) -> None:
         if self.victim == "process":
-            os.kill(os.getpid(), signal.SIGKILL)
+            kill_myself()
         elif self.victim == "server":
             os.kill(self.server.pid, signal.SIGQUIT)
-            while self.is_up():
-                time.sleep(0.01)
+            wait_for(lambda: not self.is_up(), what="the end of the server")
         else:
             with psycopg.connect(self.server.dsn, autocommit=True) as admin:
                 admin.execute(
@@ -255,28 +257,28 @@ class Bench:
         """Run the job to its end. If the server has not noticed yet that a client is gone, and still holds
         its locks, run it again."""
         for _ in range(_TRIES):
-            ended = os.waitstatus_to_exitcode(self._child(job, run, fuse))
+            ended = self._child(job, run, fuse)
             if ended != _RETRY_HELPS:
                 break
             time.sleep(0.1)
         assert ended == 0, f"{job.name}: the second run failed, {ended}: {self._said.read_text()}"
 
     def _child(self, job: Job, run: str, fuse: Fuse) -> int:
-        """Run the job in a process of its own. Returns the process's status."""
-        child = os.fork()
-        if child == 0:
-            try:
-                with (
-                    Engine(FusedStore(self._store, fuse)) as engine,  # type: ignore[arg-type]
-                    fused_connection(self._dsn, fuse) as connection,
-                ):
-                    job.run(engine, connection, run)
-                self._count.write_text(str(fuse.count))
-            except BaseException as error:  # noqa: BLE001
-                self._said.write_text(repr(error))
-                os._exit(_RETRY_HELPS if getattr(error, "retry_helps", False) else 1)
-            os._exit(0)
-        return os.waitpid(child, 0)[1]
+        """Run the job in a process of its own. Returns the process's exit code."""
+
+        def work() -> None:
+            with (
+                Engine(FusedStore(self._store, fuse)) as engine,  # type: ignore[arg-type]
+                fused_connection(self._dsn, fuse) as connection,
+            ):
+                job.run(engine, connection, run)
+            self._count.write_text(str(fuse.count))
+
+        def failed(error: BaseException) -> int:
+            self._said.write_text(repr(error))
+            return _RETRY_HELPS if getattr(error, "retry_helps", False) else 1
+
+        return in_a_child(work, failed=failed, limit_s=_JOB_LIMIT_S)
 
 
 def _difference(found: list[int], turn: int) -> str:

@@ -19,6 +19,7 @@ from tests.loading.refusals import because
 from tests.postgres.conftest import SCHEMA, payments, produce
 from tests.postgres.every_type import RECORDS
 from tests.suite.tiers import in_shard
+from tests.support.waiting import LIMIT_S
 from txn_engine import Engine
 from txn_engine.consumer import Consumer
 from txn_engine.errors import (
@@ -217,7 +218,7 @@ def test_two_at_once_one_is_refused(engine: Engine, dsn: str, connection: Connec
 
     def slow(to: Connection[Any], records: pa.Table) -> None:
         inside.set()
-        assert go_on.wait(20)
+        assert go_on.wait(LIMIT_S)
         write(to, records)
 
     done: list[int] = []
@@ -228,7 +229,7 @@ def test_two_at_once_one_is_refused(engine: Engine, dsn: str, connection: Connec
 
     thread = threading.Thread(target=other)
     thread.start()
-    assert inside.wait(20)
+    assert inside.wait(LIMIT_S)
     with pytest.raises(OffsetsMovedError, check=because(Reason.ANOTHER_RUN_WRITING)):
         consume_into(connection, consumer_of(engine), write)
     go_on.set()

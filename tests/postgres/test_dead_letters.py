@@ -15,6 +15,7 @@ from tests.loading.refusals import because
 from tests.postgres.conftest import SCHEMA
 from tests.postgres.every_type import RECORDS
 from tests.suite.tiers import in_shard
+from tests.support.stores import accounts_in
 from txn_engine import Engine
 from txn_engine.errors import InvalidRecordError, TxnEngineError
 from txn_engine.loading import DEAD_LETTERS, replay
@@ -42,10 +43,6 @@ def table(engine: Engine, connection: Connection[Any]) -> Connection[Any]:
     return connection
 
 
-def accounts(engine: Engine) -> list[int]:
-    return sorted(engine.scan("payments").to_table(["account_id"])["account_id"].to_pylist())
-
-
 def letters(engine: Engine) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = engine.scan("dead").to_table(DEAD_LETTERS.names).to_pylist()
     return found
@@ -61,7 +58,7 @@ def test_rows_are_records_or_dead_letters(engine: Engine, table: Connection[Any]
     found = letters(engine)
     dead = [json.loads(row["columns"])["account_id"] for row in found]
     assert dead == [*map(str, range(7, 999, 100)), None]
-    assert accounts(engine) == [n for n in range(999) if n % 100 != 7]
+    assert accounts_in(engine) == [n for n in range(999) if n % 100 != 7]
     first, last = found[0], found[-1]
     assert first["topic"] == "payments"
     assert first["source_file"].startswith(f"database {table.info.dbname}, query ")
@@ -95,7 +92,7 @@ def test_too_many_are_refused(engine: Engine, table: Connection[Any], most: int 
         load_query(
             engine, table, QUERY, "payments", run_id="1", dead_letter_topic="dead", max_dead_letters=most
         )
-    assert (accounts(engine), letters(engine)) == ([], [])
+    assert (accounts_in(engine), letters(engine)) == ([], [])
     done = load_query(
         engine, table, QUERY, "payments", run_id="1", dead_letter_topic="dead", max_dead_letters="1.1%"
     )
@@ -171,13 +168,13 @@ def test_a_dead_row_of_an_outbox_is_done_with(
     if died:
         with monkeypatch.context() as patched:
             patched.setattr(
-                outbox_module._Outbox, "take_away", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+                outbox_module.Outbox, "take_away", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
             )
             with pytest.raises(KeyboardInterrupt):
                 load_outbox(engine, outbox, "outbox", "payments", **settings)
     done = load_outbox(engine, outbox, "outbox", "payments", **settings)
     assert (done.records, done.dead_letters) == ((692, 8) if died else (989, 11))
-    assert accounts(engine) == [n for n in range(999) if n % 100 != 7]
+    assert accounts_in(engine) == [n for n in range(999) if n % 100 != 7]
     found = letters(engine)
     assert [row["source_line"] for row in found] == [*range(5009, 6000, 100), 6001]
     assert {row["source_file"] for row in found} == {f"database {outbox.info.dbname}, table public.outbox"}
@@ -195,7 +192,7 @@ def test_a_batch_of_dead_letters_alone(engine: Engine, outbox: Connection[Any]) 
     assert (letters(engine), open_rows(outbox)) == ([], (10,))
     done = load_outbox(engine, outbox, "outbox", "payments", dead_letter_topic="dead", max_dead_letters=10)
     assert (done.records, done.dead_letters, done.taken_over) == (0, 10, 1)
-    assert (accounts(engine), open_rows(outbox)) == ([], (0,))
+    assert (accounts_in(engine), open_rows(outbox)) == ([], (0,))
 
 
 def test_a_letter_is_read_again_as_it_was(engine: Engine, connection: Connection[Any]) -> None:

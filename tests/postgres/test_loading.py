@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
@@ -22,6 +21,7 @@ from tests.loading.refusals import because
 from tests.postgres.conftest import SCHEMA
 from tests.suite.tiers import in_shard
 from tests.support.refusals import refused
+from tests.support.waiting import wait_for
 from txn_engine import AddColumn, Engine
 from txn_engine.errors import (
     IllegalStateError,
@@ -321,8 +321,7 @@ def test_a_signal_while_the_first_row_is_awaited(
 def _interrupt_when_copying(dsn: str) -> None:
     with psycopg.connect(dsn, autocommit=True) as other:
         query = "SELECT 1 FROM pg_stat_activity WHERE query LIKE 'COPY%' AND wait_event = 'PgSleep'"
-        while not other.execute(query).fetchone():
-            time.sleep(0.01)
+        wait_for(lambda: other.execute(query).fetchone(), what="the server to sleep in the query")
     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 

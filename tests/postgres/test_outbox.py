@@ -19,6 +19,8 @@ from storage import open_store
 from tests.loading.refusals import because
 from tests.postgres.conftest import SCHEMA
 from tests.suite.tiers import in_shard
+from tests.support.kills import ProcessDiedError, die
+from tests.support.stores import accounts_in
 from txn_engine import AddColumn, Engine
 from txn_engine.backup import restore
 from txn_engine.errors import InvalidRequestError, ProducerFencedError, TxnEngineError
@@ -48,10 +50,6 @@ def insert(connection: Connection[Any], first: int, count: int) -> None:
     connection.commit()
 
 
-def loaded(engine: Engine) -> list[int]:
-    return sorted(engine.scan("payments").to_table(["account_id"])["account_id"].to_pylist())
-
-
 def left(connection: Connection[Any], where: str = "true") -> int:
     row = connection.execute(f"SELECT count(*) FROM outbox WHERE {where}").fetchone()  # type: ignore[arg-type]
     connection.commit()
@@ -63,12 +61,12 @@ def test_an_outbox_is_drained(engine: Engine, outbox: Connection[Any]) -> None:
     """An outbox is drained in batches until nothing is left. Rows that come later are the next call's."""
     done = load_outbox(engine, outbox, "outbox", "payments", batch_rows=30)
     assert (done.records, done.batches, done.taken_over, done.claimed_by_others) == (100, 4, 0, 0)
-    assert loaded(engine) == list(range(100))
+    assert accounts_in(engine) == list(range(100))
     assert left(outbox) == 0
     insert(outbox, 100, 5)
     assert load_outbox(engine, outbox, "outbox", "payments").records == 5
     assert load_outbox(engine, outbox, "outbox", "payments").records == 0
-    assert loaded(engine) == list(range(105))
+    assert accounts_in(engine) == list(range(105))
     assert not engine.admin.verify().findings
 
 
@@ -86,7 +84,7 @@ def test_a_call_ends_though_rows_keep_coming(engine: Engine, outbox: Connection[
 def test_rows_may_stay_and_be_marked(engine: Engine, outbox: Connection[Any]) -> None:
     for _ in range(2):
         load_outbox(engine, outbox, "outbox", "payments", mark_column="loaded_at")
-    assert loaded(engine) == list(range(100))
+    assert accounts_in(engine) == list(range(100))
     assert left(outbox, "loaded_at IS NOT NULL") == 100
 
 
@@ -96,9 +94,9 @@ def test_a_row_that_commits_late_is_not_skipped(engine: Engine, outbox: Connecti
         late.execute("INSERT INTO outbox (account_id, amount) VALUES (1000, 1)")
         insert(outbox, 100, 1)
         load_outbox(engine, outbox, "outbox", "payments")
-        assert loaded(engine) == list(range(101))
+        assert accounts_in(engine) == list(range(101))
     load_outbox(engine, outbox, "outbox", "payments")
-    assert loaded(engine) == [*range(101), 1000]
+    assert accounts_in(engine) == [*range(101), 1000]
 
 
 def die_behind_the_commit(
@@ -107,7 +105,7 @@ def die_behind_the_commit(
     """Let a worker die that has loaded a batch and not removed it."""
     with monkeypatch.context() as patched:
         patched.setattr(
-            outbox_module._Outbox, "take_away", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+            outbox_module.Outbox, "take_away", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
         )
         with pytest.raises(KeyboardInterrupt):
             load_outbox(engine, connection, "outbox", "payments", **more)
@@ -119,7 +117,7 @@ def test_an_id_that_begins_like_another_is_another(
     die_behind_the_commit(engine, outbox, monkeypatch, transactional_id="worker/2")
     assert load_outbox(engine, outbox, "outbox", "payments", transactional_id="worker").claimed_by_others == 1
     assert load_outbox(engine, outbox, "outbox", "payments", transactional_id="worker/2").finished == 1
-    assert loaded(engine) == list(range(100))
+    assert accounts_in(engine) == list(range(100))
 
 
 def test_a_restored_store_takes_over_what_was_claimed(
@@ -132,14 +130,14 @@ def test_a_restored_store_takes_over_what_was_claimed(
     with monkeypatch.context() as patched:
         patched.setattr(outbox_module._Worker, "take_over", lambda _: None)
         die_behind_the_commit(engine, outbox, monkeypatch, batch_rows=60)
-    assert (loaded(engine), left(outbox)) == (list(range(100)), 100)
+    assert (accounts_in(engine), left(outbox)) == (list(range(100)), 100)
     source, target = (open_store(f"file://{tmp_path}/{name}", create=True) for name in ("backups", "again"))
     restore(source, target)
     with txn_engine.connect(f"file://{tmp_path}/again") as again:
-        assert len(loaded(again)) == 60
+        assert len(accounts_in(again)) == 60
         done = load_outbox(again, outbox, "outbox", "payments")
         assert (done.records, done.taken_over, done.finished, done.claimed_by_others) == (40, 2, 1, 0)
-        assert (loaded(again), left(outbox)) == (list(range(100)), 0)
+        assert (accounts_in(again), left(outbox)) == (list(range(100)), 0)
 
 
 @pytest.mark.parametrize("name", in_shard("engines", ["worker//2", "worker/", "/"], keep=1))
@@ -150,7 +148,7 @@ def test_an_id_with_slashes_takes_over(
     for other in ("worker", "worker/2"):
         assert load_outbox(engine, outbox, "outbox", "payments", transactional_id=other).taken_over == 0
     assert load_outbox(engine, outbox, "outbox", "payments", transactional_id=name).finished == 1
-    assert (loaded(engine), left(outbox)) == (list(range(100)), 0)
+    assert (accounts_in(engine), left(outbox)) == (list(range(100)), 0)
 
 
 def test_a_column_that_was_added_to_the_topic(engine: Engine, outbox: Connection[Any], dsn: str) -> None:
@@ -189,7 +187,7 @@ def test_a_worker_dies_after_more_runs_than_the_log_keeps(
     assert (once.taken_over, once.finished) == (1, 0)
     die_behind_the_commit(engine, outbox, monkeypatch, batch_rows=1)
     assert load_outbox(engine, outbox, "outbox", "payments").finished == 1
-    assert (loaded(engine), left(outbox)) == (list(range(103)), 0)
+    assert (accounts_in(engine), left(outbox)) == (list(range(103)), 0)
 
 
 @pytest.mark.usefixtures("few_runs")
@@ -203,10 +201,10 @@ def test_a_claim_that_the_log_has_forgotten_is_refused(
     outbox.execute("INSERT INTO second SELECT id + 1000, account_id + 1000, amount, note FROM second")
     outbox.commit()
     load_outbox(engine, outbox, "second", "payments", transactional_id="one", batch_rows=1)
-    before = loaded(engine)
+    before = accounts_in(engine)
     with pytest.raises(InvalidRequestError, check=because(Reason.CLAIMED_BY_UNKNOWN_RUN)):
         load_outbox(engine, outbox, "outbox", "payments", transactional_id="one")
-    assert loaded(engine) == before
+    assert accounts_in(engine) == before
 
 
 def test_what_claims_call_a_run_by_stays() -> None:
@@ -233,7 +231,7 @@ def test_an_outbox_in_partitions(engine: Engine, connection: Connection[Any], ma
         )
         connection.commit()
         load_outbox(engine, connection, "outbox", "payments", mark_column=mark)
-    assert loaded(engine) == [0, 1, 2, 100, 101, 102, 103, 104]
+    assert accounts_in(engine) == [0, 1, 2, 100, 101, 102, 103, 104]
 
 
 STEPS = ("claimed", "loaded", "taken away")
@@ -253,9 +251,6 @@ def test_whoever_takes_over_loads_the_same_rows(
     """If a worker ends after any of the three steps of its second batch, the next worker loads the same
     rows."""
 
-    class Died(BaseException):
-        pass
-
     calls = 0
 
     def dying(name: str, work: Any) -> Any:
@@ -264,24 +259,24 @@ def test_whoever_takes_over_loads_the_same_rows(
             found = work(*words, **more)
             calls += name == step
             if name == step and calls == 2:
-                raise Died
+                die()
             return found
 
         return run
 
-    kind = outbox_module._Outbox
+    kind = outbox_module.Outbox
     with monkeypatch.context() as patched:
         patched.setattr(kind, "claim", dying("claimed", kind.claim))
         patched.setattr(kind, "take_away", dying("taken away", kind.take_away))
         patched.setattr(outbox_module, "load_run", dying("loaded", outbox_module.load_run))
-        with pytest.raises(Died):
+        with pytest.raises(ProcessDiedError):
             load_outbox(engine, outbox, "outbox", "payments", batch_rows=30, mark_column=mark)
     insert(outbox, 100, 7)
     done = load_outbox(engine, outbox, "outbox", "payments", batch_rows=50, mark_column=mark)
     assert (done.taken_over, done.finished) == {"claimed": (1, 0), "loaded": (1, 1), "taken away": (0, 0)}[
         step
     ]
-    assert loaded(engine) == list(range(107))
+    assert accounts_in(engine) == list(range(107))
     assert left(outbox, "true" if mark is None else "loaded_at IS NULL") == 0
 
 
@@ -299,7 +294,7 @@ def test_a_worker_that_was_fenced_loads_nothing_more(
         load_outbox(engine, outbox, "outbox", "payments", batch_rows=30, progress=taken_over)
     assert left(outbox, "txn_engine_run IS NOT NULL") > 0
     load_outbox(engine, outbox, "outbox", "payments")
-    assert loaded(engine) == list(range(100))
+    assert accounts_in(engine) == list(range(100))
 
 
 def test_workers_of_different_ids_share_the_rows(engine: Engine, outbox: Connection[Any], dsn: str) -> None:
@@ -320,11 +315,11 @@ def test_workers_of_different_ids_share_the_rows(engine: Engine, outbox: Connect
     for thread in threads:
         thread.join()
     assert not errors
-    assert loaded(engine) == list(range(500))
+    assert accounts_in(engine) == list(range(500))
     outbox.execute("INSERT INTO outbox (account_id, txn_engine_run) VALUES (9999, 'somebody/else')")
     outbox.commit()
     assert load_outbox(engine, outbox, "outbox", "payments").claimed_by_others == 1
-    assert loaded(engine) == list(range(500))
+    assert accounts_in(engine) == list(range(500))
 
 
 @pytest.fixture
@@ -339,12 +334,12 @@ def test_a_row_that_does_not_fit_stays_where_it_is(engine: Engine, bad: Connecti
     """The batch of a row that does not fit stays claimed, and is loaded after the row was corrected."""
     with pytest.raises(TxnEngineError, check=because(Reason.BAD_DECIMAL, "row 51 of")):
         load_outbox(engine, bad, "outbox", "payments")
-    assert loaded(engine) == []
+    assert accounts_in(engine) == []
     assert left(bad) == 100
     bad.execute("UPDATE outbox SET amount = 1 WHERE account_id = 50")
     bad.commit()
     assert load_outbox(engine, bad, "outbox", "payments").taken_over == 1
-    assert loaded(engine) == list(range(100))
+    assert accounts_in(engine) == list(range(100))
 
 
 @pytest.mark.parametrize(
@@ -372,7 +367,7 @@ def test_a_table_that_keeps_no_claims(
     outbox.commit()
     with pytest.raises(DatabaseError, check=because(reason)):
         load_outbox(engine, outbox, "outbox", "payments", mark_column="loaded_at")
-    assert (left(outbox, "txn_engine_run IS NULL"), loaded(engine)) == (100, [])
+    assert (left(outbox, "txn_engine_run IS NULL"), accounts_in(engine)) == (100, [])
 
 
 @pytest.mark.parametrize(
@@ -403,7 +398,7 @@ def test_a_connection_that_gives_bytes(
     engine.admin.alter_topic("payments", [AddColumn(currency, default="EUR")])
     die_behind_the_commit(engine, outbox, monkeypatch, batch_rows=60)
     done = load_outbox(engine, outbox, "outbox", "payments")
-    assert (done.records, done.finished, left(outbox), loaded(engine)) == (40, 1, 0, list(range(100)))
+    assert (done.records, done.finished, left(outbox), accounts_in(engine)) == (40, 1, 0, list(range(100)))
     assert set(engine.scan("payments").to_table()["currency"].to_pylist()) == {"CHF"}
 
 
@@ -426,11 +421,11 @@ def test_a_trigger_that_keeps_rows_as_they_are(
     for _ in range(2):
         with pytest.raises(DatabaseError, check=because(reason)):
             load_outbox(engine, outbox, "outbox", "payments")
-        assert len(loaded(engine)) == count
+        assert len(accounts_in(engine)) == count
     outbox.execute("DROP TRIGGER keep ON outbox")
     outbox.commit()
     load_outbox(engine, outbox, "outbox", "payments")
-    assert (loaded(engine), left(outbox)) == (list(range(100)), 0)
+    assert (accounts_in(engine), left(outbox)) == (list(range(100)), 0)
 
 
 def undefined(kind: type[psycopg.Error], name: str) -> pytest.RaisesExc[DatabaseError]:

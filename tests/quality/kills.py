@@ -15,9 +15,7 @@ command runs `besiege`; its exit code is 1 if any of this does not hold.
 from __future__ import annotations
 
 import argparse
-import os
 import random
-import signal
 import subprocess
 import sys
 import tempfile
@@ -32,8 +30,8 @@ from rich.table import Table
 
 import txn_engine
 from storage import open_store
-from tests.support.faults import Fault, FaultyStore, Operation
-from tests.support.servers import REPOSITORY
+from tests.support.kills import REPOSITORY, Death, run_until_killed
+from tests.support.waiting import wait_for
 from txn_engine import Engine, OffsetAndMetadata
 from txn_engine.errors import OutcomeUnknownError, RequestTimedOutError
 from txn_engine.log.objects import Objects
@@ -172,14 +170,20 @@ class Siege:
 
     def _await_another_proof(self) -> None:
         (self.folder / PAUSE).touch()
-        proofs, until = self._proofs(), time.monotonic() + PROOF_LIMIT_S
-        while self._proofs() == proofs:
-            for place in range(len(ROLES)):
-                self._expect_running(place)
-            if time.monotonic() > until:
-                raise RuntimeError(f"no proof in {PROOF_LIMIT_S:.0f} s: {self._said(ROLES.index('prove'))}")
-            time.sleep(CALM_S)
+        proofs = self._proofs()
+        wait_for(
+            lambda: self._proofs() != proofs,
+            what="another proof",
+            limit_s=PROOF_LIMIT_S,
+            every_s=CALM_S,
+            meanwhile=self._expect_all_running,
+            seen=lambda: self._said(ROLES.index("prove")),
+        )
         (self.folder / PAUSE).unlink()
+
+    def _expect_all_running(self) -> None:
+        for place in range(len(ROLES)):
+            self._expect_running(place)
 
     def _expect_running(self, place: int) -> None:
         if self.running[place].poll() is not None:
@@ -191,7 +195,7 @@ class Siege:
     def _started(self, place: int) -> subprocess.Popen[bytes]:
         with (self.folder / f"{place}.log").open("wb") as stream:
             return subprocess.Popen(
-                _command(ROLES[place], self.url, self.folder / f"{place}"),
+                [sys.executable, "-m", *_arguments(ROLES[place], self.url, self.folder / f"{place}")],
                 cwd=REPOSITORY,
                 stdout=stream,
                 stderr=stream,
@@ -237,30 +241,16 @@ def kill_at_writes(folder: Path, rounds: int, seed: int) -> dict[str, object]:
 
 def _killed_at(role: str, url: str, folder: Path, write: int) -> None:
     """Run a process that kills itself right before this write, counted from 1."""
-    command = [*_command(role, url, folder), "--die-at", str(write)]
-    ended = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
-    assert ended.returncode == -signal.SIGKILL, (role, write, ended.returncode, ended.stderr[-2_000:])
+    run_until_killed(*_arguments(role, url, folder), "--die-at", str(write))
 
 
-def _command(role: str, url: str, folder: Path) -> list[str]:
-    return [
-        *(sys.executable, "-m", "tests.quality.kills"),
-        *("--role", role, "--url", url, "--folder", str(folder)),
-    ]
+def _arguments(role: str, url: str, folder: Path) -> list[str]:
+    return ["tests.quality.kills", "--role", role, "--url", url, "--folder", str(folder)]
 
 
 def _dying_engine(url: str, write: int) -> Engine:
     """An engine whose process is killed right before this write, counted from 1."""
-    writes = 0
-
-    def decide(operation: Operation, _: str, __: int) -> Fault | None:
-        nonlocal writes
-        writes += operation == "put_if_absent"
-        if writes == write:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return None
-
-    return Engine(FaultyStore(open_store(url), decide=decide))
+    return Engine(Death("killed", write - 1, operations=("put_if_absent",)).of(open_store(url)))
 
 
 def _judged(engine: Engine, folder: Path) -> dict[str, object]:

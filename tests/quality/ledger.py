@@ -4,15 +4,20 @@ it."""
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from txn_engine.quality import Amount, Declaration, Output, Totals
+import txn_engine
+from storage.memory import MemoryStore
+from tests.support.internal import FEW_INTERNAL
+from txn_engine import Engine
+from txn_engine.quality import Amount, Declaration, Output, QualityResult, Totals
 from txn_engine.quality.evidence import (
     AbortedRange,
     CommittedOffset,
@@ -26,7 +31,9 @@ from txn_engine.quality.evidence import (
     TopicRows,
     TransactionState,
 )
+from txn_engine.quality.exactly_once import report_evidence as report_of
 from txn_engine.quality.file_pass import facts_of
+from txn_engine.quality.in_process import InProcess
 from txn_engine.quality.input_file import read_input
 from txn_engine.sql.file_parts import FilePart
 from txn_engine.types import GroupOffset
@@ -346,3 +353,17 @@ def with_rows(evidence: Evidence, topic: str, **changes: object) -> Evidence:
 def with_payments(evidence: Evidence, **changes: object) -> Evidence:
     """The evidence with changes to the rows of `payments`."""
     return with_rows(evidence, "payments", **changes)
+
+
+def report_evidence(evidence: Evidence, **arguments: Any) -> QualityResult:
+    """A complete report of the evidence."""
+    with InProcess(MemoryStore()) as reducer:
+        return report_of(evidence, reducer, **arguments)
+
+
+def in_memory(name: str, *prepare: Callable[[Engine], object]) -> Iterator[Engine]:
+    """An engine on a store in memory of this name, for a fixture."""
+    with txn_engine.connect(f"memory://{name}", configs=FEW_INTERNAL) as engine:
+        for each in prepare:
+            each(engine)
+        yield engine

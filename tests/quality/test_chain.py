@@ -17,9 +17,10 @@ import pytest
 import txn_engine
 from storage.memory import MemoryStore
 from tests.quality.kills import besiege, kill_at_writes
+from tests.quality.ledger import in_memory
 from tests.suite.tiers import in_shard
-from tests.support.faults import DyingStore, ProcessDiedError
 from tests.support.internal import FEW_INTERNAL
+from tests.support.kills import DyingStore, ProcessDiedError
 from txn_engine import Engine, OffsetAndMetadata
 from txn_engine.errors import OutcomeUnknownError, TxnEngineError
 from txn_engine.log.objects import Objects
@@ -109,10 +110,7 @@ def write(engine: Engine, topic: str, table: pa.Table) -> None:
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Engine]:
-    with txn_engine.connect(f"memory://{tmp_path.name}", configs=FEW_INTERNAL) as connected:
-        set_up(connected)
-        load(connected, 0, 40)
-        yield connected
+    yield from in_memory(tmp_path.name, set_up, lambda engine: load(engine, 0, 40))
 
 
 def prove(engine: Engine, folder: Path, check: Declaration = CHECK, **arguments: Any) -> QualityResult:

@@ -15,6 +15,7 @@ import pytest
 
 import txn_engine
 from storage import decode_parquet
+from tests.quality.ledger import in_memory
 from tests.quality.test_chain import began, failed, looked_at, prove, shelf_of, write
 from tests.suite.tiers import in_shard
 from tests.support.internal import FEW_INTERNAL
@@ -119,10 +120,7 @@ def set_up(engine: Engine) -> None:
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Engine]:
-    with txn_engine.connect(f"memory://{tmp_path.name}", configs=FEW_INTERNAL) as connected:
-        set_up(connected)
-        load(connected, 0, 40)
-        yield connected
+    yield from in_memory(tmp_path.name, set_up, lambda engine: load(engine, 0, 40))
 
 
 def attempt(engine: Engine, folder: Path, check: Declaration = CHECK, **arguments: Any) -> QualityResult:

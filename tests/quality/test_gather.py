@@ -27,6 +27,7 @@ from tests.quality.ledger import (
 from tests.quality.verdicts import Verdict, verdict_of
 from tests.suite.tiers import in_shard
 from tests.support.internal import FEW_INTERNAL
+from tests.support.kills import ProcessDiedError, die
 from txn_engine import Engine, OffsetAndMetadata, TopicPartition
 from txn_engine.admin import Admin
 from txn_engine.errors import (
@@ -592,7 +593,7 @@ def test_sums_of_an_output_that_was_compacted_do_not_apply(
         for _ in range(runs):
             consume(engine, TURNOVERS if runs == 1 else TURNOVERS[:3])
         if dies:
-            monkeypatch.setattr(by_key, "CleanProposal", _die)
+            monkeypatch.setattr(by_key, "CleanProposal", die)
             with pytest.raises(ProcessDiedError):
                 compact_output(engine, target_file_bytes=1)
         else:
@@ -614,7 +615,7 @@ def test_a_pass_that_has_not_ended_is_seen_when_what_it_replaced_is_forgotten(
         make_topics(engine, balances={"cleanup_policy": "compact"})
         load(engine)
         consume(engine)
-        monkeypatch.setattr(by_key, "CleanProposal", _die)
+        monkeypatch.setattr(by_key, "CleanProposal", die)
         for number in range(2):
             with pytest.raises(ProcessDiedError):
                 engine.maintenance.compact("balances", number)
@@ -624,14 +625,6 @@ def test_a_pass_that_has_not_ended_is_seen_when_what_it_replaced_is_forgotten(
         assert [(state.cleaning.cleaned_to, len(state.dead)) for state in states] == [(0, 0), (0, 0)]
         found = counted(engine, tmp_path)
     assert found.not_applicable == {"totals_in_balances"}
-
-
-class ProcessDiedError(BaseException):
-    """A process died. Its code does not see what happens afterwards."""
-
-
-def _die(*_: object) -> None:
-    raise ProcessDiedError
 
 
 def test_small_files_that_were_merged_excuse_nothing(tmp_path: Path) -> None:

@@ -14,21 +14,11 @@ import pyarrow as pa
 import pytest
 from jinja2 import Environment
 
-from storage.memory import MemoryStore
-from tests.quality.ledger import CHECK, good_evidence, output_rows, with_payments
+from tests.quality.ledger import CHECK, good_evidence, output_rows, report_evidence, with_payments
 from txn_engine.quality import QualityResult
 from txn_engine.quality.evidence import AuditFinding, Evidence, TransactionState
-from txn_engine.quality.exactly_once import report_evidence as report_of
-from txn_engine.quality.in_process import InProcess
 from txn_engine.quality.report import shown_url
 from txn_engine.quality.report_files import made_folder
-
-
-def report_evidence(evidence: Evidence, **arguments: Any) -> QualityResult:
-    """A complete report of the evidence."""
-    with InProcess(MemoryStore()) as reducer:
-        return report_of(evidence, reducer, **arguments)
-
 
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'`"
 VOID = {"meta", "link", "img", "br", "input", "hr", "path"}

@@ -27,13 +27,14 @@ from tests.quality.ledger import (
     output_rows,
     payments_table,
     placed,
+    report_evidence,
     with_payments,
     with_replayed,
     with_rows,
 )
 from tests.suite.tiers import in_shard
 from txn_engine.errors import StoreAccessError
-from txn_engine.quality import CheckResult, QualityResult, exactly_once
+from txn_engine.quality import CheckResult, exactly_once
 from txn_engine.quality.counting import count
 from txn_engine.quality.evidence import (
     AbortedRange,
@@ -43,7 +44,6 @@ from txn_engine.quality.evidence import (
     EvidenceMissingError,
     TransactionState,
 )
-from txn_engine.quality.exactly_once import report_evidence as report_of
 from txn_engine.quality.expectations import new_context
 from txn_engine.quality.history import not_applicable
 from txn_engine.quality.in_process import InProcess
@@ -79,12 +79,6 @@ def wrong_in(evidence: Evidence) -> set[str]:
     found = counts(evidence)
     assert not [name for name, counted in found.items() if isinstance(counted, EvidenceMissingError)]
     return {name for name, counted in found.items() if isinstance(counted, Counted) and counted.wrong}
-
-
-def report_evidence(evidence: Evidence, **arguments: Any) -> QualityResult:
-    """A complete report of the evidence."""
-    with InProcess(MemoryStore()) as reducer:
-        return report_of(evidence, reducer, **arguments)
 
 
 def named(checks: Iterable[CheckResult], status: str) -> set[str]:

@@ -418,14 +418,14 @@ def test_compaction_by_key_goes_by_keys_and_tombstones_of_all_versions(engine: E
 
 def test_who_loses_the_race_is_judged_by_what_the_winner_made(engine: Engine, other: Engine) -> None:
     """If two processes add the same column at once, one is refused and the column is there once."""
-    real, calls = other.logs.topics._create, count()
+    real, calls = other.store.put_if_absent, count()
 
-    def late(key: str, data: bytes) -> object:
+    def late(key: str, data: bytes) -> bool:
         if "/changes/" in key and next(calls) == 0:
             engine.admin.alter_topic("payments", AddColumn(pa.field("kind", pa.string())))
         return real(key, data)
 
-    with mock.patch.object(other.logs.topics, "_create", late):
+    with mock.patch.object(other.store, "put_if_absent", late):
         with pytest.raises(InvalidRequestError, check=because(Reason.COLUMN_EXISTS)):
             other.admin.alter_topic("payments", AddColumn(pa.field("kind", pa.int64())))
         moved = other.admin.alter_topic("payments", AddColumn(pa.field("more", pa.int64())))

@@ -246,7 +246,7 @@ def test_a_topic_that_is_made_again_while_it_is_copied_ends_the_copy(
         )
 
     with (
-        mock.patch("txn_engine.cli.copying._WAIT_MS", 0),
+        mock.patch("txn_engine.cli.copying.WAIT_MS", 0),
         refused(UnknownTopicOrPartitionError, Reason.TOPIC_MADE_AGAIN) as caught,
     ):
         copy(remake)

@@ -13,13 +13,13 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from time import sleep
 
 import psutil
 import pytest
 
 from tests.setup.fresh_machine import bare_packages
 from tests.support.servers import REPOSITORY
+from tests.support.waiting import must_run, wait_for
 
 SCRIPTS = sorted(path for path in (REPOSITORY / ".ci").iterdir() if path.is_file())
 PREDICATES = {"done_already", "built", "usable_python", "find_java"}
@@ -188,15 +188,13 @@ def test_a_build_of_minio_is_waited_for(checkout: Path, tmp_path: Path, run: Run
     environment = {**os.environ, "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"}
     quiet = {"env": environment, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     builder = subprocess.Popen([checkout / ".ci/setup-minio"], **quiet)
-    while not (tmp_path / "began").exists():
-        assert builder.poll() is None
-        sleep(0.05)
+    wait_for((tmp_path / "began").exists, what="the start of the build", meanwhile=must_run(builder))
     builder.kill()
     builder.wait()
     waiter = subprocess.Popen([checkout / ".ci/setup-minio", "--wait"], cwd=checkout, **quiet)
-    while not has_open(waiter, "minio-build.lock"):
-        assert waiter.poll() is None
-        sleep(0.05)
+    wait_for(
+        lambda: has_open(waiter, "minio-build.lock"), what="`--wait` to wait", meanwhile=must_run(waiter)
+    )
     (tmp_path / "may-end").touch()
     assert waiter.wait(60) == 0
     assert (tmp_path / "ended").exists()

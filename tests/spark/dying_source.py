@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
+from tests.support.kills import kill_myself
 from txn_engine.engine import Engine
 from txn_engine.producer import Producer
 from txn_engine.spark.source import TxnEngineSource
@@ -44,7 +45,9 @@ def die_at(step: str, folder: Path | None = None) -> None:
     except FileNotFoundError:
         return  # another worker was there first
     victim = gone.read_text().split()[1]
-    os.kill(os.getpid() if victim == "worker" else int((folder / victim).read_text()), signal.SIGKILL)
+    if victim == "worker":
+        kill_myself()
+    os.kill(int((folder / victim).read_text()), signal.SIGKILL)
     time.sleep(2)  # it does not get past this step
 
 

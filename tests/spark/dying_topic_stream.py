@@ -44,7 +44,7 @@ def main(url: str, checkpoint: str) -> None:
     folder = Path(os.environ["DYING"])
     (folder / "jvm").write_text(str(jvm.java.lang.ProcessHandle.current().pid()))
     (folder / "driver").write_text(str(os.getpid()))
-    commit, upload, process = Producer.commit_transaction, writing._upload, streaming._Work.process
+    commit, upload, process = Producer.commit_transaction, writing.upload_rows, streaming._Work.process
 
     def dying_upload(*args: Any) -> Any:
         uploaded = upload(*args)
@@ -62,7 +62,7 @@ def main(url: str, checkpoint: str) -> None:
         die_at("processed")
 
     with (
-        mock.patch.object(writing, "_upload", dying_upload),
+        mock.patch.object(writing, "upload_rows", dying_upload),
         mock.patch.object(Producer, "commit_transaction", dying_commit),
         mock.patch.object(streaming._Work, "process", dying_process),
     ):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -16,24 +15,17 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from tests.spark.conftest import SCHEMA, load
+from tests.support.kills import run_module, said_by
 from txn_engine.engine import Engine
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 PATIENCE_S = 800
 """A run takes 20 s on a quiet machine. This is for one that starts a JVM on a machine where much else runs."""
 
 
 def run_apart(module: ModuleType, engine: Engine, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run a module of this folder in a process of its own, which may be killed at a step that `folder` names."""
-    return subprocess.run(
-        [sys.executable, "-m", module.__name__, engine.url, str(folder / "ck")],
-        cwd=REPOSITORY,
-        env=os.environ | {"DYING": str(folder)},
-        capture_output=True,
-        encoding="utf-8",
-        check=False,
-        timeout=PATIENCE_S,
-    )
+    dying = os.environ | {"DYING": str(folder)}
+    return run_module(module.__name__, engine.url, str(folder / "ck"), environment=dying, limit_s=PATIENCE_S)
 
 
 def run_here(module: ModuleType, engine: Engine, folder: Path) -> None:
@@ -56,7 +48,7 @@ def kill_at(step: str, victim: str, module: ModuleType, engine: Engine, folder: 
             run_here(module, engine, folder)
     else:
         done = run_apart(module, engine, folder)
-        told = done.stderr[-2000:]
+        told = said_by(done)
         assert done.returncode != 0, (step, victim)
         assert (done.returncode == -signal.SIGKILL) == (victim == "driver"), (step, victim, told)
     assert not (folder / "at").exists(), (step, victim, told)

@@ -4,11 +4,7 @@ commits."""
 from __future__ import annotations
 
 import json
-import os
-import signal
 import stat
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -22,6 +18,7 @@ from tests.spark.test_loading import csv_of
 from tests.spark.test_streaming import copy, ids
 from tests.spark.test_writing import data_files, small
 from tests.suite.tiers import in_shard
+from tests.support.kills import kill_when_it_says
 from tests.support.refusals import refused, refused_by_spark
 from txn_engine.engine import Engine
 from txn_engine.errors import (
@@ -437,19 +434,7 @@ def test_killed_while_checks_run(spark: SparkSession, ledger: Engine) -> None:
     commits."""
     load(ledger, 0, 40)
     before = state_of(ledger)
-    killed = subprocess.Popen(
-        [sys.executable, "-m", "tests.spark.stalled_checks", ledger.url],
-        cwd=REPOSITORY,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert killed.stdout is not None
-        assert killed.stdout.readline() == "checking 7\n"
-        os.kill(killed.pid, signal.SIGKILL)
-    finally:
-        killed.kill()
-        killed.wait()
+    kill_when_it_says("checking 7", "tests.spark.stalled_checks", ledger.url)
     assert data_files(ledger, "balances") > 0
     assert state_of(ledger) == before
     result = run_consume_job(

@@ -3,9 +3,7 @@ or gets wrong data."""
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -20,11 +18,13 @@ from pyspark.sql import SparkSession
 
 import txn_engine
 from storage import ObjectStore, open_store
-from tests.maintain.ledgers import HOUR_MS, START_MS, assert_sound
+from tests.maintain.ledgers import HOUR_MS, START_MS
 from tests.maintain.tables import ALWAYS, TABLE, held, new_table, put, rows, table_of
 from tests.suite.tiers import in_shard
-from tests.support.faults import Fault, FaultyStore, Operation, ProcessDiedError, no_pause
+from tests.support.faults import Fault, FaultyStore, Operation, no_pause
+from tests.support.kills import Death, ProcessDiedError, kill_myself
 from tests.support.refusals import refused
+from tests.support.stores import assert_sound
 from txn_engine.engine import Engine
 from txn_engine.errors import InvalidRecordError, InvalidRequestError, StoreUnavailableError
 from txn_engine.maintain import MaintenancePolicy
@@ -313,7 +313,7 @@ def test_more_records_than_a_chunk_and_a_task_have(
 ) -> None:
     """The result is the same if keys need several tasks, bits several chunks, and runs several rounds."""
     for name, value in {
-        "_PART_BYTES": 40_000, "_KEYS_A_TASK": 900, "_CHUNKS_A_TASK": 2, "_RUNS_A_SLOT": 1, "_BATCH_ROWS": 77,
+        "PART_BYTES": 40_000, "KEYS_A_TASK": 900, "CHUNKS_A_TASK": 2, "RUNS_A_SLOT": 1, "BATCH_ROWS": 77,
     }.items():  # fmt: skip
         monkeypatch.setattr(compaction, name, value)
     clock = ManualClock(START_MS)
@@ -366,16 +366,11 @@ def test_a_driver_that_dies_at_any_write(
 
 
 def die(spark: SparkSession, folder: Path, now_ms: int, at: int, effect: Fault) -> None:
-    def decide(operation: Operation, key: str, number: int) -> Fault | None:
-        return effect if number == at else ("before" if number > at else None)
-
-    def died(operation: Operation, key: str) -> Any:
-        raise ProcessDiedError(f"{operation} {key}")
-
-    seen = SeenStore(open_store(folder.as_uri()), error=died)
+    death = Death(f"dies {effect}", at)  # type: ignore[arg-type]
+    seen = SeenStore(open_store(folder.as_uri()), error=death.error)
     with opened(folder, ManualClock(now_ms), seen) as engine:
         seen.calls.clear()
-        seen.decide = decide
+        seen.decide = death.client()
         with pytest.raises(ProcessDiedError):
             compact_topic(spark, engine, TABLE, policy=POLICY, engine="spark")
         seen.decide = None
@@ -466,7 +461,7 @@ class FailsAtFirst(Merger):
         done = list(Merger.__call__(self, works))
         context = TaskContext.get()
         if context is not None and context.attemptNumber() == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
+            kill_myself()
         yield from done
 
 
@@ -561,9 +556,9 @@ def test_keys_that_spark_has_lost_are_missed(
     """If Spark loses keys, the run fails and nothing changes, because all keys are counted before any record
     is left out."""
     folder, clock = dirty
-    one = compaction._one_a_task
-    monkeypatch.setattr(compaction, "_PART_FILES", 1)
-    monkeypatch.setattr(compaction, "_one_a_task", lambda spark, parts: one(spark, parts[1:]))
+    one = compaction.one_a_task
+    monkeypatch.setattr(compaction, "PART_FILES", 1)
+    monkeypatch.setattr(compaction, "one_a_task", lambda spark, parts: one(spark, parts[1:]))
     with opened(folder, clock) as engine:
         before = held(engine)
         (failure,) = compact_topic(spark, engine, TABLE, policy=POLICY, engine="spark").failures

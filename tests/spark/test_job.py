@@ -3,10 +3,6 @@ again."""
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from decimal import Decimal
 from pathlib import Path
 
@@ -14,6 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.spark.conftest import balances_of, load, payments, sums
+from tests.support.kills import kill_when_it_says
 from tests.support.refusals import refused
 from txn_engine.engine import Engine
 from txn_engine.errors import InvalidRequestError, OffsetsMovedError, UnstableOffsetCommitError
@@ -99,19 +96,7 @@ def test_killed_before_its_commit_and_run_again(spark: SparkSession, ledger: Eng
     """A run that is killed right before its decision shows nothing. Run again, it ends the old transaction
     and commits."""
     load(ledger, 0, 100)
-    killed = subprocess.Popen(
-        [sys.executable, "-m", "tests.spark.stalled_job", ledger.url],
-        cwd=REPOSITORY,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert killed.stdout is not None
-        assert killed.stdout.readline() == "about to commit\n"
-        os.kill(killed.pid, signal.SIGKILL)
-    finally:
-        killed.kill()
-        killed.wait()
+    kill_when_it_says("about to commit", "tests.spark.stalled_job", ledger.url)
     assert ledger.scan("balances").to_table().num_rows == 0
     with pytest.raises(UnstableOffsetCommitError):
         run(spark, ledger, transactional_id="somebody else")

@@ -117,7 +117,7 @@ def test_tasks_with_places_are_not_put_together(
 ) -> None:
     """Tasks with preferred places are not combined, because Spark would group them by place, and the records
     of a key would change their order."""
-    monkeypatch.setattr(layout, "_TASKS_ASKED_MAX", 1)  # as many as are not asked for their places
+    monkeypatch.setattr(layout, "TASKS_ASKED_MAX", 1)  # as many as are not asked for their places
     assert write_topic(rows(spark, 8), wide, "wide", transactional_id="a").files == 8
     found = numbers_by_key(wide, "wide")
     found.pop(None)

@@ -52,7 +52,7 @@ def test_files_are_loaded_once(
     """Every value is the file's, whether a task opens the file itself or gets its content. The same run again
     loads nothing."""
     if not is_local:
-        monkeypatch.setattr(loading, "_is_local", lambda uri: False)
+        monkeypatch.setattr(loading, "is_local", lambda uri: False)
     first = load_files(spark, ledger, "payments", f"{days}/*.csv", run_id="may")
     assert (first.records, first.already_committed) == (300, False)
     assert loaded(ledger) == payments(0, 300).to_pylist()
@@ -89,7 +89,7 @@ def test_a_bad_row_is_named_by_file_and_line(
     """A bad row fails the whole load with one line that says where it is and what was expected, and shows no
     value."""
     if not is_local:
-        monkeypatch.setattr(loading, "_is_local", lambda uri: False)
+        monkeypatch.setattr(loading, "is_local", lambda uri: False)
     bad = days / "day1.csv"
     lines = bad.read_text().splitlines()
     lines[41] = "140,0,2000-01-01,PRIJEM,77.125"
@@ -136,7 +136,7 @@ def test_names_are_taken_as_they_are(
     """A path that is the name of a file is not a pattern, nothing in it is an escape, and names of folders
     make no columns."""
     if not is_local:
-        monkeypatch.setattr(loading, "_is_local", lambda uri: False)
+        monkeypatch.setattr(loading, "is_local", lambda uri: False)
     folder = tmp_path / "path=7" / "amount=1"
     folder.mkdir(parents=True)
     for number, name in enumerate(NAMES):

@@ -90,7 +90,7 @@ def test_few_rows_are_one_file_a_partition(partitions: int) -> None:
 def test_many_rows_are_files_of_the_size_aimed_at(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file is ended once it is large enough, and its rows come before those of the next file."""
     monkeypatch.setattr(open_files, "FILE_BYTES", 400_000)
-    monkeypatch.setattr(open_files, "_ROW_GROUP_BYTES", 100_000)
+    monkeypatch.setattr(open_files, "ROW_GROUP_BYTES", 100_000)
     store = Store()
     found = written(store, 1, 100, 1_000)
     sizes = [encoded.file.data_bytes for _, encoded in found]
@@ -103,7 +103,7 @@ def test_many_rows_are_files_of_the_size_aimed_at(monkeypatch: pytest.MonkeyPatc
 def test_many_rows_of_one_value(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that take hardly any bytes end a file too, by their number."""
     monkeypatch.setattr(open_files, "FILE_ROWS", 30_000)
-    monkeypatch.setattr(open_files, "_ROW_GROUP_BYTES", 100_000)
+    monkeypatch.setattr(open_files, "ROW_GROUP_BYTES", 100_000)
     store = Store()
     table = pa.table({"id": pa.array([7] * 10_000, pa.int64())})
     found: list[tuple[int, EncodedFile]] = []
@@ -120,8 +120,8 @@ def test_many_rows_of_one_value(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_held_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """If files are open in many partitions, the largest is ended before it is full, so memory does not grow
     with the rows."""
-    monkeypatch.setattr(open_files, "_PENDING_BYTES", 100_000)
-    monkeypatch.setattr(open_files, "_ENCODED_BYTES", 500_000)
+    monkeypatch.setattr(open_files, "PENDING_BYTES", 100_000)
+    monkeypatch.setattr(open_files, "ENCODED_BYTES", 500_000)
     store = Store()
     found = written(store, 10, 100, 1_000)
     assert len(found) > 10
@@ -145,7 +145,7 @@ def test_no_file_is_larger_than_the_topic_takes(
 ) -> None:
     """Rows are split into files that the topic accepts, in their order, even if several row groups fit and
     one more does not."""
-    monkeypatch.setattr(open_files, "_ROW_GROUP_BYTES", 300_000 if most_bytes < 1_000_000 else 3_000_000)
+    monkeypatch.setattr(open_files, "ROW_GROUP_BYTES", 300_000 if most_bytes < 1_000_000 else 3_000_000)
     store = Store()
     rows = 30_000 if most_bytes < 1_000_000 else 300_000
     found = written(store, partitions, 5, rows, most_bytes)

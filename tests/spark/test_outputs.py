@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
-import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,7 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark.conftest import accounts_of, balances_of, load, payments, sums, two_outputs
-from tests.support.faults import DyingStore, ProcessDiedError, no_pause
+from tests.support.faults import no_pause
+from tests.support.kills import DyingStore, ProcessDiedError, kill_when_it_says
 from tests.support.refusals import refused
 from txn_engine.engine import Engine, connect
 from txn_engine.errors import (
@@ -172,19 +169,7 @@ def test_killed_and_run_again(spark: SparkSession, two_topics: Engine, step: str
     """If a driver is killed between two outputs, or before or after its decision, everything is there or
     nothing."""
     load(two_topics, 0, 40)
-    killed = subprocess.Popen(
-        [sys.executable, "-m", "tests.spark.stalled_outputs", two_topics.url, step],
-        cwd=REPOSITORY,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert killed.stdout is not None
-        assert killed.stdout.readline() == f"{step}\n"
-        os.kill(killed.pid, signal.SIGKILL)
-    finally:
-        killed.kill()
-        killed.wait()
+    kill_when_it_says(step, "tests.spark.stalled_outputs", two_topics.url, step)
     is_there = assert_all_or_nothing(two_topics)
     assert is_there == (step == "marker")
     result = run_again(spark, two_topics)

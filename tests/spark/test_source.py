@@ -43,13 +43,6 @@ def _registered(spark: SparkSession) -> None:
     register(spark)
 
 
-@pytest.fixture
-def copies(ledger: Engine) -> Engine:
-    """The ledger with a topic `copies` that has the columns of `payments`."""
-    ledger.admin.create_topic("copies", partitions=2, schema=SCHEMA, key="account_id")
-    return ledger
-
-
 def read(spark: SparkSession, engine: Engine, **options: object) -> DataFrame:
     given = {"url": engine.url, "subscribe": "payments"} | {
         name: str(value) for name, value in options.items()

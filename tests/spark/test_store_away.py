@@ -15,6 +15,7 @@ import txn_engine
 from tests.conftest import fresh_bucket
 from tests.spark.conftest import SCHEMA, load
 from tests.support.servers import REPOSITORY, MinioServer
+from tests.support.waiting import must_run, wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.minio, pytest.mark.slow, pytest.mark.shard("kills")]
 RECORDS = 1_500
@@ -45,11 +46,13 @@ def test_a_minute_without_the_store(tmp_path: Path, minio_program: Path) -> None
                     return subprocess.Popen(command, cwd=REPOSITORY, env=environment, stdout=log, stderr=log)
 
             query = started()
-            deadline = time.monotonic() + 120
-            while len(copied()) < 100:
-                assert query.poll() is None, (tmp_path / "log").read_text()[-2_000:]
-                assert time.monotonic() < deadline
-                time.sleep(0.5)
+            wait_for(
+                lambda: len(copied()) >= 100,
+                what="the first 100 records in the copy",
+                limit_s=120,
+                every_s=0.5,
+                meanwhile=must_run(query, lambda: (tmp_path / "log").read_text()[-2_000:]),
+            )
             server.kill()
             assert query.poll() is None
             time.sleep(AWAY_S)

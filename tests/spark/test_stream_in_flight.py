@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from tests.schemas.test_in_flight import PUBLISHED, Flight, flight, wrong
+from tests.support.waiting import wait_for
 from txn_engine.reasons import Reason
 from txn_engine.schemas.changes import DropColumn, RenameColumn, WidenColumn
 from txn_engine.spark import register
@@ -57,13 +57,18 @@ class Stream:
     def await_all(self, numbers: list[int]) -> None:
         """Wait until the stream has these records. If it ends before that, remember its error line and start
         it again."""
-        until = time.monotonic() + _PATIENCE_S
-        while not set(numbers) <= set(self.ids):
-            assert time.monotonic() < until, (self.query.status, self.query.lastProgress)
-            if not self.query.isActive:
-                self.refusals.append(self._line())
-                self.query = self._started()
-            time.sleep(0.05)
+        wait_for(
+            lambda: set(numbers) <= set(self.ids),
+            what="records that the stream has to read",
+            limit_s=_PATIENCE_S,
+            meanwhile=self._start_again_if_ended,
+            seen=lambda: (self.query.status, self.query.lastProgress),
+        )
+
+    def _start_again_if_ended(self) -> None:
+        if not self.query.isActive:
+            self.refusals.append(self._line())
+            self.query = self._started()
 
     def _line(self) -> str:
         error = self.query.exception()

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from storage import MemoryStore, open_store
+from tests.support.waiting import LIMIT_S
 from txn_engine.schemas.layout import Schemas
 from txn_engine.sql.file_parts import FilePart
 from txn_engine.sql.locked import LockedDuckDB
@@ -141,7 +142,7 @@ def test_threads_that_share_a_file_read_what_they_moved_to() -> None:
         def read_at(self, start: int, length: int) -> bytes:
             if start == 10:
                 under_way.set()
-                assert go_on.wait(10)
+                assert go_on.wait(LIMIT_S)
             return super().read_at(start, length)
 
     file = Slow(store, "a", 100)
@@ -153,7 +154,7 @@ def test_threads_that_share_a_file_read_what_they_moved_to() -> None:
 
     thread = threading.Thread(target=first)
     thread.start()
-    assert under_way.wait(10)
+    assert under_way.wait(LIMIT_S)
     file.seek(50)
     go_on.set()
     thread.join()

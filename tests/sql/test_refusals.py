@@ -17,6 +17,7 @@ import txn_engine
 from storage import ObjectStore, StoreUnreachableError
 from tests.engine.conftest import payments
 from tests.sql.test_rows import accounts, put
+from tests.support.kills import in_a_child
 from tests.support.refusals import damaged_at
 from tests.support.servers import REPOSITORY
 from tests.tables.ledgers import engine_on
@@ -353,15 +354,12 @@ def test_a_reader_needs_no_right_to_write(engine: Engine, monkeypatch: pytest.Mo
 
 def test_a_fork_is_refused(engine: Engine) -> None:
     engine.sql("FROM payments")
-    pid = os.fork()
-    if pid == 0:
-        try:
+
+    def call() -> None:
+        with pytest.raises(TxnEngineError, check=lambda error: error.reason is Reason.CARRIED_OVER_A_FORK):
             engine.sql("FROM payments")
-        except TxnEngineError as error:
-            os._exit(0 if error.reason is Reason.CARRIED_OVER_A_FORK else 1)
-        finally:
-            os._exit(2)
-    assert os.waitpid(pid, 0)[1] == 0
+
+    assert in_a_child(call) == 0
 
 
 def test_invalid_requests_say_who_refused(engine: Engine) -> None:

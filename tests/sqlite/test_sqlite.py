@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sqlite3
 from collections.abc import Iterator
@@ -18,7 +17,9 @@ import txn_engine
 from storage import open_store
 from tests.loading.refusals import because
 from tests.postgres.every_type import RECORDS
+from tests.support.kills import in_a_child, kill_myself
 from tests.support.refusals import refused
+from tests.support.stores import accounts_in
 from txn_engine import AddColumn, Engine
 from txn_engine.backup import restore
 from txn_engine.consumer import Consumer
@@ -189,31 +190,26 @@ def test_a_process_that_is_killed(
     """If a process is killed with the second batch written and not committed, or committed and not reported,
     each record is there once."""
     produce(engine, payments(*range(20)))
-    child = os.fork()
-    if child == 0:
-        calls = 0
+    calls, insert = 0, insert_into("payments", create=True)
 
-        def dying(*_: Any) -> None:
-            nonlocal calls
-            calls += 1
-            if calls == 2:
-                os.kill(os.getpid(), signal.SIGKILL)
+    def dying(*_: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            kill_myself()
 
-        insert = insert_into("payments", create=True)
+    def write(own: sqlite3.Connection, records: pa.Table) -> None:
+        insert(own, records)
+        if moment == "write":
+            dying()
 
-        def write(own: sqlite3.Connection, records: pa.Table) -> None:
-            insert(own, records)
-            if moment == "write":
-                dying()
-
+    def consume() -> None:
         if moment == "follow":
-            consuming._Run._follow = dying  # type: ignore[method-assign]
-        try:
-            with txn_engine.connect(f"file://{tmp_path}/ledger") as own:
-                consume_into(sqlite3.connect(file), consumer_of(own), write, max_records=6)
-        finally:
-            os._exit(1)
-    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+            consuming.ConsumeRun.follow = dying  # type: ignore[method-assign]
+        with txn_engine.connect(f"file://{tmp_path}/ledger") as own:
+            consume_into(sqlite3.connect(file), consumer_of(own), write, max_records=6)
+
+    assert in_a_child(consume) == -signal.SIGKILL
     there = len(accounts(connection))
     done = consume_into(connection, consumer_of(engine), insert_into("payments"))
     assert 0 < there < 20
@@ -405,10 +401,6 @@ def table(connection: sqlite3.Connection) -> sqlite3.Connection:
     return connection
 
 
-def loaded(engine: Engine) -> list[int]:
-    return sorted(engine.scan("payments").to_table(["account_id"])["account_id"].to_pylist())
-
-
 def test_a_query_is_loaded_once(engine: Engine, table: sqlite3.Connection) -> None:
     """A query is loaded once by its run id or its range. Nulls and empty texts stay different."""
     for start in (0, 500, 0):
@@ -421,7 +413,7 @@ def test_a_query_is_loaded_once(engine: Engine, table: sqlite3.Connection) -> No
     marked = load_query(engine, table, QUERY + " WHERE account_id >= ?", "payments",
                         key_range=("account_id", 0, 999), parameters=[998], transactional_id="other")  # fmt: skip
     assert marked.records == 1
-    assert loaded(engine) == sorted([*range(1_000), 0, 1, 2, 998])
+    assert accounts_in(engine) == sorted([*range(1_000), 0, 1, 2, 998])
     first = engine.scan("payments").to_table(SCHEMA.names).to_pylist()
     assert {(row["amount"], row["note"]) for row in first if row["account_id"] == 7} == {
         (Decimal("0.07"), "")
@@ -473,7 +465,7 @@ def test_a_value_that_does_not_fit(
     with pytest.raises(InvalidRecordError, check=because(reason, "row 1001 of the query")) as caught:
         load_query(engine, table, query, "payments", run_id="1")
     assert caught.value.seen.startswith(column)
-    assert loaded(engine) == []
+    assert accounts_in(engine) == []
     assert not table.in_transaction
     engine.admin.create_topic("dead", partitions=1, schema=DEAD_LETTERS)
     done = load_query(engine, table, query, "payments", run_id="1", dead_letter_topic="dead")
@@ -503,7 +495,7 @@ def test_a_query_that_does_not_fit(
     with pytest.raises(TxnEngineError, check=because(reason)) as caught:
         load_query(engine, table, query, "payments", run_id="1")
     assert cause is None or cause in str(caught.value.__cause__)
-    assert loaded(engine) == []
+    assert accounts_in(engine) == []
 
 
 def test_a_text_that_is_none(engine: Engine, table: sqlite3.Connection) -> None:

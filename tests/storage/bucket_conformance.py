@@ -20,6 +20,7 @@ from minio import Minio
 from storage import BucketStore, ObjectNotFoundError, ObjectStore, OversizedObjectError, settle_put_if_absent
 from tests.storage.conformance import StoreConformance, StoreCore, run_race_in_processes
 from tests.support.faults import keys_of
+from tests.support.waiting import LIMIT_S
 
 
 class BucketCore(StoreCore):
@@ -112,7 +113,7 @@ class BucketConformance(BucketCore, StoreConformance):
         store.put("a", b"x")
         assert (
             in_forked_child(
-                lambda: store.get("a") + in_forked_child(lambda: store.get("a") + b"2", timeout_s=15.0)
+                lambda: store.get("a") + in_forked_child(lambda: store.get("a") + b"2", timeout_s=LIMIT_S)
             )
             == b"xx2"
         )
@@ -126,7 +127,7 @@ def held_bytes() -> int:
     return int(line.split()[1]) * 1024
 
 
-def in_forked_child(work: Callable[[], bytes], timeout_s: float = 30.0) -> bytes:
+def in_forked_child(work: Callable[[], bytes], timeout_s: float = 2 * LIMIT_S) -> bytes:
     """Fork, call, and return what the child wrote. A child that does not answer prints where it waits, and ends."""
     reader, writer = os.pipe()
     pid = os.fork()

@@ -22,8 +22,9 @@ if sys.argv[1] == "itself":
 time.sleep(600)
 """
 PARENT = """
-import glob, subprocess, sys, time
+import glob, subprocess, sys
 import coverage
+from tests.support.waiting import wait_for
 
 def has_saved(process):
     for path in glob.glob(f"c.*pid{process}.*"):
@@ -36,10 +37,8 @@ def has_saved(process):
 for who in ("itself", "parent"):
     child = subprocess.Popen([sys.executable, "child.py", who], stdout=subprocess.PIPE)
     child.stdout.readline()
-    stop = time.monotonic() + 120
-    while who == "parent" and not has_saved(child.pid) and time.monotonic() < stop:
-        time.sleep(0.1)
     if who == "parent":
+        wait_for(lambda: has_saved(child.pid), what="the coverage of the child", limit_s=120, every_s=0.1)
         child.kill()
     child.wait()
 """

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from storage import ObjectInfo, ObjectStore, StorageError, open_store
+from storage import ObjectInfo, ObjectStore, StorageError
 
 Operation = Literal["put_if_absent", "put", "get", "get_range", "head", "list", "list_folders", "delete"]
 Fault = Literal["before", "after", "lost", "taken_after"]
@@ -134,31 +134,3 @@ def no_pause(attempt: int) -> None:
 def keys_of(infos: Iterable[ObjectInfo]) -> builtins.list[str]:
     """The keys of a listing in its order."""
     return [info.key for info in infos]
-
-
-class ProcessDiedError(BaseException):
-    """The error that a store raises if its process is gone. No handler of the engine may take it for an
-    ordinary error."""
-
-
-class DyingStore(FaultyStore):
-    """A store whose client dies at its n-th put, before or after the put took effect. It does nothing from
-    then on."""
-
-    def __init__(self, url: str, at: int, *, after: bool) -> None:
-        super().__init__(open_store(url), decide=self._decide, error=self._die)  # type: ignore[arg-type]
-        self._at, self._after_effect, self.puts, self._is_dead = at, after, 0, False
-
-    def _decide(self, operation: Operation, _: str, __: int) -> Fault | None:
-        if self._is_dead:
-            return "before"
-        if operation != "put_if_absent":
-            return None
-        self.puts += 1
-        if self.puts <= self._at:
-            return None
-        self._is_dead = True
-        return "after" if self._after_effect else "before"
-
-    def _die(self, operation: Operation, key: str) -> ProcessDiedError:
-        return ProcessDiedError(f"{operation} {key}")

@@ -32,6 +32,11 @@ def rows(*accounts: int) -> pa.Table:
     return pa.table({"account": pa.array(accounts, pa.int64()), "amount": amounts}, schema=SCHEMA)
 
 
+def append(engine: Engine, *accounts: int, partition: int = 0) -> None:
+    """Append a record of each account to the topic `payments`."""
+    engine.partition("payments", partition).append(rows(*accounts))
+
+
 @contextmanager
 def engine_on(store: ObjectStore | None = None, clock: ManualClock | None = None) -> Iterator[Engine]:
     store = store or MemoryStore(f"tables-{next(_IDS)}")

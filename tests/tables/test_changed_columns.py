@@ -21,8 +21,8 @@ from storage import LocalStore
 from tests.schemas.model import ModelTopic
 from tests.suite.tiers import in_shard
 from tests.support.faults import FaultyStore
+from tests.support.kills import Death, ProcessDiedError, die
 from tests.support.refusals import refused
-from tests.tables.test_delta import DiedError, die, failing
 from txn_engine import (
     AddColumn,
     DropColumn,
@@ -294,7 +294,7 @@ def test_what_a_format_cannot_say_is_refused_in_one_line(
     published versions stay readable. When the column is dropped, publishing goes on."""
     changes, reason, is_icebergs = CANNOT_BE_SAID[case]
     monkeypatch.setattr(
-        evolving, "_alike", lambda *_: False
+        evolving, "are_alike", lambda *_: False
     )  # a store in which an older version changed columns
     before = engine.tables.publish("t")
     told = {each.reader: each.what for each in engine.admin.alter_topic("t", changes).effects}
@@ -322,7 +322,7 @@ def test_no_topic_is_given_a_format_that_cannot_say_its_columns(
     """A topic with such columns cannot get the format as a setting, because maintenance would fail each time.
     If it had the format before, its other settings can be changed."""
     changes, reason, is_icebergs = CANNOT_BE_SAID[case]
-    monkeypatch.setattr(evolving, "_alike", lambda *_: False)  # as above
+    monkeypatch.setattr(evolving, "are_alike", lambda *_: False)  # as above
     engine.admin.create_topic("given", partitions=1, schema=SCHEMA, tables_publish="delta")
     engine.admin.create_topic("not-given", partitions=1, schema=SCHEMA)
     for topic in ("given", "not-given"):
@@ -347,7 +347,7 @@ def stop_between_versions(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(
         DeltaView, "commit", lambda view, each: commit(view, each) and not each.is_complete and die()
     )
-    with suppress(DiedError):
+    with suppress(ProcessDiedError):
         publish(engine, "delta")
     monkeypatch.undo()
 
@@ -414,7 +414,8 @@ def test_whoever_dies_leaves_columns_that_the_next_one_finishes(tmp_path: Path, 
     """If a publisher of new columns dies at any put, the next one finishes."""
     puts: list[int] = []
     for at in (-1, *range(10)):
-        faulty = FaultyStore(LocalStore(str(tmp_path / f"{at}")))
+        death = Death("dies after", puts[at] if at >= 0 else None)
+        faulty = FaultyStore(LocalStore(str(tmp_path / f"{at}")), error=death.error)
         with Engine(faulty) as engine:
             engine.admin.create_topic("t", partitions=1, schema=SCHEMA)
             put(engine, 1)
@@ -422,8 +423,8 @@ def test_whoever_dies_leaves_columns_that_the_next_one_finishes(tmp_path: Path, 
             engine.admin.alter_topic("t", [DropColumn("note"), AddColumn(pa.field("kind", pa.string()))])
             cut = engine.cut()
             faulty.calls.clear()
-            faulty.decide = failing("dies after", puts[at]) if at >= 0 else None
-            with suppress(DiedError, TxnEngineError):
+            faulty.decide = death.client()
+            with suppress(ProcessDiedError, TxnEngineError):
                 engine.tables.publish("t", [table_format], cut=cut)
             faulty.decide = None
             puts = puts or [at for at, call in enumerate(faulty.calls) if call[0] == "put_if_absent"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -23,10 +22,12 @@ import txn_engine
 from storage import BucketStore, LocalStore, MemoryStore
 from tests.conftest import S3Bucket
 from tests.suite.tiers import in_shard
-from tests.support.faults import Fault, FaultyStore, Operation
+from tests.support.faults import FaultyStore
 from tests.support.internal import FEW_INTERNAL
+from tests.support.kills import Blow, Death, ProcessDiedError, die
 from tests.support.refusals import refused
-from tests.tables.ledgers import EAGER, SCHEMA, Ledger, engine_on, rows
+from tests.support.stores import copy_of
+from tests.tables.ledgers import EAGER, SCHEMA, Ledger, append, engine_on
 from tests.tables.readers import READERS, Options, rows_of, with_deltalake
 from txn_engine import Engine
 from txn_engine.errors import (
@@ -46,22 +47,6 @@ COLUMNS = ["account", "amount", "_timestamp"]
 FOLDER = "topics/payments/0/"
 LOG = f"{FOLDER}_delta_log/"
 _STORES = count()
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def engine(tmp_path: Path, clock: ManualClock) -> Iterator[Engine]:
-    with engine_on(LocalStore(tmp_path / "ledger"), clock) as engine:
-        engine.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account")
-        yield engine
-
-
-def append(engine: Engine, *accounts: int, partition: int = 0) -> None:
-    engine.partition("payments", partition).append(rows(*accounts))
 
 
 def publish(engine: Engine) -> str:
@@ -264,18 +249,7 @@ def prepared(clock: ManualClock) -> MemoryStore:
     return store
 
 
-def copied(store: MemoryStore, name: str) -> MemoryStore:
-    copy = MemoryStore(f"{name}-{next(_STORES)}")
-    for info in store.list(""):
-        copy.put(info.key, store.get(info.key))
-    return copy
-
-
-class DiedError(BaseException):
-    """A process died. Its code does not see what happens afterwards."""
-
-
-FAULTS = ("dies before", "dies after", "before", "after", "taken_after")
+FAULTS: tuple[Blow, ...] = ("dies before", "dies after", "before", "after", "taken_after")
 """What happens at a store operation: the process dies, or the store fails before it, after it, or after another put."""
 
 
@@ -289,18 +263,19 @@ def test_whoever_dies_leaves_what_the_next_one_finishes(
     with engine_on(store, clock) as engine:
         cut = engine.cut()
         wanted = scanned(engine, cut.number)
-    counted = FaultyStore(copied(store, "tables-counted"))
+    counted = FaultyStore(copy_of(store))
     with engine_on(counted, clock) as engine:
         counted.calls.clear()
         engine.tables.publish("payments", "delta", cut=cut.number)
         calls = len(counted.calls)
     assert 10 < calls < 100
     for at in range(calls):
-        faulty = FaultyStore(copied(store, "tables-faulty"))
+        death = Death(fault, at)
+        faulty = FaultyStore(copy_of(store), error=death.error)
         with engine_on(faulty, clock) as engine:
             faulty.calls.clear()
-            faulty.decide = failing(fault, at)
-            with suppress(DiedError, TxnEngineError):
+            faulty.decide = death.client()
+            with suppress(ProcessDiedError, TxnEngineError):
                 engine.tables.publish("payments", "delta", cut=cut.number)
             faulty.decide = None
         with engine_on(faulty.inner, clock) as engine:
@@ -319,23 +294,6 @@ def test_whoever_dies_leaves_what_the_next_one_finishes(
             shutil.rmtree(root)
 
 
-def failing(fault: str, at: int) -> Callable[[Operation, str, int], Fault | None]:
-    def decide(operation: Operation, _: str, number: int) -> Fault | None:
-        if fault.startswith("dies") and number > at:
-            raise DiedError
-        if number != at:
-            return None
-        if fault == "dies before":
-            raise DiedError
-        if fault == "dies after":
-            return "taken_after" if operation == "put_if_absent" else None
-        if fault == "taken_after":
-            return fault if operation == "put_if_absent" else None
-        return "before" if fault == "before" else "after"
-
-    return decide
-
-
 def test_what_was_appended_and_forgotten_since_is_taken_out_again(
     engine: Engine, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -349,7 +307,7 @@ def test_what_was_appended_and_forgotten_since_is_taken_out_again(
     monkeypatch.setattr(
         DeltaView, "commit", lambda view, each: commit(view, each) and not each.is_complete and die()
     )
-    with pytest.raises(DiedError):
+    with pytest.raises(ProcessDiedError):
         publish(engine)
     monkeypatch.undo()
     (status,) = engine.tables.status()
@@ -365,10 +323,6 @@ def test_what_was_appended_and_forgotten_since_is_taken_out_again(
         engine.maintenance.clean(policy=EAGER)
     assert accounts(status.uri) == [1, 2]  # pinned
     assert accounts(publish(engine)) == [1, 2, 3, 3, 3]
-
-
-def die() -> bool:
-    raise DiedError
 
 
 # --- what is kept -----------------------------------------------------------------------------------------------

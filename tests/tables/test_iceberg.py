@@ -7,7 +7,7 @@ import datetime
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from decimal import Decimal
 from itertools import count
@@ -27,9 +27,11 @@ from storage import BucketStore, LocalStore, MemoryStore, ObjectStore, decode_js
 from tests.conftest import S3Bucket
 from tests.engine.test_field_ids import produce_as_before
 from tests.suite.tiers import in_shard
-from tests.support.faults import Fault, FaultyStore, Operation
+from tests.support.faults import FaultyStore
+from tests.support.kills import Death, ProcessDiedError
 from tests.support.refusals import damaged_at, refused
-from tests.tables.ledgers import EAGER, SCHEMA, Ledger, engine_on, rows
+from tests.support.stores import copy_of
+from tests.tables.ledgers import EAGER, SCHEMA, Ledger, append, engine_on, rows
 from tests.tables.readers import Options, Rows, rows_of
 from txn_engine import Engine
 from txn_engine.errors import (
@@ -48,22 +50,6 @@ COLUMNS = ["account", "amount", "_timestamp", "log_partition", "offset"]
 FOLDER = "topics/payments/0/"
 METADATA = f"{FOLDER}iceberg/metadata/"
 _STORES = count()
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def engine(tmp_path: Path, clock: ManualClock) -> Iterator[Engine]:
-    with engine_on(LocalStore(tmp_path / "ledger"), clock) as engine:
-        engine.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account")
-        yield engine
-
-
-def append(engine: Engine, *accounts: int, partition: int = 0) -> None:
-    engine.partition("payments", partition).append(rows(*accounts))
 
 
 def publish(engine: Engine) -> str:
@@ -493,17 +479,11 @@ def prepared(clock: ManualClock) -> MemoryStore:
     return store
 
 
-def copied(store: MemoryStore, name: str) -> MemoryStore:
+def copied(store: MemoryStore) -> MemoryStore:
     """A copy of the store with the same address, because the table names it."""
-    copy = MemoryStore(f"{name}-{next(_STORES)}")
-    for info in store.list(""):
-        copy.put(info.key, store.get(info.key))
+    copy = copy_of(store)
     copy.uri = store.uri  # type: ignore[method-assign]
     return copy
-
-
-class DiedError(BaseException):
-    """A process died. Its code does not see what happens afterwards."""
 
 
 def live_paths(engine: Engine) -> list[str]:
@@ -532,7 +512,7 @@ def test_whoever_dies_leaves_what_the_next_one_finishes(fault: str, clock: Manua
         cut = engine.cut()
         folder = f"{store.uri(FOLDER)}"
         wanted = sorted(file.uri.removeprefix(folder) for file in engine.scan("payments").files())
-    counted = FaultyStore(copied(store, "iceberg-counted"))
+    counted = FaultyStore(copied(store))
     counted.uri = store.uri  # type: ignore[method-assign]
     with engine_on(counted, clock) as engine:
         counted.calls.clear()
@@ -541,12 +521,13 @@ def test_whoever_dies_leaves_what_the_next_one_finishes(fault: str, clock: Manua
         assert live_paths(engine) == wanted
     assert 10 < calls < 100
     for at in range(calls):
-        faulty = FaultyStore(copied(store, "iceberg-faulty"))
+        death = Death(fault, at)
+        faulty = FaultyStore(copied(store), error=death.error)
         faulty.uri = store.uri  # type: ignore[method-assign]
         with engine_on(faulty, clock) as engine:
             faulty.calls.clear()
-            faulty.decide = failing(fault, at)
-            with suppress(DiedError, TxnEngineError):
+            faulty.decide = death.client()
+            with suppress(ProcessDiedError, TxnEngineError):
                 engine.tables.publish("payments", "iceberg", cut=cut.number)
             faulty.decide = None
         with engine_on(faulty.inner, clock) as engine:
@@ -554,23 +535,6 @@ def test_whoever_dies_leaves_what_the_next_one_finishes(fault: str, clock: Manua
             assert live_paths(engine) == wanted, at
             assert versions(engine) == [1, 2], at
             assert engine.store.get(f"{METADATA}version-hint.text") == b"2", at
-
-
-def failing(fault: str, at: int) -> Callable[[Operation, str, int], Fault | None]:
-    def decide(operation: Operation, _: str, number: int) -> Fault | None:
-        if fault.startswith("dies") and number > at:
-            raise DiedError
-        if number != at:
-            return None
-        if fault == "dies before":
-            raise DiedError
-        if fault == "dies after":
-            return "taken_after" if operation == "put_if_absent" else None
-        if fault == "taken_after":
-            return fault if operation == "put_if_absent" else None
-        return "before" if fault == "before" else "after"
-
-    return decide
 
 
 # --- what is kept -----------------------------------------------------------------------------------------------

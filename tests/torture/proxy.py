@@ -12,6 +12,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Literal, Self
 
+from tests.support.waiting import wait_for
+
 Fault = Literal[
     "drop before", "drop mid-request", "drop after", "drop mid-response", "late",
     "503 before", "500 after", "503 after", "409 after", "412 after", "slow",
@@ -88,13 +90,13 @@ class Proxy:
         for connection in connections:
             _hang_up(connection)
 
-    def wait_until_quiet(self, limit_s: float = 30.0) -> None:
+    def wait_until_quiet(self) -> None:
         """Wait until no request is on its way to the server, not even a late one."""
-        deadline = time.monotonic() + limit_s
-        while self._under_way:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{self._under_way} requests are still on their way after {limit_s} s")
-            time.sleep(0.02)
+        wait_for(
+            lambda: not self._under_way,
+            what="the end of all requests",
+            seen=lambda: f"{self._under_way} are still on their way",
+        )
 
     def _accept(self) -> None:
         while True:
@@ -121,7 +123,7 @@ class Proxy:
 
     def _pass_on(self, client: socket.socket, upstream: list[socket.socket]) -> None:
         request = _receive(client)
-        fault = self._draw(request)
+        fault = self.draw(request)
         with self._lock:
             self._under_way += 1
             self.counts["requests"] += 1
@@ -177,7 +179,7 @@ class Proxy:
         self._count(fault)
         client.sendall(_refusal(int(str(fault)[:3])))
 
-    def _draw(self, request: _Message) -> Fault | None:
+    def draw(self, request: _Message) -> Fault | None:
         is_put = request.first_line[0] == b"PUT"
         with self._lock:
             if self._chance.random() >= self.fault_rate * (1.0 if is_put else _READ_SHARE):

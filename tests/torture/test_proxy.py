@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.waiting import LIMIT_S
 from tests.torture.proxy import CHANGES, DROPS, Fault, Proxy, _Message
 
 BODY = b"x" * 1_000
@@ -58,8 +59,8 @@ def shelf() -> Iterator[tuple[Proxy, dict[str, bytes]]]:
 
 def put(proxy: Proxy, fault: Fault | None, path: str = "/a") -> int:
     """The status of the answer to a put, or 0 if the connection was dropped."""
-    proxy._draw = lambda _: fault  # type: ignore[method-assign]
-    client = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=10)
+    proxy.draw = lambda _: fault  # type: ignore[method-assign]
+    client = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=LIMIT_S)
     try:
         client.request("PUT", path, BODY, {"If-None-Match": "*"})
         answer = client.getresponse()
@@ -113,7 +114,7 @@ def test_only_the_winner_s_answer_is_changed(shelf: tuple[Proxy, dict[str, bytes
 def test_faults_are_drawn_at_their_rate(shelf: tuple[Proxy, dict[str, bytes]]) -> None:
     """At rate 0 no put meets a fault. At rate 1 every put meets one, and all kinds occur."""
     proxy, _ = shelf
-    draw = Proxy._draw.__get__(proxy)
+    draw = Proxy.draw.__get__(proxy)
     message = _Message(b"PUT /a HTTP/1.1\r\nIf-None-Match: *\r\n\r\n", b"")
     assert [draw(message) for _ in range(50)] == [None] * 50
     proxy.fault_rate = 1.0

@@ -8,7 +8,6 @@ import pickle
 import shutil
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +23,7 @@ from storage.store import ObjectInfo, ObjectStore
 from tests.conftest import S3Bucket
 from tests.simulator.runner import run as simulate
 from tests.suite.tiers import in_shard
+from tests.support.waiting import must_run, wait_for
 from tests.verify import test_damage
 from tests.verify.damage import KINDS, Damage, some_families
 from tests.verify.raw_ledger import Ledger
@@ -353,11 +353,12 @@ def _in_processes(tmp_path: Path, many: Many, then: Callable[[int, list[int]], N
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     assert audit.stdout is not None
-    until = time.monotonic() + 60
-    while len(_children(audit.pid)) < 3:  # the resource tracker is one
-        assert audit.poll() is None
-        assert time.monotonic() < until
-        time.sleep(0.002)
+    wait_for(
+        lambda: len(_children(audit.pid)) >= 3,  # the resource tracker is one
+        what="the processes of the audit",
+        every_s=0.002,
+        meanwhile=must_run(audit),
+    )
     then(audit.pid, _children(audit.pid))
     told, _ = audit.communicate(timeout=60)
     return audit.returncode, told.rstrip().rpartition("\n")[2]
@@ -387,10 +388,10 @@ def test_a_killed_audit_leaves_no_process(tmp_path: Path, many: Many) -> None:
 
     code, _ = _in_processes(tmp_path, many, kill)
     assert code == -9
-    until = time.monotonic() + 30
-    while any(Path(f"/proc/{child}/cmdline").exists() and _is_alive(child) for child in left):
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    wait_for(
+        lambda: not any(Path(f"/proc/{child}/cmdline").exists() and _is_alive(child) for child in left),
+        what="the end of the audit's processes",
+    )
 
 
 def _is_alive(pid: int) -> bool:

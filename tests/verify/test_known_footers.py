@@ -68,8 +68,8 @@ def found(data: bytes) -> Any:
 def nothing_known() -> Iterator[None]:
     """Forget all footers for the length of a block."""
     with (
-        mock.patch.object(log_walk, "_FOOTERS", like(log_walk._FOOTERS)),
-        mock.patch.object(data_file_audit, "_FOOTERS", like(data_file_audit._FOOTERS)),
+        mock.patch.object(log_walk, "KNOWN_FOOTERS", like(log_walk.KNOWN_FOOTERS)),
+        mock.patch.object(data_file_audit, "KNOWN_FOOTERS", like(data_file_audit.KNOWN_FOOTERS)),
     ):
         yield
 
@@ -81,7 +81,7 @@ def like(known: KnownFooters) -> KnownFooters:
 
 def is_cut(data: bytes) -> bool:
     """Whether the object is read without Arrow, after others were read."""
-    known = log_walk._FOOTERS if b"coordinator_epoch" in data else data_file_audit._FOOTERS
+    known = log_walk.KNOWN_FOOTERS if b"coordinator_epoch" in data else data_file_audit.KNOWN_FOOTERS
     return raw(data).parquet_like(known).cut is not None
 
 
@@ -260,12 +260,12 @@ def test_what_is_not_plain_is_left_to_arrow() -> None:
 def test_few_footers_are_kept() -> None:
     """At most 64 footers are remembered, and each object is still read correctly."""
     with nothing_known():
-        files = data_file_audit._FOOTERS
+        files = data_file_audit.KNOWN_FOOTERS
         for count in range(1, 150):
             assert raw(noted(*["x"] * count)).parquet_like(files).rows == count
         assert len(files._known) <= 64
         assert len(files._of_form) <= 64
-    known = KnownFooters(ENTRY, None, tuple(log_walk._FOOTERS.paths))
+    known = KnownFooters(ENTRY, None, tuple(log_walk.KNOWN_FOOTERS.paths))
     for rows in range(1, 200):
         assert raw(entry(rows)).parquet_like(known).rows == rows
     assert len(known._known) <= 64

@@ -9,6 +9,7 @@ import pytest
 
 from storage.errors import StoreUnreachableError
 from storage.memory import MemoryStore
+from tests.support.stores import copy_of
 from tests.verify.control_damage import erased
 from tests.verify.cut_damage import a_topic, with_cut
 from tests.verify.raw_ledger import Ledger, Row, java_partition, marker
@@ -654,7 +655,7 @@ def test_the_store_s_own_errors_are_raised() -> None:
             raise StoreUnreachableError("no route to host")
 
     store = Unreachable()
-    store._shelf = healthy().ledger.store._shelf
+    copy_of(healthy().ledger.store, store)
     with pytest.raises(StoreUnreachableError):
         verify_store(store)
 

@@ -19,7 +19,8 @@ from txn_engine.reasons import Reason
 from txn_engine.schemas.defaults import filled, fills
 
 SLICE_RECORDS: Final = 500_000
-_WAIT_MS: Final = 60_000
+WAIT_MS: Final = 60_000
+"""How long a copy waits for its next records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,7 @@ def copy_records(
 
         progress(left())
         while left():
-            read = consumer.poll(slice_records, timeout_ms=_WAIT_MS)
+            read = consumer.poll(slice_records, timeout_ms=WAIT_MS)
             now = _same(engine, copy.source)
             positions = consumer.positions()
             run_id = (

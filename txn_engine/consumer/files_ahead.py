@@ -16,7 +16,8 @@ from txn_engine.log.reading import FileSlice, between, read_slice
 from txn_engine.log.topics import Topic
 
 _AHEAD_FILES = 32
-_ALONE_BYTES = 256 << 10
+ALONE_BYTES = 256 << 10
+"""A file of this size is read by itself, even from a store nearby."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ class FilesAhead:
 
     def is_worth_it(self, data_bytes: int) -> bool:
         """Whether a file of this size is read ahead: where an object is a file away, small ones are not."""
-        return not self._objects.is_near or data_bytes >= _ALONE_BYTES
+        return not self._objects.is_near or data_bytes >= ALONE_BYTES
 
     def expect(self, files: Iterable[NamedFile]) -> None:
         """These will be opened next, in this order, in all likelihood; what was expected before is not any more."""

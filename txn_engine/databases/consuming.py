@@ -60,7 +60,7 @@ def consume(
     """What the dialects' `consume_into` do, which say what is promised."""
     check_counts("consume_into", max_records=max_records, max_batches=max_batches)
     _check_isolation(consumer)
-    run = _Run(database, consumer, write, consumer.group_metadata().group_id)
+    run = ConsumeRun(database, consumer, write, consumer.group_metadata().group_id)
     ends = consumer.end_offsets(consumer.assignment())
     database.positions.create()
     run.known = database.positions.read()
@@ -95,7 +95,7 @@ def _check_isolation(consumer: Consumer) -> None:
         )
 
 
-class _Run:
+class ConsumeRun:
     """One call. known: what the database has; of partitions that it has nothing of, nothing. elsewhere: for a store
     that was restored, what it has of others: the one whose backup it is, one of before, or a sibling.
     """
@@ -167,7 +167,7 @@ class _Run:
         self.known |= after
         self.records += records.num_rows
         self.batches += 1
-        self._follow()
+        self.follow()
 
     def keep_positions(self) -> None:
         """Those that moved without a record: where `auto.offset.reset` began, or behind what was aborted. What comes
@@ -178,7 +178,7 @@ class _Run:
             with self._database.transaction(f"group {self._group_id!r}, no records"):
                 self._database.positions.move(self.known, after)
             self.known |= after
-            self._follow()
+            self.follow()
 
     def _moved(self) -> dict[TopicPartition, Position]:
         return {
@@ -187,7 +187,7 @@ class _Run:
             if tp not in self.known or self.known[tp].offset != at.offset
         }
 
-    def _follow(self) -> None:
+    def follow(self) -> None:
         """The group's offsets, for its lag. Nobody reads from there."""
         try:
             self._consumer.commit()

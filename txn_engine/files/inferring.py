@@ -172,11 +172,11 @@ def _json(path: Path, reading: Mapping[str, Any]) -> Iterator[tuple[int, Texts]]
                 _check_plain(layout, held[-1], number)
             text.next_row()
             if len(held) >= BATCH_ROWS or text.chars >= text.full_at:
-                yield len(held), _json_texts(held)
+                yield len(held), json_texts(held)
                 held = []
                 text.next_batch()
     if held:
-        yield len(held), _json_texts(held)
+        yield len(held), json_texts(held)
 
 
 def _check_plain(layout: Layout, record: Mapping[str, Any], line: int) -> None:
@@ -191,7 +191,8 @@ def _check_plain(layout: Layout, record: Mapping[str, Any], line: int) -> None:
         )
 
 
-def _json_texts(records: list[Mapping[str, Any]]) -> Texts:
+def json_texts(records: list[Mapping[str, Any]]) -> Texts:
+    """The values of each name as texts, with the kinds that they may have."""
     found: dict[str, tuple[pa.Array[Any], tuple[str, ...]]] = {}
     for name in dict.fromkeys(name for record in records for name in record):
         values = [record.get(name) for record in records]

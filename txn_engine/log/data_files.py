@@ -64,7 +64,8 @@ _LARGE_FROM_BYTES = 256 * 1024
 _SHORT_STATISTICS_MAX = 256
 _LONG_STATISTICS_MAX = 16  # two values of up to 4 kB each, in every row group
 _THREADS_FROM_ROWS = 20_000  # Arrow has a thread a core, and decodes no faster in more
-_PART_BYTES = 128 << 20
+PART_BYTES = 128 << 20
+"""How many bytes of row groups are read of a file at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,7 +362,7 @@ def read_data_file(
     opened, chosen = open_data_file(objects, key, log_file, schemas, wanted, topic=topic, deltas=needs_deltas)
     behind = 0
     for groups in _parts(opened.row_group_bytes):
-        table = _read(opened, groups, chosen.stored, key)
+        table = read_row_groups(opened, groups, chosen.stored, key)
         check_records(table, log_file, key, first_delta=behind)
         begin, behind = behind, behind + len(table)
         if OFFSET_DELTA in chosen.stored and len(table):
@@ -400,7 +401,7 @@ def _parts(row_group_bytes: Sequence[int]) -> Iterator[list[int]]:
     part: list[int] = []
     held = 0
     for number, needed in enumerate(row_group_bytes):
-        if part and held + needed > _PART_BYTES:
+        if part and held + needed > PART_BYTES:
             yield part
             part, held = [], 0
         part.append(number)
@@ -408,7 +409,8 @@ def _parts(row_group_bytes: Sequence[int]) -> Iterator[list[int]]:
     yield part
 
 
-def _read(opened: OpenedParquet, groups: list[int], columns: list[str], key: str) -> pa.Table:
+def read_row_groups(opened: OpenedParquet, groups: list[int], columns: list[str], key: str) -> pa.Table:
+    """The records of these row groups. Raises `CorruptObjectError` if they cannot be read."""
     rows = sum(opened.footer.row_groups[number].rows for number in groups)
     try:
         return opened.file.read_row_groups(groups, columns=columns, use_threads=rows >= _THREADS_FROM_ROWS)

@@ -20,7 +20,8 @@ from txn_engine.log.objects import Objects
 _ENTRIES_AHEAD = 64
 _ENTRIES_ALONE = 4
 _ENTRIES_ALONE_NEARBY = 256  # to read so many files takes as long as to list a folder of a hundred thousand
-_PAGE = 1_000
+PAGE_KEYS = 1_000
+"""How many keys a page of a listing has."""
 _GUESSED_MAX = 1 << 62
 
 
@@ -61,7 +62,7 @@ class _Listing:
 
     def reaches(self, offset: int) -> bool:
         """Whether the first ones say what there is from this offset on."""
-        return len(self.first) < _PAGE or self.first[-1] >= offset
+        return len(self.first) < PAGE_KEYS or self.first[-1] >= offset
 
     def bases(self, start: int) -> Iterator[int]:
         """All from `start` on; once."""
@@ -167,7 +168,7 @@ class EntriesAhead:
     def _list(self, after: str | None) -> _Listing:
         found = self._objects.ours(self._keys.log_prefix, self._keys.parse_entry, start_after=after)
         bases = (base for _, base in found)
-        return _Listing(list(islice(bases, _PAGE)), bases)
+        return _Listing(list(islice(bases, PAGE_KEYS)), bases)
 
     def _read_ahead(self) -> None:
         """Have so many gets under way as may be; at the end of what is listed those of slots that may come next."""

@@ -21,7 +21,8 @@ from txn_engine.log.store_config import COUNTS, LIMITS, StoreConfig, StoreLimits
 from txn_engine.reasons import Reason
 
 _KIND: Final = "settings"
-_CACHED_MS: Final = 5_000
+CACHED_MS: Final = 5_000
+"""How long a process uses what it has read before it asks the store again."""
 _CHANGE_TRIES: Final = 1_000
 _INT64_MAX: Final = 2**63 - 1
 CHANGEABLE: Final = {name: setting for name, setting in STORE.items() if not setting.fixed}
@@ -91,7 +92,7 @@ class StoreSettings:
             self._asked = (self._cache_clock(), ahead)
 
     def _is_new(self, asked_ms: int) -> bool:
-        return self._cache_clock() - asked_ms < _CACHED_MS
+        return self._cache_clock() - asked_ms < CACHED_MS
 
     def look_up(self) -> SettingsNow:
         """The settings as the store has them now."""

@@ -85,7 +85,8 @@ TOPIC_FIELDS = (
     "created_ms",
     "deleted",
 )
-_CACHED_MS = 5_000
+CACHED_MS = 5_000
+"""How long a process uses what it has read before it asks the store again."""
 _CHANGE_TRIES: Final = 1_000
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
 
@@ -274,7 +275,7 @@ class TopicRegistry:
     def _seen_lately(self, name: str) -> Topic | None:
         with self._lock.here():
             known = self._known.get(name)
-        if known is not None and self._cache_clock() - known[0] < _CACHED_MS:
+        if known is not None and self._cache_clock() - known[0] < CACHED_MS:
             return known[1]
         return None
 
@@ -403,7 +404,7 @@ class TopicRegistry:
         schema, key = checked_schema(name, schema, key)
         _refuse_unreadable(name, schema)
         _refuse_too_wide(name, original(schema))
-        _refuse_what_does_not_come_back(name, schema)
+        refuse_what_does_not_come_back(name, schema)
         chosen = {
             each: parsed(TOPIC[each], value, actor=f"topic {name!r}") for each, value in settings.items()
         }
@@ -828,7 +829,7 @@ def _refuse_too_wide(name: str, layout: Layout) -> None:
         )
 
 
-def _refuse_what_does_not_come_back(name: str, schema: pa.Schema) -> None:
+def refuse_what_does_not_come_back(name: str, schema: pa.Schema) -> None:
     """Of new topics: what Parquet has no name for is stored as its nearest type, and Arrow has to make the one of the
     other again.
     """

@@ -84,7 +84,7 @@ class KeyCompactor:
         Where another run has been quicker this one stops; the next run of the job goes on. Raises
         `InvalidRequestError` for a rewrite that is refused for any other reason.
         """
-        plan = self._plan(self._target.read_back())
+        plan = self.plan(self._target.read_back())
         ratio = self._policy.min_dirty_ratio
         if not plan.is_due(self._topic.min_cleanable_dirty_ratio if ratio is None else ratio):
             return
@@ -97,7 +97,8 @@ class KeyCompactor:
         verdict = self._target.log.append_one(clean)
         self._count.cleaned |= isinstance(verdict, Appended)
 
-    def _plan(self, state: PartitionState) -> _Plan:
+    def plan(self, state: PartitionState) -> _Plan:
+        """What this round is to do."""
         due = state.cleaning.tombstones_to
         if self._topic.tombstone_columns:
             due = state.cleaning.due_tombstones_to(self._now_ms, self._topic.delete_retention_ms)

@@ -25,10 +25,13 @@ from txn_engine.schemas.layout import OFFSET, TIMESTAMP
 
 Begun = TypeVar("Begun")
 
-_ROW_GROUP_ROWS = 1 << 17
-_ROW_GROUP_BYTES = 32 << 20
+ROW_GROUP_ROWS = 1 << 17
+"""How many rows a row group of a merged file has at most."""
+ROW_GROUP_BYTES = 32 << 20
+"""A row group of a merged file ends once its rows take this many bytes."""
 _AHEAD_FILES = 16
-_AHEAD_BYTES = 16 << 20
+AHEAD_BYTES = 16 << 20
+"""How many bytes of files are read ahead of the merging."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,7 @@ def begun_ahead(
     size = 0
     try:
         for file in files:
-            while ahead and (len(ahead) >= _AHEAD_FILES or size + file.file.data_bytes > _AHEAD_BYTES):
+            while ahead and (len(ahead) >= _AHEAD_FILES or size + file.file.data_bytes > AHEAD_BYTES):
                 first, future = ahead.popleft()
                 size -= first.file.data_bytes
                 yield first, future
@@ -134,7 +137,7 @@ class FileMerger:
             held.append(self._at_deltas(staying, kept.first_offset))
             rows += staying.num_rows
             size += staying.nbytes
-            if rows >= _ROW_GROUP_ROWS or size >= _ROW_GROUP_BYTES:
+            if rows >= ROW_GROUP_ROWS or size >= ROW_GROUP_BYTES:
                 yield pa.concat_tables(held)
                 held, rows, size = [], 0, 0
         if held:

@@ -128,7 +128,7 @@ def load_outbox(
         )
     check_counts(_ACTOR, max_batches=max_batches)
     info = engine.logs.topics.look_up(topic)
-    outbox = _Outbox(connection, table, order_by, run_column, mark_column)
+    outbox = Outbox(connection, table, order_by, run_column, mark_column)
     outbox.rows("", info).check()  # before anything is claimed
     outbox.check()
     name = transactional_id or f"load-outbox/{outbox.identity}"
@@ -155,7 +155,7 @@ def load_outbox(
         return worker.drained()
 
 
-class _Outbox:
+class Outbox:
     """The table."""
 
     def __init__(
@@ -271,7 +271,7 @@ class _Worker:
     def __init__(
         self,
         producer: Producer,
-        outbox: _Outbox,
+        outbox: Outbox,
         topic: Topic,
         prefixes: Sequence[str],
         letters: Callable[[str], DeadLetters | None],

@@ -110,7 +110,7 @@ class Effects:
                 case Start():
                     self._sender.start()
                 case Join():
-                    self._ask_for_a_join()
+                    self.ask_for_a_join()
                 case AskInit():
                     self._ask_init(effect)
                 case AddPartitions():
@@ -120,12 +120,12 @@ class Effects:
                 case Complete():
                     self._complete(effect)
 
-    def _ask_for_a_join(self) -> None:
+    def ask_for_a_join(self) -> None:
         """One thread is enough for a burst of calls, as long as it has not begun."""
         if not self._is_join_asked_for:
             self._is_join_asked_for = True
             try:
-                self._in_the_pool(self._join_soon)
+                self._in_the_pool(self.join_soon)
             except BaseException:
                 self._is_join_asked_for = False  # an interrupt: the next call asks again
                 raise
@@ -158,7 +158,7 @@ class Effects:
         self.join_what_waits()
         self._cell.wait_for(lambda now: not now.is_joining)
 
-    def _join_soon(self) -> None:
+    def join_soon(self) -> None:
         """As `_join`, once calls that follow at once have come along: what they name goes into the same row."""
         for _ in range(_LINGERS_MAX):
             waiting = self._cell.now.waiting
@@ -248,11 +248,11 @@ class Effects:
             self._cell.move(events.finished, error)
             raise
         else:
-            unfinished = self._make_visible(decision)
+            unfinished = self.make_visible(decision)
             self._cell.move(
                 events.decided, committed=effect.committed, identity=identity, unfinished=unfinished
             )
-            self._complete_soon()
+            self.complete_soon()
 
     def _decide_end(self, effect: AskEnd) -> tuple[ProducerIdAndEpoch, StoredRow | None]:
         """The coordinator's answer; CONCURRENT_TRANSACTIONS too where the last transaction's decision stands there.
@@ -287,7 +287,7 @@ class Effects:
         self._cell.move(events.finished, error)
         raise error
 
-    def _make_visible(self, decision: StoredRow | None) -> Unfinished | None:
+    def make_visible(self, decision: StoredRow | None) -> Unfinished | None:
         """The markers of a decision; what is owed of it then. None where an earlier call has seen to all of it."""
         if decision is None:
             return None
@@ -297,7 +297,8 @@ class Effects:
         self._log("decided, but not visible everywhere yet", failures)
         return Unfinished(decision, is_marked=not failures)
 
-    def _complete_soon(self) -> None:
+    def complete_soon(self) -> None:
+        """Let another thread write the Complete row, if one is owed and its markers are there."""
         completion = _Completion()
 
         def complete() -> None:

@@ -58,7 +58,7 @@ class Intake:
                 if not self._sender.is_calling_back():
                     self._sender.wait_for_room(part)
                 self._calls.enter(Call.PRODUCE, goes_on=False)
-                self._want(self._sender.send(info, part, partition, stamp, receipt))
+                self.want(self._sender.send(info, part, partition, stamp, receipt))
 
     def _times(self, times: pa.Array[Any] | pa.ChunkedArray[Any], table: Records) -> pa.ChunkedArray[Any]:
         """One for each record of a table."""
@@ -98,8 +98,9 @@ class Intake:
             (TransactionPartition(topic.name, topic.incarnation, number), encoded)
             for number, encoded in files
         ]
-        self._want(self._sender.send_parts(parts, receipt))
+        self.want(self._sender.send_parts(parts, receipt))
 
-    def _want(self, targets: Sequence[TransactionPartition]) -> None:
+    def want(self, targets: Sequence[TransactionPartition]) -> None:
+        """Let the partitions of queued batches join the transaction."""
         """Make partitions part of the transaction, while their data files are on their way."""
         self._effects.carry_out(self._cell.move(events.wanted, targets))

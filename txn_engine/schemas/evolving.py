@@ -207,7 +207,7 @@ class _Evolving:
                 Reason.COLUMN_NAME_WAS_USED,
             )
         alike = [
-            each for each, owner in self.layout.owners.items() if owner != column_id and _alike(each, name)
+            each for each, owner in self.layout.owners.items() if owner != column_id and are_alike(each, name)
         ]
         if alike:
             self.refuse(
@@ -234,7 +234,8 @@ class _Evolving:
         )
 
 
-def _alike(one: str, other: str) -> bool:
+def are_alike(one: str, other: str) -> bool:
+    """Whether two names differ at most in upper and lower case."""
     return one.casefold() == other.casefold()
 
 

@@ -44,14 +44,20 @@ from txn_engine.spark.session import check_spark_url
 from txn_engine.spark.transfer import quick_transfer
 from txn_engine.types import EngineChoice
 
-_PART_BYTES = 128 << 20
-_PART_FILES = 1_000
-_KEYS_A_TASK = 4_000_000
-_BATCH_ROWS = 1 << 16
+PART_BYTES = 128 << 20
+"""How many bytes of files a task reads the keys of."""
+PART_FILES = 1_000
+"""How many files a task reads the keys of at most."""
+KEYS_A_TASK = 4_000_000
+"""How many keys a task compares."""
+BATCH_ROWS = 1 << 16
+"""How many rows a batch of keys has."""
 _CHUNK_BITS = 20
 _CHUNK = 1 << _CHUNK_BITS
-_CHUNKS_A_TASK = 64
-_RUNS_A_SLOT = 4
+CHUNKS_A_TASK = 64
+"""How many chunks of bits a task makes."""
+RUNS_A_SLOT = 4
+"""How many runs a task slot merges, one after another."""
 _RUNS_AT_ONCE = 256
 _READERS = 8
 _BITS_COLUMNS: list[tuple[str, pa.DataType]] = [
@@ -146,7 +152,7 @@ class SparkSelected:
         """A task each, so many together as keep all slots busy; the log is told of them before the next are begun."""
         merger = Merger(_store(self._target), self._topic, self._target.partition, rule)
         context = self._spark.sparkContext
-        at_once = min(max(_RUNS_A_SLOT * context.defaultParallelism, 1), _RUNS_AT_ONCE)
+        at_once = min(max(RUNS_A_SLOT * context.defaultParallelism, 1), _RUNS_AT_ONCE)
         for first in range(0, len(runs), at_once):
             works = [self._work(start, end) for start, end in runs[first : first + at_once]]
             with _failures(self._target):
@@ -203,7 +209,7 @@ class KeyReader:
                 positions = pa.array(np.arange(first, first + table.num_rows, dtype=np.int64))
                 first += table.num_rows
                 keys = table.column(key).cast(self.key_type)
-                yield from pa.Table.from_arrays([keys, positions], schema=schema).to_batches(_BATCH_ROWS)
+                yield from pa.Table.from_arrays([keys, positions], schema=schema).to_batches(BATCH_ROWS)
 
 
 def latest_bits(spark: SparkSession, reader: KeyReader, files: Sequence[LogFile]) -> NDArray[np.uint8]:
@@ -212,8 +218,8 @@ def latest_bits(spark: SparkSession, reader: KeyReader, files: Sequence[LogFile]
     parts = [pickle.dumps(part) for part in _parts(files)]
     kind = "long" if pa.types.is_integer(reader.key_type) else "binary"
     with quick_transfer(spark):
-        keys = _one_a_task(spark, parts).mapInArrow(reader, f"key {kind}, position long")
-        tasks = max(-(-records // _KEYS_A_TASK), 1)
+        keys = one_a_task(spark, parts).mapInArrow(reader, f"key {kind}, position long")
+        tasks = max(-(-records // KEYS_A_TASK), 1)
         last = (
             keys.repartition(tasks, "key")
             .groupBy("key")
@@ -224,7 +230,7 @@ def latest_bits(spark: SparkSession, reader: KeyReader, files: Sequence[LogFile]
             sf.col("position").bitwiseAND(_CHUNK - 1).alias("place"),
             "records",
         )
-        chunks = placed.repartition(max(-(-records // (_CHUNK * _CHUNKS_A_TASK)), 1), "chunk")
+        chunks = placed.repartition(max(-(-records // (_CHUNK * CHUNKS_A_TASK)), 1), "chunk")
         found = chunks.mapInArrow(_packed, "chunk long, bits binary, records long")
         return _gathered(found, records)
 
@@ -268,7 +274,7 @@ def _parts(files: Sequence[LogFile]) -> Iterator[tuple[int, Run]]:
     first = at = size = 0
     held: list[LogFile] = []
     for file in files:
-        if held and (size + file.file.data_bytes > _PART_BYTES or len(held) == _PART_FILES):
+        if held and (size + file.file.data_bytes > PART_BYTES or len(held) == PART_FILES):
             yield first, tuple(held)
             first, size, held = at, 0, []
         held.append(file)
@@ -277,7 +283,8 @@ def _parts(files: Sequence[LogFile]) -> Iterator[tuple[int, Run]]:
     yield first, tuple(held)
 
 
-def _one_a_task(spark: SparkSession, parts: Sequence[bytes]) -> DataFrame:
+def one_a_task(spark: SparkSession, parts: Sequence[bytes]) -> DataFrame:
+    """A DataFrame with one part in each of its tasks."""
     rows = spark.sparkContext.parallelize(parts, len(parts)).map(lambda part: (part,))
     return spark.createDataFrame(rows, _PARTS, verifySchema=False)
 

@@ -22,7 +22,8 @@ FEW_FILES: Final = 16
 _MERGED_BYTES: Final = 64 << 20
 """What Spark's adaptive execution makes of a shuffle's small partitions."""
 _NO_IDEA_BYTES: Final = 1 << 50
-_TASKS_ASKED_MAX: Final = 500
+TASKS_ASKED_MAX: Final = 500
+"""Up to this many tasks are asked where they would run."""
 _ALL: Final = 0xFFFFFFFF
 _MIX: Final = 0x5BD1E995
 _SEED: Final = 0x9747B28C
@@ -130,7 +131,7 @@ class _Tasks:
             return cls(min(most, max(1, estimate // _MERGED_BYTES)), are_in_order=False)
         rows = execution.toRdd()
         count = int(rows.getNumPartitions())
-        if count > _TASKS_ASKED_MAX:
+        if count > TASKS_ASKED_MAX:
             return cls(count, are_in_order=False)
         parts = rows.partitions()
         placed = any(rows.preferredLocations(parts[number]).nonEmpty() for number in range(count))

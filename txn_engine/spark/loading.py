@@ -165,7 +165,7 @@ def files_of(
                     reason=Reason.UNKNOWN_FORMAT,
                 )
     files = _opened(handing_over_one_by_one(spark), names, options)
-    listed = files.select("path") if all(map(_is_local, names)) else files.select("path", "content")
+    listed = files.select("path") if all(map(is_local, names)) else files.select("path", "content")
     return FileRows(_spread(listed, len(names)), FileReader(topic, reading))
 
 
@@ -241,7 +241,8 @@ class FileReader:
         )
 
 
-def _is_local(name: str) -> bool:
+def is_local(name: str) -> bool:
+    """Whether the name of a file means a file of this machine."""
     return name.startswith(("file:", "/"))
 
 

@@ -18,9 +18,12 @@ FILE_BYTES = 128 << 20
 """How large a data file becomes, where there are rows enough."""
 FILE_ROWS = 50_000_000
 """How many rows it takes at most, about: those of one value take hardly a byte."""
-_ROW_GROUP_BYTES = 32 << 20
-_PENDING_BYTES = 128 << 20
-_ENCODED_BYTES = 256 << 20
+ROW_GROUP_BYTES = 32 << 20
+"""A row group ends once its rows take this many bytes."""
+PENDING_BYTES = 128 << 20
+"""How many bytes of rows wait for their row group, over all open files."""
+ENCODED_BYTES = 256 << 20
+"""How many encoded bytes the open files may take together."""
 _OWN_BYTES = 16
 """What the engine's own columns take of a row, before they are encoded."""
 _STREAMED_FROM = 16 << 20
@@ -76,7 +79,7 @@ class OpenFiles:
         self._new_name = new_name
         self._timestamp_ms = timestamp_ms
         self._put = put
-        self._held_most = min(_PENDING_BYTES, _ROW_GROUP_BYTES * partitions)
+        self._held_most = min(PENDING_BYTES, ROW_GROUP_BYTES * partitions)
         self._held = 0
         self._files: dict[int, _OpenFile] = {}
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="txn-put")
@@ -100,7 +103,7 @@ class OpenFiles:
         self._held = 0
         for partition in [number for number, file in self._files.items() if file.is_full]:
             yield from self._close(partition)
-        while sum(file.bytes for file in self._files.values()) > _ENCODED_BYTES:
+        while sum(file.bytes for file in self._files.values()) > ENCODED_BYTES:
             yield from self._close(max(self._files, key=lambda number: self._files[number].bytes))
 
     def finish(self) -> Iterator[tuple[int, EncodedFile]]:

@@ -284,7 +284,7 @@ def write_with(
     for topic, checks in row_checks.items():
         checks_on(checks, topics[topic].schema)
     uploaded = {
-        topic: _upload(
+        topic: upload_rows(
             engine,
             producer,
             rows,
@@ -382,7 +382,7 @@ def _actor(topics: Iterable[str]) -> str:
     return f"write_topic to {', '.join(map(repr, topics))}"
 
 
-def _upload(
+def upload_rows(
     engine: Engine,
     producer: Producer,
     rows: DataFrame | FileRows,

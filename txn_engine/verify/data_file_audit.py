@@ -33,7 +33,8 @@ _TIMESTAMP_TYPE = pa.timestamp("ms", tz="UTC")
 _OWN_TYPES = ((_DELTA, pa.int64()), (_TIMESTAMP, _TIMESTAMP_TYPE))
 _NUMBER_BYTES = 8
 _DIGITS_MAX = 10
-_FOOTERS = KnownFooters(DATA_LIMITS, (_DELTA, _TIMESTAMP), (_DELTA, _TIMESTAMP))
+KNOWN_FOOTERS = KnownFooters(DATA_LIMITS, (_DELTA, _TIMESTAMP), (_DELTA, _TIMESTAMP))
+"""The footers of data files that were read before."""
 
 
 class RecordSchema:
@@ -189,7 +190,7 @@ class FileDecoder:
 
     def __call__(self, raw: RawObject) -> FileFacts:
         """What was found in the file; MalformedError where it is no data file."""
-        found = raw.parquet_like(_FOOTERS)
+        found = raw.parquet_like(KNOWN_FOOTERS)
         if found.kind != "data":
             raise MalformedError(f"kind {found.kind!r}, not 'data'")
         columns = found.schema

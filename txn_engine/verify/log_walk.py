@@ -25,7 +25,8 @@ from txn_engine.verify.objects import Listing, ObjectReader, mark_of
 from txn_engine.verify.raw_object import Damaged, RawObject
 from txn_engine.verify.store_keys import offset_in_name, offset_of
 
-_FOOTERS: Final = KnownFooters(ENTRY, None, tuple(DESCRIPTOR))
+KNOWN_FOOTERS: Final = KnownFooters(ENTRY, None, tuple(DESCRIPTOR))
+"""The footers of log entries that were read before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class SlotDecoder:
 
     def __call__(self, raw: RawObject) -> list[Batch] | Seal:
         """The rows, or the seal; MalformedError for anything else."""
-        found = raw.parquet_like(_FOOTERS)
+        found = raw.parquet_like(KNOWN_FOOTERS)
         if found.kind == "seal":
             if found.rows:
                 raise MalformedError(f"a seal of {found.rows} rows")

@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import tarfile
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-_HOME = Path(__file__).parent
+from tests.support import kept_stores
 
-
-def store_of_before(folder: Path) -> Path:
-    """The store, unpacked into the folder."""
-    with tarfile.open(_HOME / "store.tar.gz") as held:
-        held.extractall(folder, filter="data")
-    return folder / "store"
-
-
-def rows_of_before(topic: str) -> list[list[Any]]:
-    """What that code read from the topic: account, amount, size, partition, offset and milliseconds."""
-    found: dict[str, list[list[Any]]] = json.loads((_HOME / "expected.json").read_text(encoding="utf-8"))
-    return found[topic]
+store_of_before = partial(kept_stores.unpacked, Path(__file__).parent)
+rows_of_before = partial(kept_stores.expected_rows, Path(__file__).parent)

@@ -70,13 +70,13 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "settings-are-read-once",
         "a process looks at the store's settings once",
-        (Replace("txn_engine.log.store_settings._CACHED_MS", 10**15),),
+        (Replace("txn_engine.log.store_settings.CACHED_MS", 10**15),),
         _WHERE,
     ),
     Mutant(
         "a-topics-settings-are-read-once",
         "a process looks at a topic once",
-        (Replace("txn_engine.log.topics._CACHED_MS", 10**15),),
+        (Replace("txn_engine.log.topics.CACHED_MS", 10**15),),
         _WHERE,
     ),
     Mutant(

@@ -96,7 +96,9 @@ def refused(engine: Engine, query: str, **named: object) -> str:
         ("SELECT * FROM payments, (SHOW DATABASES)", "a part of the kind SHOW_SPECIAL"),
         ("SELECT current_setting('memory_limit') FROM payments", "the function 'current_setting'"),
         ("SELECT getvariable('x') FROM payments", "the function 'getvariable'"),
-        ("SELECT main.pi() FROM payments", "the function 'main.pi'"),
+        ("SELECT main.current_setting('memory_limit') FROM payments", "the function 'current_setting'"),
+        ("SELECT account_id.getenv() FROM payments", "the function 'getenv'"),
+        ("FROM payments, main.read_csv('/etc/passwd')", "the table function 'read_csv'"),
         ("SELECT error(account_id) FROM payments", "the function 'error'"),
         ("SELECT sleep_ms(1) FROM payments", "the function 'sleep_ms'"),
         ("SELECT list_transform([1], lambda x: write_log(x)) FROM payments", "the function 'write_log'"),
@@ -201,6 +203,25 @@ def test_what_the_query_does_not_name_is_not_looked_at(engine: Engine) -> None:
     assert accounts(engine.sql("SELECT account_id FROM payments")) == [1, 2, 3]
     with damaged_at("topics/broken/0.json"):
         engine.sql("FROM broken")
+
+
+def test_functions_may_be_called_on_a_column(engine: Engine) -> None:
+    """DuckDB calls the function on what stands before the point."""
+    found = engine.sql(
+        "SELECT account_id.greatest(2).least(3) AS x, main.abs(-1) AS y FROM payments ORDER BY x"
+    )
+    assert (found["x"].to_pylist(), found["y"].to_pylist()) == ([2, 2, 3], [1, 1, 1])
+
+
+def test_a_query_that_quotes_a_file_is_no_damage(local: Engine) -> None:
+    """An error of the query is not taken for one of the file that it names."""
+    (path, *_) = sorted(Path(local.url.removeprefix("file://")).rglob("data/*.parquet"))
+    for query in (
+        f'SELECT * FROM payments WHERE account_id = "{path}"',
+        f"SELECT '{path}'::INT FROM payments",
+    ):
+        with pytest.raises(InvalidRequestError):
+            local.sql(query)
 
 
 @pytest.mark.parametrize("damage", ["gone", "cut", "garbled"])

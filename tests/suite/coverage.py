@@ -3,6 +3,8 @@
     python -m tests.suite.coverage                        run `make test`'s tests and report by package
     python -m tests.suite.coverage --against OLD.json     compare with an earlier report
     python -m tests.suite.coverage --report-only          report again what the last run left
+    python -m tests.suite.coverage --by-test              also note which test covers a line (takes twice as long)
+    python -m tests.suite.coverage --keep tests/live     go on from the last run, whose data are kept
 
 Child processes count: the command line, Airflow's tasks, Spark's Python workers, and processes that a test kills. The
 arguments that it does not know go to pytest. The report is `.cache/coverage/report.json`.
@@ -28,15 +30,20 @@ SETTINGS = Path(__file__).with_name("coverage.ini")
 SOURCES = ("storage", "txn_engine", "plugins", "dags")
 
 
-def measure(arguments: Sequence[str]) -> int:
-    """Run pytest with these arguments, measured; its exit code."""
-    shutil.rmtree(DATA.parent, ignore_errors=True)
-    DATA.parent.mkdir(parents=True)
-    command = [sys.executable, "-m", "coverage", "run", f"--rcfile={SETTINGS}", "-m", "pytest"]
+def measure(arguments: Sequence[str], *, by_test: bool = False, keep: bool = False) -> int:
+    """Run pytest with these arguments, measured; its exit code. `keep`: the data of earlier runs stay."""
+    if not keep:
+        shutil.rmtree(DATA.parent, ignore_errors=True)
+    DATA.parent.mkdir(parents=True, exist_ok=True)
+    settings = FOLDER / "measuring.ini"
+    lines = SETTINGS.read_text(encoding="utf-8").splitlines(keepends=True)
+    settings.write_text("".join(line for line in lines if by_test or not line.startswith("context")))
+    command = [sys.executable, "-m", "coverage", "run", f"--rcfile={settings}", "-m", "pytest"]
     workers = os.environ.get("WORKERS", "").split()
-    plugin = ["-p", "tests.suite.measured_test", "-o", "timeout=1500"]  # a measured process is slower
+    plugin = ["-p", "tests.suite.measured_test"] if by_test else []
+    limit = ["-o", "timeout=1500"]  # a measured process is slower
     return subprocess.run(
-        [*command, *workers, *plugin, *arguments], cwd=REPOSITORY, env=_environment(), check=False
+        [*command, *workers, *plugin, *limit, *arguments], cwd=REPOSITORY, env=_environment(), check=False
     ).returncode
 
 
@@ -100,8 +107,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.suite.coverage", description=__doc__)
     parser.add_argument("--against", type=Path, help="an earlier report.json to compare with")
     parser.add_argument("--report-only", action="store_true", help="run nothing")
+    parser.add_argument("--by-test", action="store_true", help="note which test covers a line")
+    parser.add_argument("--keep", action="store_true", help="add to the data of the last run")
     chosen, rest = parser.parse_known_args(arguments)
-    status = 0 if chosen.report_only else measure(rest)
+    status = 0 if chosen.report_only else measure(rest, by_test=chosen.by_test, keep=chosen.keep)
     combine([DATA.parent])
     before = None if chosen.against is None else by_package(json.loads(chosen.against.read_text()))
     print("covered lines and branches, their number, package")

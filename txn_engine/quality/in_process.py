@@ -173,7 +173,8 @@ class InProcess:
         )
         for known, view in views.items():
             self._run(f"CREATE OR REPLACE TEMP VIEW {known} AS SELECT * FROM {view}{order}")
-        self.keep(name, f"SELECT * FROM ({statement.text.rstrip(';')}\n) AS reduction")
+        (alone,) = self._connection.extract_statements(statement.text)  # without what stands behind it
+        self.keep(name, f"SELECT * FROM ({alone.query.rstrip().rstrip(';')}\n) AS reduction")
 
     def _run(self, query: str) -> None:
         with _missing():

@@ -91,7 +91,8 @@ def _check(node: Tree) -> None:
         raise _refused(f"a part of the kind {kind_of_expression}")
     if kind_of_expression in ("FUNCTION", "WINDOW"):
         path = node.get("qualified_name", {}).get("path", ())
-        name = ".".join(path) if len(path) > 1 else str(node.get("function_name", ""))
+        # with a path the last part is the function, called on a column as in name.upper(), or of a schema of DuckDB's
+        name = str(path[-1] if path else node.get("function_name", ""))
         if folded(name) not in _FUNCTIONS:
             near = get_close_matches(folded(name), _FUNCTIONS, 1)
             raise _refused(f"the function {name!r}", action=f"did you mean {near[0]!r}?" if near else None)

@@ -39,6 +39,15 @@ THREADS_VARIABLE: Final = "TXN_ENGINE_SQL_THREADS"
 _PERCENT: Final = 50  # of what the machine has, or its container
 _HALVED_MAX: Final = 5
 _REMEMBERED_MAX: Final = 4
+_OF_QUERIES: Final = (
+    duckdb.BinderException,
+    duckdb.CatalogException,
+    duckdb.ConversionException,
+    duckdb.NotImplementedException,
+    duckdb.OutOfRangeException,
+    duckdb.ParserException,
+)
+"""Errors of a query or of what it computes, which may quote a file's name."""
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -208,8 +217,8 @@ class SqlEngine:
         if failures:
             return translated(failures[0])
         text = told(error)
-        if isinstance(error, duckdb.IOException) or ".parquet" in text:
-            place = next((part.key for part in parts if part.key in text), None)
+        place = next((part.key for part in parts if part.key in text), None)
+        if isinstance(error, duckdb.IOException) or (place and not isinstance(error, _OF_QUERIES)):
             return CorruptObjectError(f"a data file that cannot be read: {text}", actor=ACTOR, place=place)
         if isinstance(error, duckdb.OutOfMemoryException):
             return InvalidRequestError(

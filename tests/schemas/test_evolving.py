@@ -120,7 +120,7 @@ REFUSED: list[tuple[list[Change], Reason]] = [
     ([RenameColumn("tags", "Amount")], Reason.COLUMN_NAMES_ALIKE),
     ([DropColumn("tags"), AddColumn(pa.field("Tags", pa.string()))], Reason.COLUMN_NAMES_ALIKE),
     (
-        [DropColumn("tags"), AddColumn(pa.field("tag\u017f", pa.string()))],
+        [AddColumn(pa.field("\u03c4\u03c3", pa.string())), AddColumn(pa.field("\u03c4\u03c2", pa.string()))],
         Reason.COLUMN_NAMES_ALIKE,
     ),  # a long s
     ([RenameColumn("count", 5)], Reason.BAD_COLUMN_NAME),  # type: ignore[arg-type]

@@ -26,6 +26,11 @@ class Amount:
     direction: str | None = None
     plus: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        _check_text(self.column, "the column of an amount")
+        _check_text(self.direction, "direction", or_none=True)
+        _put(self, "plus", _names(self.plus, "plus"))
+
 
 @dataclass(frozen=True, slots=True)
 class Totals:
@@ -39,6 +44,15 @@ class Totals:
     sums: Mapping[str, Amount] = field(default_factory=dict)
     count: str | None = None
 
+    def __post_init__(self) -> None:
+        _put(self, "by", _columns(self.by, "by"))
+        _check_text(self.count, "count", or_none=True)
+        for name, amount in _mapping(self.sums, "sums").items():
+            if not isinstance(amount, Amount):
+                raise _refused(
+                    f"sums {name!r} of type {type(amount).__name__}", "an Amount", Reason.BAD_FIELD
+                )
+
 
 @dataclass(frozen=True, slots=True)
 class SameSet:
@@ -46,12 +60,18 @@ class SameSet:
 
     columns: Mapping[str, str]
 
+    def __post_init__(self) -> None:
+        _put(self, "columns", _columns(self.columns, "columns"))
+
 
 @dataclass(frozen=True, slots=True)
 class SameRows:
     """The output holds the same rows, each as often (`identity`). `columns`: the output's name to the topic's."""
 
     columns: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        _put(self, "columns", _columns(self.columns, "columns"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +84,10 @@ class LatestByKey:
     by: Mapping[str, str]
     columns: Mapping[str, str]
 
+    def __post_init__(self) -> None:
+        for name in ("by", "columns"):
+            _put(self, name, _columns(getattr(self, name), name))
+
 
 @dataclass(frozen=True, slots=True)
 class SqlReduction:
@@ -71,6 +95,10 @@ class SqlReduction:
 
     topic: str
     output: str
+
+    def __post_init__(self) -> None:
+        for name in ("topic", "output"):
+            _check_text(getattr(self, name), f"the query over {name}", or_empty=True)
 
 
 Relation = Totals | SameSet | SameRows | LatestByKey | SqlReduction
@@ -87,6 +115,16 @@ class Output:
     topic: str
     relation: Relation
     dead_letter_topic: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_text(self.topic, "the topic of an output")
+        _check_text(self.dead_letter_topic, "dead_letter_topic", or_none=True)
+        if not isinstance(self.relation, Relation):
+            raise _refused(
+                f"output {self.topic!r} with a relation of type {type(self.relation).__name__}",
+                "Totals, SameSet, SameRows, LatestByKey or SqlReduction",
+                Reason.BAD_FIELD,
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +163,8 @@ class SuiteOn:
 class Declaration:
     """What a proof of exactly-once is about.
 
-    `record_id` names the columns that together tell one record from another. Without `outputs` or `group_id` what
-    belongs to them is not checked, and the report says so.
+    `record_id` names the columns that together tell one record from another; one name may stand by itself. Without
+    `outputs` or `group_id` what belongs to them is not checked, and the report says so.
 
     `up_to_position`: judge what `group_id` has consumed, while producers go on: the records below its committed offsets
     and the output that was committed with them. What lies behind, and what is under way, is not judged. Without it
@@ -148,6 +186,7 @@ class Declaration:
     dead_letter_topic: str | None = None
 
     def __post_init__(self) -> None:
+        self._check_types()
         if not self.record_id:
             raise _refused(
                 "no record_id", "the columns that tell one record from another", Reason.MISSING_FIELD
@@ -184,6 +223,19 @@ class Declaration:
                 "one that strptime takes, with year, month and day, as %Y-%m-%d",
                 Reason.BAD_FIELD,
             )
+
+    def _check_types(self) -> None:
+        _check_text(self.topic, "topic")
+        _put(self, "record_id", _names(self.record_id, "record_id"))
+        for name, kind in (("outputs", Output), ("suites", SuiteOn)):
+            given = getattr(self, name)
+            _put(self, name, _several((given,) if isinstance(given, kind) else given, name, kind))
+        for name in ("group_id", "dead_letter_topic"):
+            _check_text(getattr(self, name), name, or_none=True)
+        for name in ("input_delimiter", "input_date_format"):
+            _check_text(getattr(self, name), name, or_empty=True)
+        if not isinstance(self.up_to_position, bool):
+            raise _refused(f"up_to_position {self.up_to_position!r}", "True or False", Reason.BAD_FIELD)
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -288,6 +340,47 @@ def _check_output(output: Output) -> None:
 
 def _refused(seen: str, expected: str, reason: Reason) -> InvalidRequestError:
     return InvalidRequestError(seen, actor=ACTOR, expected=expected, reason=reason)
+
+
+def _put(held: object, name: str, value: object) -> None:
+    object.__setattr__(held, name, value)
+
+
+def _check_text(value: object, what: str, *, or_none: bool = False, or_empty: bool = False) -> None:
+    if not ((value is None and or_none) or (isinstance(value, str) and (value or or_empty))):
+        raise _refused(f"{what} {value!r:.80}", "a text" + " or None" * or_none, Reason.BAD_FIELD)
+
+
+def _several(value: object, what: str, kind: type) -> tuple[Any, ...]:
+    if not isinstance(value, list | tuple) or not all(isinstance(each, kind) for each in value):
+        raise _refused(
+            f"{what} of type {type(value).__name__}", f"{kind.__name__}, several or none", Reason.BAD_FIELD
+        )
+    return tuple(value)
+
+
+def _names(value: object, what: str) -> tuple[str, ...]:
+    """Names of columns; a text is one name, and not its letters."""
+    names = _several((value,) if isinstance(value, str) else value, what, str)
+    for name in names:
+        _check_text(name, what)
+    return names
+
+
+def _mapping(value: object, what: str) -> Mapping[Any, Any]:
+    if not isinstance(value, Mapping):
+        raise _refused(f"{what} of type {type(value).__name__}", "a mapping", Reason.BAD_FIELD)
+    return value
+
+
+def _columns(value: object, what: str) -> Mapping[str, str]:
+    """The output's name of each column to the topic's; one name or several stand for the same name on both sides."""
+    if not isinstance(value, Mapping):
+        return {name: name for name in _names(value, what)}
+    for pair in value.items():
+        for name in pair:
+            _check_text(name, what)
+    return value
 
 
 def _says_a_day(date_format: str) -> bool:

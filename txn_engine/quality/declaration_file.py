@@ -159,9 +159,10 @@ def _amount(held: object, place: str) -> Amount:
     if isinstance(held, str):
         return Amount(held)
     at = _Fields(held, place)
-    amount = Amount(at.text("of"), at.optional_text("direction"), tuple(at.list("plus")))
-    if any(not isinstance(value, str) for value in amount.plus):
+    plus = tuple(at.list("plus"))
+    if any(not isinstance(value, str) for value in plus):
         raise _refused(f"{place} plus", "a value that is no text", "texts (in quotes where YAML needs them)")
+    amount = Amount(at.text("of"), at.optional_text("direction"), plus)
     at.nothing_left()
     return amount
 

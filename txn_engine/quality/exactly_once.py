@@ -7,6 +7,7 @@ import dataclasses
 import datetime as dt
 import functools
 import json
+import os
 import re
 import time
 from collections import Counter
@@ -16,14 +17,21 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from txn_engine.errors import OutcomeUnknownError
-from txn_engine.quality.report_files import DOCS_NAME, JSON_NAME, REPORT_NAME, made_folder, write_whole
+from txn_engine.errors import InvalidRequestError, OutcomeUnknownError
+from txn_engine.quality.declaration import Declaration
+from txn_engine.quality.report_files import (
+    DOCS_NAME,
+    JSON_NAME,
+    REPORT_NAME,
+    made_folder,
+    path_of,
+    write_whole,
+)
 from txn_engine.reasons import Reason
 
 if TYPE_CHECKING:
     from txn_engine.engine import Engine
     from txn_engine.log.cut_format import Cut
-    from txn_engine.quality.declaration import Declaration
     from txn_engine.quality.evidence import Evidence
     from txn_engine.quality.judge import Judgement
     from txn_engine.quality.proof import Proof
@@ -43,8 +51,8 @@ def check_exactly_once(
     engine: Engine,
     declaration: Declaration,
     *,
-    input_file: Path | None = None,
-    report_folder: Path,
+    input_file: str | os.PathLike[str] | None = None,
+    report_folder: str | os.PathLike[str],
     run_name: str | None = None,
     reducer: Reducer | None = None,
     record: bool = False,
@@ -78,19 +86,25 @@ def check_exactly_once(
 
     started = time.perf_counter()
     tell = progress or _silent
+    if not isinstance(declaration, Declaration):
+        raise InvalidRequestError(
+            f"a declaration of type {type(declaration).__name__}", actor=_ACTOR, expected="a Declaration"
+        )
+    folder = path_of(report_folder, "report_folder", actor=_ACTOR)
+    file = None if input_file is None else path_of(input_file, "input_file", actor=_ACTOR)
     suites = load_suites(declaration)
     at = Now(engine) if cut is None else AtCut(engine, engine.find_cut(cut), declaration)
     for _ in range(_TRIES):
         with contextlib.ExitStack() as held:
             reduces = reducer or held.enter_context(InProcess(engine.store))
             evidence, keep = _gathered(
-                engine, declaration, input_file, reduces, tell, at, record=record, whole=whole
+                engine, declaration, file, reduces, tell, at, record=record, whole=whole
             )
             try:
                 return report_evidence(
                     evidence,
                     reduces,
-                    report_folder=report_folder,
+                    report_folder=folder,
                     run_name=run_name,
                     suites=suites,
                     keep=keep,

@@ -6,9 +6,19 @@ import os
 import stat
 from pathlib import Path
 
-from txn_engine.errors import StoreAccessError
+from txn_engine.errors import InvalidRequestError, StoreAccessError
+from txn_engine.reasons import Reason
 
 REPORT_NAME, JSON_NAME, DOCS_NAME = "index.html", "validation.json", "data_docs"
+
+
+def path_of(given: object, name: str, *, actor: str) -> Path:
+    """The path that an argument names. Raises `InvalidRequestError` for what is not one."""
+    if not isinstance(given, str | os.PathLike) or not os.fspath(given):
+        raise InvalidRequestError(
+            f"{name} {given!r:.80}", actor=actor, expected="a path", reason=Reason.BAD_ARGUMENT
+        )
+    return Path(os.fsdecode(given))
 
 
 def made_folder(folder: Path, *, actor: str) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -12,7 +13,14 @@ from typing import Any
 from txn_engine.quality.data_docs import build_data_docs
 from txn_engine.quality.expectations import new_context
 from txn_engine.quality.page_templates import templates
-from txn_engine.quality.report_files import DOCS_NAME, JSON_NAME, REPORT_NAME, made_folder, write_whole
+from txn_engine.quality.report_files import (
+    DOCS_NAME,
+    JSON_NAME,
+    REPORT_NAME,
+    made_folder,
+    path_of,
+    write_whole,
+)
 from txn_engine.quality.suite_run import Asked, SuiteCheck, SuiteResult, SuitesRun, run_suites
 from txn_engine.quality.suites import Severity, load_suite
 
@@ -25,7 +33,7 @@ def check_rows(
     *,
     about: str = "rows",
     severity: Severity | None = None,
-    report_folder: Path | None = None,
+    report_folder: str | os.PathLike[str] | None = None,
 ) -> SuitesRun:
     """Hold a user's suite against rows: a DataFrame of Spark (`read_topic(...).df`), a pyarrow Table, a pandas one.
 
@@ -35,8 +43,9 @@ def check_rows(
 
     Raises `InvalidRequestError` for checks that are none, or rows that cannot be taken.
     """
+    folder = None if report_folder is None else path_of(report_folder, "report_folder", actor=_ACTOR)
     suite = load_suite(checks, severity=severity)
-    return run_with_report([Asked(about, suite, rows)], report_folder=report_folder, name=about)
+    return run_with_report([Asked(about, suite, rows)], report_folder=folder, name=about)
 
 
 def run_with_report(asked: Sequence[Asked], *, report_folder: Path | None, name: str) -> SuitesRun:

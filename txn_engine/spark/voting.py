@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from txn_engine.engine import Engine
 from txn_engine.errors import ChecksErroredError, ChecksFailedError, InvalidRequestError
 from txn_engine.log.topics import Topic
+from txn_engine.quality.report_files import path_of
 from txn_engine.quality.row_checks import parted
 from txn_engine.quality.suite_report import run_with_report
 from txn_engine.quality.suite_run import Asked, SuiteCheck, SuitesRun
@@ -114,7 +115,7 @@ def vote_of(
                 reason=Reason.REPORT_WITHOUT_CHECKS,
             )
         return None
-    folder = None if report_folder is None else Path(os.fspath(report_folder))
+    folder = None if report_folder is None else path_of(report_folder, "report_folder", actor=actor)
     if not isinstance(checks, Mapping):
         return Vote(_parted(checks, actor, letters), folder)
     for topic in checks:

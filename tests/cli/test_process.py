@@ -208,6 +208,11 @@ def commands() -> Iterator[list[str]]:
             yield [name, inner]
 
 
+def test_the_bare_command_shows_its_help(run: Run) -> None:
+    """Whoever types the command alone asks what there is. The answer is the help, and no error."""
+    assert run(store="").stdout == run("--help").stdout
+
+
 _WITHOUT_A_STORE = (["topics", "infer"],)
 
 
@@ -219,6 +224,7 @@ def test_help_teaches(run: Run, path: list[str]) -> None:
     text = run(*path, "--help").stdout
     assert max(len(line) for line in text.splitlines()) <= 110
     if "COMMAND [ARGS]" in text:
+        assert run(*path, store="").stdout == text
         return
     is_for_a_store = "[OPTIONS] URL" not in text and path not in _WITHOUT_A_STORE
     store = ("--url", "TXN_ENGINE_URL") if is_for_a_store else ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
 import sys
 import types
 from contextlib import suppress
@@ -73,6 +74,18 @@ def test_the_columns_of_a_topic_are_changed() -> None:
         (block,) = blocks("docs/SCHEMAS.md", "python")
         run_block(block, "memory://docs-schemas", {"engine": engine, "pa": pa})
         assert engine.scan("payments").to_table().schema.names[:3] == [*PAYMENTS.names, "currency"]
+
+
+def test_every_block_of_shell_is_shell() -> None:
+    """What a page gives to a shell parses in bash, whether or not a test runs it."""
+    found = 0
+    for path in tracked("*.md"):
+        page = str(path.relative_to(REPOSITORY))
+        for code in (*blocks(page, "sh"), *blocks(page, "bash")):
+            found += 1
+            parsed = subprocess.run(["bash", "-n"], input=code, text=True, capture_output=True, check=False)
+            assert parsed.returncode == 0, f"{page}: {parsed.stderr}"
+    assert found > 10
 
 
 def test_every_block_of_python_is_run_by_a_test() -> None:

@@ -47,7 +47,7 @@ NO_SECRET_IN_SQL = [
 NO_SUCH_COLUMN = [gxe.ExpectColumnValuesToNotBeNull(column="nowhere")]
 IT_RAISES = [
     gxe.UnexpectedRowsExpectation(
-        unexpected_rows_query="SELECT * FROM {batch} WHERE raise_error(concat('of ', account_id)) IS NULL"
+        unexpected_rows_query="SELECT * FROM {batch} WHERE CAST(concat('of ', account_id) AS INT) > 0"
     )
 ]
 

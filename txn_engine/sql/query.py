@@ -219,6 +219,8 @@ class SqlEngine:
         text = told(error)
         place = next((part.key for part in parts if part.key in text), None)
         if isinstance(error, duckdb.IOException) or (place and not isinstance(error, _OF_QUERIES)):
+            if place and isinstance(error, duckdb.PermissionException):  # it may open a file that was there
+                text = "it was gone when the query began"
             return CorruptObjectError(f"a data file that cannot be read: {text}", actor=ACTOR, place=place)
         if isinstance(error, duckdb.OutOfMemoryException):
             return InvalidRequestError(

@@ -344,8 +344,8 @@ def permitted_suite(path: object) -> str | None:
 
 
 def permitted_declaration(path: object) -> Path:
-    """A declaration's path. Raises `AirflowFailException` for one that the deployment does not name: a declaration may
-    hold SQL, which whoever may put files below a root for input, or trigger the DAG, is not to choose.
+    """A declaration's path. Raises `AirflowFailException` for one that the deployment does not name. A declaration may
+    hold SQL, and people who can write to an input root or trigger the DAG must not choose that.
     """
     if isinstance(path, str) and path in _files_of(DECLARATIONS_VARIABLE):
         return Path(path)

@@ -29,14 +29,13 @@ def task_spark(url: str, settings: Mapping[str, str], *, app_name: str) -> Itera
     What Spark says of a failure may quote a record, and a task's standard error is its log: so Spark has a file of its
     own, in a folder for the worker's user alone, which stays where the job fails.
     """
+    import pyspark.logger  # noqa: F401 -- so that there is a log to keep back
     from pyspark.sql import SparkSession
 
     from txn_engine.spark import spark_session
     from txn_engine.spark_query_log import unlogged_queries
 
     logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of every connection that it closes
-    import pyspark.logger  # noqa: F401 -- so that there is a log to keep back
-
     if SparkSession.getActiveSession() is not None:
         with unlogged_queries(every_thread=True):
             yield spark_session(url, app_name=app_name, extra=settings)

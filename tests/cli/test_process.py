@@ -209,7 +209,7 @@ def commands() -> Iterator[list[str]]:
 
 
 def test_the_bare_command_shows_its_help(run: Run) -> None:
-    """Whoever types the command alone asks what there is. The answer is the help, and no error."""
+    """The command without arguments prints its help, and does not fail."""
     assert run(store="").stdout == run("--help").stdout
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from tests.dags.payments import leave_open
-from tests.docs.test_code_blocks import blocks
+from tests.docs.test_code_blocks import examples_of_contributing
 from tests.support.finished_run import RunDag
 from tests.support.stores import states
 from txn_engine import Engine
@@ -17,7 +15,5 @@ pytestmark = pytest.mark.airflow
 
 def test_the_example(engine: Engine, run_dag: RunDag) -> None:
     """The test that the page shows passes."""
-    names: dict[str, Any] = {"leave_open": leave_open, "states": states, "pytest": pytest}
-    code = blocks("CONTRIBUTING.md", "python")[1]
-    exec(compile("from __future__ import annotations\n" + code, "CONTRIBUTING.md", "exec"), names)
+    names = examples_of_contributing(1, {"leave_open": leave_open, "states": states, "pytest": pytest})
     names["test_of_a_dag"](engine, run_dag)

@@ -61,6 +61,13 @@ def blocks(page: str, language: str) -> list[str]:
     return [code for found, code in _BLOCK.findall(text) if found == language]
 
 
+def examples_of_contributing(number: int, names: dict[str, Any]) -> dict[str, Any]:
+    """The tests that a block of CONTRIBUTING.md defines, by their names; `names` is what they use."""
+    code = "from __future__ import annotations\n" + blocks("CONTRIBUTING.md", "python")[number]
+    exec(compile(code, "CONTRIBUTING.md", "exec"), names)
+    return names
+
+
 def run_block(code: str, url: str, names: dict[str, Any]) -> dict[str, Any]:
     """Run a block on that store and add what it defines to `names`."""
     exec(compile(code.replace(_SHOWN_URL, url), "a block of the documentation", "exec"), names)
@@ -98,8 +105,7 @@ def test_every_block_of_python_is_run_by_a_test() -> None:
 
 def test_contributing_python(tmp_path: Path, minio_bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     """The example tests of the page pass."""
-    code = blocks("CONTRIBUTING.md", "python")[0]
-    names: dict[str, Any] = {
+    used: dict[str, Any] = {
         "DyingStore": DyingStore,
         "Engine": Engine,
         "InvalidProducerEpochError": InvalidProducerEpochError,
@@ -110,7 +116,7 @@ def test_contributing_python(tmp_path: Path, minio_bucket: S3Bucket, monkeypatch
         "suppress": suppress,
         "txn_engine": txn_engine,
     }
-    exec(compile("from __future__ import annotations\n" + code, "CONTRIBUTING.md", "exec"), names)
+    names = examples_of_contributing(0, used)
     with connect("memory://contributing") as engine:
         engine.admin.create_topic("payments", partitions=2, schema=PAYMENTS, key="account_id")
         names["test_a_rule_of_the_engine"](engine)

@@ -182,7 +182,7 @@ def test_the_limit_is_a_number_of_megabytes(
 def test_a_reader_that_does_not_start_is_not_a_damaged_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever cannot start the process learns which command failed."""
+    """If the process cannot start, the error names the command that failed."""
     path = written(tmp_path / "a.parquet", pa.table({"s": ["a"]}))
     monkeypatch.setattr("sys.executable", "/bin/false")
     with pytest.raises(InvalidRequestError) as refused:

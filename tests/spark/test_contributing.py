@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.docs.test_code_blocks import blocks
+from tests.docs.test_code_blocks import examples_of_contributing
 from tests.spark.conftest import load
 from tests.spark.test_source import read
 from txn_engine import Engine
@@ -17,7 +15,5 @@ pytestmark = pytest.mark.spark
 
 def test_the_example(spark: SparkSession, ledger: Engine) -> None:
     """The test that the page shows passes."""
-    names: dict[str, Any] = {"load": load, "read": read, "pytest": pytest}
-    code = blocks("CONTRIBUTING.md", "python")[1]
-    exec(compile("from __future__ import annotations\n" + code, "CONTRIBUTING.md", "exec"), names)
+    names = examples_of_contributing(1, {"load": load, "read": read, "pytest": pytest})
     names["test_of_spark"](spark, ledger)

@@ -27,7 +27,7 @@ def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ran(name: str, *commands: str, monkeypatch: pytest.MonkeyPatch, passed: int = 5) -> numbers.Record:
-    """Run a shard that has these commands after its tests, so many of which pass, and one is skipped."""
+    """Run a shard with these commands. `passed` of its tests pass and one is skipped."""
     write = "import json, sys; open(sys.argv[1], 'w').write(json.dumps({'passed': int(sys.argv[2]), 'skipped': 1}))"
 
     def tests_of(shard: Shard) -> list[str]:

@@ -114,7 +114,7 @@ class Group(click.Group):
         return list(self.commands)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Without any argument it is asked what there is: the help is the answer, and no error."""
+        """Print the help if there are no arguments. That is not an error."""
         if not args and not ctx.resilient_parsing:
             click.echo(ctx.get_help(), color=ctx.color)
             ctx.exit()

@@ -72,7 +72,7 @@ def _batches(layout: Layout, file: OpenedParquet, names: list[str]) -> Iterator[
         names=names,
         repeated=[name for name, kind in kinds.items() if is_string(kind) or is_binary(kind)],
         old_times=_old_times(layout, file, names),
-        # so many that a batch has about `BATCH_CHARS`, as far as the file says how large its rows are
+        # a batch holds about `BATCH_CHARS`, if the file tells the truth about the size of its rows
         batch_rows=max(min(BATCH_CHARS // int(file.answer["bytes_a_row"]), BATCH_ROWS), 1),
         batch_chars=BATCH_CHARS,
     )

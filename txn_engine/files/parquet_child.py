@@ -84,9 +84,10 @@ def _file(path: str, **options: Any) -> pq.ParquetFile:
 
 
 def _bytes_a_row(metadata: pq.FileMetaData) -> int:
-    """How large a row is in the row group with the largest ones, uncompressed and at least 1, as the file says.
+    """The uncompressed size of a row, at least 1, in the row group with the largest rows, according to the file.
 
-    Of all columns: of one alone a group is not asked, for there are footers by which Arrow ends the process then.
+    The group is asked about all columns together, because Arrow ends the process for some footers if it is asked about
+    one column.
     """
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     return max([1, *(group.total_byte_size // max(group.num_rows, 1) for group in groups)])
@@ -145,7 +146,7 @@ def _batches(path: str, names: list[str], repeated: list[str], rows: int) -> Ite
 
 
 def _written_out(batch: pa.RecordBatch, chars: int) -> Iterator[pa.RecordBatch]:
-    """The batch without dictionaries, in parts that have about so many characters each of what stood in those."""
+    """The batch with its dictionaries decoded, in parts whose decoded values have about `chars` characters each."""
     sizes = np.zeros(batch.num_rows, np.int64)
     for column in batch.columns:
         if isinstance(column, pa.DictionaryArray) and _has_length(column.type.value_type):

@@ -142,7 +142,8 @@ def idle() -> tuple[ParquetProcess, ...]:
 class OpenedParquet:
     """A Parquet file that another process has opened: its columns, and its rows once.
 
-    Raises `ReaderDiedError` where that process ends, and what `answer` of the caller makes of its refusals.
+    `answer` is what the process last said. Where it refuses the file, `answer` has an `error`, and the caller decides
+    what to raise. Raises `ReaderDiedError` if the process ends.
     """
 
     schema: pa.Schema

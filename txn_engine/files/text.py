@@ -219,9 +219,8 @@ def checked_encoding(name: str) -> str:
     probe = "a;1\r\n"
     try:
         known = probe.encode(name).decode(name) == probe
-        bytes(range(256)).decode(
-            name, "backslashreplace"
-        )  # not every codec can show bytes that it cannot read
+        # some codecs cannot show the bytes that they cannot read
+        bytes(range(256)).decode(name, "backslashreplace")
     except (LookupError, UnicodeError, ValueError):
         known = False
     if not known:

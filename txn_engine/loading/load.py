@@ -271,8 +271,10 @@ def _check_arguments(
     if partition is not None:
         topic.check_partition(partition)
     check_forgotten_runs(forgotten_runs)
-    for file in files:
-        read_records(file, topic.schema, fill=fills(topic.schemas), **reading)
+    fill = fills(topic.schemas)
+    first_of_each_format = {format_of(file.name): file for file in reversed(files)}
+    for file in first_of_each_format.values():
+        read_records(file, topic.schema, fill=fill, **reading)
 
 
 def dead_letters_for(

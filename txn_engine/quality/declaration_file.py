@@ -20,7 +20,7 @@ from txn_engine.quality.declaration import (
     SuiteOn,
     Totals,
 )
-from txn_engine.quality.yaml_values import TooManyValuesError, yaml_values
+from txn_engine.quality.documents import DocumentError, read_document
 from txn_engine.reasons import Reason
 
 FILE_BYTES_MAX = 256 * 1024
@@ -30,27 +30,11 @@ _KINDS = ("sum", "count", "set", "identity", "latest", "sql")
 def read_declaration(path: Path) -> Declaration:
     """The declaration that the file holds; `InvalidRequestError`, naming file and field, where it is none."""
     try:
-        with path.open("rb") as stream:
-            data = stream.read(FILE_BYTES_MAX + 1)
-    except OSError as error:
-        raise _refused(
-            str(path),
-            f"it cannot be read: {error.strerror or error}",
-            "a readable file",
-            Reason.FILE_UNREADABLE,
-        ) from error
-    if len(data) > FILE_BYTES_MAX:
-        raise _refused(
-            str(path), f"more than {FILE_BYTES_MAX:,} bytes", "a declaration", Reason.DOCUMENT_TOO_LARGE
-        )
-    try:
-        held = yaml_values(data.decode())
-    except TooManyValuesError as error:
-        raise _refused(str(path), str(error), "a declaration", Reason.DOCUMENT_TOO_LARGE) from error
-    except ValueError as error:
-        mark = getattr(error.__cause__, "problem_mark", None)
-        where = f"{path} line {mark.line + 1}" if mark else str(path)
-        raise _refused(where, "it is not YAML", "a declaration", Reason.BAD_DOCUMENT) from error
+        held = read_document(path, bytes_max=FILE_BYTES_MAX)
+    except DocumentError as error:
+        where = str(path) if error.line is None else f"{path} line {error.line}"
+        expected = "a readable file" if error.reason is Reason.FILE_UNREADABLE else "a declaration"
+        raise _refused(where, error.seen, expected, error.reason) from error
     return declaration_from(held, str(path), path.parent)
 
 

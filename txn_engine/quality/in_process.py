@@ -173,7 +173,9 @@ class InProcess:
         )
         for known, view in views.items():
             self._run(f"CREATE OR REPLACE TEMP VIEW {known} AS SELECT * FROM {view}{order}")
-        (alone,) = self._connection.extract_statements(statement.text)  # without what stands behind it
+        (alone,) = self._connection.extract_statements(
+            statement.text
+        )  # the statement alone, no comment after it
         self.keep(name, f"SELECT * FROM ({alone.query.rstrip().rstrip(';')}\n) AS reduction")
 
     def _run(self, query: str) -> None:

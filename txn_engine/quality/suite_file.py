@@ -6,15 +6,14 @@ with floats whatever numbers stand in the file. Here both are refused: a check t
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from txn_engine.errors import InvalidRequestError
+from txn_engine.quality.documents import DocumentError, read_document
 from txn_engine.quality.expectations import import_great_expectations
-from txn_engine.quality.yaml_values import TooManyValuesError, yaml_values
 from txn_engine.reasons import Reason
 
 if TYPE_CHECKING:
@@ -77,30 +76,16 @@ def read_suite_file(path: Path) -> SuiteFile:
 
 
 def _parsed(path: Path) -> Any:
+    is_yaml = path.suffix.lower() in (".yaml", ".yml")
     try:
-        with path.open("rb") as stream:
-            data = stream.read(FILE_BYTES_MAX + 1)
-    except OSError as error:
-        raise _refused(
-            path,
-            f"it cannot be read: {error.strerror or error}",
-            "a file that can be read",
-            Reason.FILE_UNREADABLE,
-        ) from None
-    if len(data) > FILE_BYTES_MAX:
-        raise _refused(path, f"more than {FILE_BYTES_MAX:,} bytes", "a suite", Reason.DOCUMENT_TOO_LARGE)
-    try:
-        text = data.decode()
-        return yaml_values(text) if path.suffix.lower() in (".yaml", ".yml") else json.loads(text)
-    except TooManyValuesError as error:
-        raise _refused(path, str(error), "a suite", Reason.DOCUMENT_TOO_LARGE) from None
-    except (ValueError, RecursionError):
-        raise _refused(
-            path,
-            "neither JSON nor YAML (in a file .yaml or .yml)",
-            "a suite as Great Expectations saves it",
-            Reason.BAD_DOCUMENT,
-        ) from None
+        return read_document(path, bytes_max=FILE_BYTES_MAX, is_yaml=is_yaml)
+    except DocumentError as error:
+        seen, expected = error.seen, "a suite as Great Expectations saves it"
+        if error.reason is Reason.FILE_UNREADABLE:
+            expected = "a file that can be read"
+        elif error.reason is Reason.BAD_DOCUMENT:
+            seen = "neither JSON nor YAML (in a file .yaml or .yml)"
+        raise _refused(path, seen, expected, error.reason) from None
 
 
 def _expectations(given: list[Any], path: Path) -> Iterator[Expectation]:

@@ -229,6 +229,41 @@ def test_a_transaction_never_commits_into_what_is_gone(engine: Engine, other: En
     assert accounts_in(engine) == [3]
 
 
+@pytest.mark.parametrize("knows", ["the producer's engine", "another engine"])
+@pytest.mark.parametrize("again", [True, False], ids=["made again", "only deleted"])
+@pytest.mark.parametrize("late", [True, False], ids=["records after", "no records after"])
+def test_a_topic_deleted_during_a_transaction(
+    engine: Engine, other: Engine, knows: str, again: bool, late: bool
+) -> None:
+    """A transaction with records in a topic that was deleted before the commit can only abort, whichever engine
+    deleted it, whether it was created again, and whether records followed. `has_committed` says no."""
+    engine.admin.create_topic("balances", partitions=1, schema=SCHEMA, key="account_id")
+    deleter = other if knows == "the producer's engine" else engine
+    producer = other.producer(transactional_id="job")
+    producer.init_transactions()
+    producer.begin_transaction(run_id="monday")
+    producer.produce("payments", payments(1), partition=0).result()
+    producer.produce("balances", payments(1), partition=0).result()
+    deleter.admin.delete_topic("payments")
+    if again:
+        deleter.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account_id")
+        if late:
+            producer.produce("payments", payments(2), partition=0)
+    elif late:
+        producer.produce("balances", payments(2), partition=0)
+    with pytest.raises(TransactionAbortableError) as failed:
+        producer.commit_transaction()
+    assert isinstance(failed.value.__cause__, UnknownTopicOrPartitionError)
+    assert failed.value.__cause__.reason is Reason.TOPIC_DELETED
+    producer.abort_transaction()
+    producer.close()
+    with engine.producer(transactional_id="job") as successor:
+        successor.init_transactions()
+        assert successor.has_committed("monday") is False
+    assert engine.scan("balances").to_table().num_rows == 0
+    assert engine.admin.verify().ok
+
+
 def test_a_consumer_of_a_partition_that_is_gone(engine: Engine, later: Later) -> None:
     """A topic is created again with fewer partitions. A consumer that was assigned a missing one gets an error at each
     poll. A subscriber reads the partitions that exist, and a later one from its beginning.

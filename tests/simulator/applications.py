@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
+from typing import Any
 
 import pyarrow as pa
 
@@ -66,7 +67,6 @@ class Application:
         self.producer: Producer | None = None
         self.last_error: TxnEngineError | None = None
         self._rests = 0
-        self._has_run_id = False
 
     def rest(self, low: int = 10 * MS, high: int = 2 * SECOND) -> None:
         """Wait a little, as programs do before they try again."""
@@ -103,7 +103,6 @@ class Application:
             return None
         writing = self.world.history.begin(name, self.process.name)
         try:
-            self._has_run_id = run_id is not None
             producer.begin_transaction(run_id)
             body(producer, writing)
         except TxnEngineError as error:
@@ -116,10 +115,9 @@ class Application:
         """Ask for the commit until there is an answer, or for a limited number of times."""
         history = self.world.history
         history.ask(writing)
-        if self.world.chance.at("deaf", writing.name) < 0.1:
-            self._commit_without_hearing(producer)
+        is_deaf = self.world.chance.at("deaf", writing.name) < 0.1
+        unanswered = is_deaf and self._commit_without_hearing(producer)
         error: TxnEngineError | None = None
-        unanswered = False
         for _ in range(_TRIES):
             try:
                 producer.commit_transaction()
@@ -141,17 +139,26 @@ class Application:
         else:
             self.give_up(producer, writing, error)
 
-    def _commit_without_hearing(self, producer: Producer) -> None:
-        """Make a first try whose reply is lost, and leave others time to take over before the second."""
-        with suppress(TxnEngineError):  # the commit itself will tell
-            producer.flush()
-        if producer.state is not ProducerState.IN_TRANSACTION or self._has_run_id:
-            return
-        with suppress(TxnEngineError):
-            self.engine.coordinator.end_transaction(
-                self._id, producer.producer_id, producer.producer_epoch, committed=True, markers=self._markers
-            )
+    def _commit_without_hearing(self, producer: Producer) -> bool:
+        """Make a first try whose reply is lost, and leave others time to take over before the second. Whether the
+        producer waits for the reply."""
+        coordinator, decide_end = self.engine.coordinator, self.engine.coordinator.decide_end
+
+        def decide_unheard(transactional_id: str, *asked: Any, **named: Any) -> Any:
+            answer = decide_end(transactional_id, *asked, **named)
+            if transactional_id != self._id:  # another thread's producer
+                return answer
+            raise OutcomeUnknownError("the reply was lost")
+
+        coordinator.decide_end = decide_unheard  # type: ignore[method-assign]
+        try:
+            with suppress(TxnEngineError):  # the commit itself will tell
+                producer.commit_transaction()
+        finally:
+            del coordinator.decide_end
+        is_waiting = producer.state is ProducerState.COMMITTING_TRANSACTION
         self.rest(high=self._deaf_for)
+        return is_waiting
 
     def give_up(self, producer: Producer, writing: Writing, error: TxnEngineError | None) -> None:
         """Abort a transaction that can no longer be committed, as far as that works."""

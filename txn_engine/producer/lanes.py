@@ -43,6 +43,16 @@ _LOGGER = logging.getLogger(__name__)
 _sending_in: ContextVar[tuple[int, object] | None] = ContextVar("sending_in", default=None)
 
 
+def topic_deleted(topic: str, incarnation: int, identity: ProducerIdAndEpoch) -> UnknownTopicOrPartitionError:
+    """What a producer's records for an incarnation fail with that is gone before they are acknowledged or committed."""
+    return UnknownTopicOrPartitionError(
+        f"topic {topic!r} was deleted since (its incarnation {incarnation})",
+        actor=f"producer {identity.producer_id} epoch {identity.producer_epoch}",
+        action="run it again where the topic was made again; nothing of this is visible",
+        reason=Reason.TOPIC_DELETED,
+    )
+
+
 def is_sending_in(pool: object) -> bool:
     """Whether this is a thread of the pool that sends, as it is in a callback: what waits for a batch there may wait
     for itself. A context may be carried to another thread, so that the thread counts too.
@@ -284,12 +294,7 @@ class Lane:
 
     def _append(self, uploaded: list[tuple[list[Batch], EncodedFile]]) -> None:
         if not all(batch.is_current.result() for group, _ in uploaded for batch in group):
-            raise UnknownTopicOrPartitionError(
-                f"topic {self.partition.topic!r} was deleted since (its incarnation {self.partition.incarnation})",
-                actor=f"producer {self.identity.producer_id} epoch {self.identity.producer_epoch}",
-                action="run it again where the topic was made again; nothing of this is visible",
-                reason=Reason.TOPIC_DELETED,
-            )
+            raise topic_deleted(self.partition.topic, self.partition.incarnation, self.identity)
         proposals = [_proposal(group[0], encoded) for group, encoded in uploaded]
         verdicts = self.log.append(proposals, self._first_write_check(self))
         refused = next((verdict.error for verdict in verdicts if isinstance(verdict, Refused)), None)

@@ -248,10 +248,19 @@ class Producer:
                 waiting.pause_ms(_ASK_AGAIN_PAUSE_MS)
 
     def _commit(self) -> None:
+        """A topic that was deleted before the decision took records with it: half a transaction is never committed.
+
+        So it is asked for once no call can add records, and before the decision; a commit that is asked for again has
+        asked before.
+        """
+        self._cell.wait_for(lambda now: now.sending == 0)
+        is_first = self.state is ProducerState.IN_TRANSACTION
+        current = self._sender.ask_whether_topics_are_current() if is_first else {}
         self._wait_for_writes()
         if self._cell.now.run_id is not None and self.state is ProducerState.IN_TRANSACTION:
             self._effects.carry_out(self._cell.move(events.row_wanted))
         self._effects.wait_for_rows()
+        self._sender.fail_where_deleted(current)
         self._effects.carry_out(self._cell.move(events.committing))
 
     def abort_transaction(self) -> None:

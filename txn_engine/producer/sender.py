@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 
@@ -11,12 +11,13 @@ import pyarrow as pa
 
 from txn_engine.clock import Waiting
 from txn_engine.configs.client import ProducerSettings
-from txn_engine.errors import IllegalStateError, RequestTimedOutError
+from txn_engine.errors import IllegalStateError, RequestTimedOutError, TxnEngineError
 from txn_engine.log.data_files import EncodedFile, newest_of
 from txn_engine.log.logs import Logs
+from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC
 from txn_engine.log.topics import Topic
 from txn_engine.producer.cell import Cell
-from txn_engine.producer.lanes import Batch, Lane, is_sending_in
+from txn_engine.producer.lanes import Batch, Lane, is_sending_in, topic_deleted
 from txn_engine.producer.machine import failed, identified
 from txn_engine.producer.partitioner import split_by_key
 from txn_engine.producer.receipts import Receipt
@@ -240,6 +241,32 @@ class Sender:
                     self._settings,
                 )
             return [self._lanes[target] for target in targets]
+
+    def ask_whether_topics_are_current(self) -> dict[tuple[str, int], Future[bool]]:
+        """Ask for each topic that the transaction has records for, by name and incarnation, while writes go on.
+
+        The transaction fails where the store refuses the question.
+        """
+        lanes = list(self._lanes.values()) if self._transaction == self._cell.now.transaction else []
+        topics = {(lane.partition.topic, lane.partition.incarnation) for lane in lanes}
+        try:
+            return {
+                topic: self._logs.ask_whether_current(*topic)
+                for topic in sorted(topics)
+                if topic[0] != CONSUMER_OFFSETS_TOPIC
+            }
+        except TxnEngineError as error:
+            self.fail(error)
+            return {}
+
+    def fail_where_deleted(self, current: Mapping[tuple[str, int], Future[bool]]) -> None:
+        """Fail the transaction where one of these topics was deleted, or where the store did not answer."""
+        for topic, is_current in current.items():
+            try:
+                if not is_current.result():
+                    raise topic_deleted(*topic, self._cell.now.identity)
+            except TxnEngineError as error:
+                self.fail(error)
 
     def start(self) -> None:
         """Start every lane: some may go on, or have to fail what they hold."""

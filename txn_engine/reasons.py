@@ -326,6 +326,8 @@ class Reason(StrEnum):
     """An object that the log or a cut names does not exist on the store."""
     BAD_CONTROL_VALUE = "bad_control_value"
     """The value of a control row does not have the format of its kind."""
+    TRANSACTION_TIMED_OUT = "transaction_timed_out"
+    """The transaction was open for longer than its time-out, so a sweep has probably aborted it."""
     NOT_IN_TRANSACTION = "not_in_transaction"
     """The partition is not part of the producer's open transaction."""
     CARRIED_OVER_A_FORK = "carried_over_a_fork"

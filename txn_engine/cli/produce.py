@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import stat
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -82,7 +80,7 @@ _WITH_VALUES = columns("Rows>", "Reason", "First", "Value")
     type=click.IntRange(min=1),
     default=300,
     metavar="SECONDS",
-    help="After so long a sweep may abort the transaction, should this process die.",
+    help="Abort the transaction this many seconds after it began if this process dies. Reading does not count.",
 )
 @click.option(
     "--partition",
@@ -180,9 +178,9 @@ def produce(
     elsewhere (a log, a task of Airflow) only with --show-values. With --dead-letter-topic such rows go there, and the
     others are loaded: records and dead letters are all rows, in one transaction.
 
-    With --transactional-id an error, Ctrl-C or SIGTERM aborts, and readers see nothing of the load. Without it, all
-    files are read through and checked before the first record is sent; what was sent before the store failed, or
-    before Ctrl-C, stays.
+    All files are read and uploaded before anything is written to the log. With --transactional-id an error, Ctrl-C or
+    SIGTERM leaves nothing of the load that a reader sees. Without it, records that were written to the log before the
+    store failed, or before Ctrl-C, stay.
 
     With --engine spark, FILE... is what Spark can list, with its patterns (s3a://bucket/day/*.csv), each file a task's,
     and the load is one transaction; its id is load-files/TOPIC unless told.
@@ -292,15 +290,13 @@ class _Load:
     seen: dict[Path, SeenFile] = field(default_factory=dict)
 
     def read(self, what: str) -> None:
-        """Read every file, and send what is in it where the load has a producer; raises for the first fault."""
+        """Read every file, and upload what is in it where the load has uploads; raises for the first fault."""
         with self.out.progress(what, self.total_bytes(), unit="bytes") as advance:
             done = 0
             for file in self.files:
                 self._read_file(file, done, advance)
                 done += _size(file)
             self.of.check()
-            if self.of.producer is not None:
-                self.of.producer.flush()
 
     def _read_file(self, file: Path, done_bytes: int, advance: Advance) -> None:
         def tell(read_bytes: int) -> None:
@@ -428,34 +424,24 @@ def _try_dry(load: _Load, dead: DeadLetters) -> None:
 
 
 def _load_plainly(engine: Engine, load: _Load) -> None:
-    """Check all files, then send them: no fault of a file leaves a part of it in the topic."""
-    for file in load.files:
-        if file == STDIN or (file.exists() and not stat.S_ISREG(file.stat().st_mode)):
-            raise click.UsageError(
-                f"{file} cannot be read twice, which a load without --transactional-id does: give one"
-            )
-    try:
-        load.read("checking")
-    except BaseException as error:
-        raise _with_note(error, _NOTHING, load) from error
-    before = [_state_of(file) for file in load.files]
+    """Upload all files, then name what was uploaded: no fault of a file leaves a part of it in the topic."""
     producer = engine.producer()
-    load.of.send_with(producer)
+    _upload(producer, load)
     try:
-        load.read("loading")
-        for future in load.of.sent:
-            future.result()
-        for file, state in zip(load.files, before, strict=True):
-            if _state_of(file) != state:
-                raise CommandFailed("FILE_CHANGED", f"{file} changed while it was loaded")
+        load.of.send(producer)
+        producer.flush()
     except BaseException as error:
         raise _left_behind(error, producer, load) from error
     load.tell()
 
 
-def _state_of(file: Path) -> tuple[int, int, int]:
-    found = os.stat(file)
-    return found.st_ino, found.st_size, found.st_mtime_ns
+def _upload(producer: Producer, load: _Load) -> None:
+    """Read and upload all files; where that fails nothing is visible, and no transaction is open."""
+    load.of.upload_to(producer.upload())
+    try:
+        load.read("loading")
+    except BaseException as error:
+        raise _with_note(error, _NOTHING, load) from error
 
 
 def _left_behind(error: BaseException, producer: Producer, load: _Load) -> BaseException:
@@ -510,10 +496,11 @@ def _load_in_transaction(
                 copies=load.of.manifest.copies if load.of.manifest else {},
             )
             return
+        _upload(producer, load)
         producer.begin_transaction(run)
-        load.of.send_with(producer)
         try:
-            load.read("loading")
+            load.of.send(producer)
+            producer.flush()
         except BaseException as error:
             raise _aborted(error, producer, load) from error
         _commit(producer, load)

@@ -24,7 +24,7 @@ from txn_engine.loading import DeadLetters
 from txn_engine.loading.dead_letters import reading_of
 from txn_engine.loading.load import dead_letters_for
 from txn_engine.log.topics import Topic
-from txn_engine.producer import ForgottenRuns, Producer, run_into
+from txn_engine.producer import ForgottenRuns, Producer, Uploads, run_into
 from txn_engine.reasons import Reason
 from txn_engine.types import RecordMetadata
 
@@ -299,7 +299,7 @@ def _has_loaded(producer: Producer, key_range: KeyRange, digest: str, ending: st
 
 @dataclass
 class RowLoad:
-    """Sends what a source gives, and its dead letters, in the transaction that a producer has open."""
+    """Uploads what a source gives, and its dead letters, and names them in a producer's transaction (`load_run`)."""
 
     source: Source
     dead_letters: DeadLetters | None = None
@@ -307,14 +307,14 @@ class RowLoad:
     records: int = 0
     sent: list[Future[list[RecordMetadata]]] = field(default_factory=list)
 
-    def send(self, producer: Producer) -> list[Future[list[RecordMetadata]]]:
-        """All of it; the futures of what was sent, records and dead letters.
+    def upload(self, uploads: Uploads) -> None:
+        """Read all of it, while no transaction is open.
 
         Raises `InvalidRecordError` where a row, or too many of them, cannot be used.
         """
         letters, rejected = self.dead_letters, None
         if letters is not None:
-            letters.producer = producer
+            letters.target = uploads
             reading = reading_of("jsonl", {"binary": "base64"}, self.source.topic)
             rejected = letters.taker(self.source.name, reading)
         held: list[pa.Table] = []
@@ -325,33 +325,39 @@ class RowLoad:
                 self.records += table.num_rows
                 held_bytes += table.nbytes
                 if held_bytes >= _SENT_BYTES:
-                    self._send(producer, held)
+                    self._upload(uploads, held)
                     held, held_bytes = [], 0
                 if self.progress is not None:
                     self.progress(self.records)
-        self._send(producer, held)
-        if letters is None:
-            return self.sent
-        letters.check(self.records + letters.count)
-        return [*self.sent, *letters.sent]
+        self._upload(uploads, held)
+        if letters is not None:
+            letters.check(self.records + letters.count)
+        uploads.wait()
+
+    def send(self, uploads: Uploads) -> None:
+        """Name what was uploaded, in the producer's open transaction."""
+        sent = uploads.send().get(self.source.topic.name)
+        self.sent = [] if sent is None else [sent]
 
     @property
     def dead(self) -> int:
         """How many rows became dead letters."""
         return 0 if self.dead_letters is None else self.dead_letters.count
 
-    def _send(self, producer: Producer, held: Sequence[pa.Table]) -> None:
+    def _upload(self, uploads: Uploads, held: Sequence[pa.Table]) -> None:
         if any(table.num_rows for table in held):
-            self.sent.append(producer.produce(self.source.topic.name, pa.concat_tables(held)))
+            uploads.produce(self.source.topic.name, pa.concat_tables(held))
 
 
 def load_run(
     producer: Producer, run_id: str, load: RowLoad, *, before_commit: Callable[[], None] | None = None
 ) -> None:
-    """All that the source gives, in one transaction of this run."""
+    """All that the source gives, in one transaction of this run, which begins when everything is uploaded."""
+    uploads = producer.upload()
+    load.upload(uploads)
     producer.begin_transaction(run_id)
     try:
-        load.send(producer)
+        load.send(uploads)
         if before_commit is not None:
             before_commit()
     except BaseException:

@@ -17,12 +17,9 @@ from txn_engine.log.row_sizes import RowSizes
 from txn_engine.reasons import Reason
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     from txn_engine.engine import Engine
     from txn_engine.log.topics import Topic
-    from txn_engine.producer import Producer
-    from txn_engine.types import RecordMetadata
+    from txn_engine.producer import TakesRecords
 
 _FIELDS: list[pa.Field[Any]] = [
     pa.field("topic", pa.string(), nullable=False),
@@ -124,9 +121,9 @@ def reading_of(
 
 @dataclass
 class DeadLetters:
-    """Takes the rows of one run that cannot be used, and sends them in the producer's open transaction.
+    """Takes the rows of one run that cannot be used, and hands them to `target`, with the run's records.
 
-    Without a `producer` nothing is sent: a dry run counts. sizes: what is too large for the dead-letter topic.
+    Without a `target` nothing is written: a dry run counts. sizes: what is too large for the dead-letter topic.
     """
 
     dead_letter_topic: str | None
@@ -135,12 +132,11 @@ class DeadLetters:
     run_id: str | None
     clock: Callable[[], int]
     sizes: RowSizes | None = None
-    producer: Producer | None = None
+    target: TakesRecords | None = None
     count: int = 0
     reasons: dict[str, tuple[int, InvalidRecordError]] = field(default_factory=dict)
     held: list[pa.Table] = field(default_factory=list)
     held_bytes: int = 0
-    sent: list[Future[list[RecordMetadata]]] = field(default_factory=list)
 
     def taker(self, file: str, reading: str) -> Callable[[Sequence[BadRow]], None]:
         """What takes the bad rows of one file. Raises `InvalidRecordError` where they are too many."""
@@ -148,7 +144,7 @@ class DeadLetters:
         def take(rows: Sequence[BadRow]) -> None:
             for row in rows:
                 self._count(row.error)
-            if self.producer is not None and self.dead_letter_topic is not None:
+            if self.target is not None and self.dead_letter_topic is not None:
                 source = {"source_file": file, "source_line": [row.line for row in rows]}
                 letters = letters_of(
                     rows,
@@ -177,8 +173,8 @@ class DeadLetters:
 
     def _send(self) -> None:
         """In few parts: each is a file."""
-        if self.held and self.producer is not None and self.dead_letter_topic is not None:
-            self.sent.append(self.producer.produce(self.dead_letter_topic, pa.concat_tables(self.held)))
+        if self.held and self.target is not None and self.dead_letter_topic is not None:
+            self.target.produce(self.dead_letter_topic, pa.concat_tables(self.held))
             self.held, self.held_bytes = [], 0
 
     def told(self) -> str:

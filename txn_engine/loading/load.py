@@ -26,7 +26,7 @@ from txn_engine.schemas.defaults import fills
 if TYPE_CHECKING:
     from txn_engine.engine import Engine
     from txn_engine.log.topics import Topic
-    from txn_engine.producer import Producer
+    from txn_engine.producer import Producer, Uploads
     from txn_engine.types import RecordMetadata
 
 SENT_BYTES = 32 * 1024 * 1024
@@ -34,10 +34,11 @@ SENT_BYTES = 32 * 1024 * 1024
 
 @dataclass
 class FileLoad:
-    """Reads files, and hands their records to a producer in parts that make large data files and fit memory.
+    """Reads files, and uploads their records in parts that make large data files and fit memory.
 
-    The transaction is the caller's. Rows that cannot be used go to `dead_letters`; without it the first is an error.
-    Without a `producer` everything is read, and nothing sent.
+    Reading may take long, so no transaction is open meanwhile: the caller begins one when everything is read, and
+    `send` names what was uploaded. Rows that cannot be used go to `dead_letters`; without it the first is an error.
+    Without `uploads` everything is read, and nothing is written.
     """
 
     engine: Engine
@@ -47,7 +48,7 @@ class FileLoad:
     dead_letters: DeadLetters | None = None
     manifest: Manifest | None = None
     run_id: str | None = None
-    producer: Producer | None = None
+    uploads: Uploads | None = None
     records: int = 0
     sent: list[Future[list[RecordMetadata]]] = field(default_factory=list)
 
@@ -58,7 +59,7 @@ class FileLoad:
         name: str | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> None:
-        """Read a file to its end, and hand over what is in it; `name`: of a stream.
+        """Read a file to its end, and upload what is in it; `name`: of a stream.
 
         Raises as `read_records` does, and `InvalidRecordError` for a file that somebody writes meanwhile.
         """
@@ -86,17 +87,17 @@ class FileLoad:
             held.append(batch)
             held_bytes += batch.nbytes
             if held_bytes >= SENT_BYTES:
-                self._send(held)
+                self._upload(held)
                 held, held_bytes = [], 0
         _check_whole(source, before)
         if held:
-            self._send(held)
+            self._upload(held)
 
     def take_seen(self, seen: SeenFile, *, progress: Callable[[int], None] | None = None) -> None:
         """Read a file that the manifest said is new, and note that it was loaded."""
         records, dead = self.records, self._dead_count
         self.take(seen.path, progress=progress)
-        if self.manifest is not None and self.producer is not None:
+        if self.manifest is not None and self.uploads is not None:
             self.manifest.add(
                 seen,
                 records=self.records - records,
@@ -108,34 +109,38 @@ class FileLoad:
     def _dead_count(self) -> int:
         return 0 if self.dead_letters is None else self.dead_letters.count
 
-    def send_with(self, producer: Producer) -> None:
-        """From here on send what is read, by a producer whose transaction is open, or that needs none."""
-        self.producer = producer
-        self.records = 0
+    def upload_to(self, uploads: Uploads) -> None:
+        """From here on upload what is read."""
+        self.uploads = uploads
         if self.dead_letters is not None:
-            self.dead_letters.producer = producer
+            self.dead_letters.target = uploads
 
     def check(self) -> None:
-        """All files are read. Raises `InvalidRecordError` where too many are dead letters, as `Manifest.send`, and
-        `UnknownTopicOrPartitionError` where the topic is another one by now.
+        """All files are read: wait for the uploads. Raises `InvalidRecordError` where too many rows are dead letters,
+        and what an upload failed with.
         """
         if self.dead_letters is not None:
             self.dead_letters.check(self.records + self.dead_letters.count)
-        if self.producer is None:
-            return
+        if self.uploads is not None:
+            self.uploads.wait()
+
+    def send(self, producer: Producer) -> None:
+        """Name what was uploaded, in the transaction that the producer has open, or without one.
+
+        Raises as `Manifest.send` and `Uploads.send`, and `UnknownTopicOrPartitionError` where the topic is another one
+        by now.
+        """
         if self.manifest is not None:
-            self.manifest.send(self.producer)
+            self.manifest.send(producer)
+        if self.uploads is not None:
+            sent = self.uploads.send().get(self.topic.name)
+            self.sent = [] if sent is None else [sent]
         self.engine.logs.topics.check_current(self.topic)
 
-    @property
-    def all_sent(self) -> list[Future[list[RecordMetadata]]]:
-        """What was handed over: records and dead letters."""
-        return self.sent if self.dead_letters is None else [*self.sent, *self.dead_letters.sent]
-
-    def _send(self, held: Sequence[pa.RecordBatch]) -> None:
-        if self.producer is not None:
+    def _upload(self, held: Sequence[pa.RecordBatch]) -> None:
+        if self.uploads is not None:
             records = pa.Table.from_batches(held)
-            self.sent.append(self.producer.produce(self.topic.name, records, partition=self.partition))
+            self.uploads.produce(self.topic.name, records, partition=self.partition)
 
 
 def _state_of(source: Path | BinaryIO) -> tuple[int, int, int] | None:
@@ -239,7 +244,7 @@ def load_files(
             if manifest is not None:
                 kept = stack.enter_context(Manifest(engine, manifest, topic=info))
             load = FileLoad(engine, info, reading, partition, dead, kept, run_id)
-            load.send_with(producer)
+            load.upload_to(producer.upload())
             new = files if kept is None else kept.new(files, again=again)
             before = LoadResult(
                 topic,
@@ -249,10 +254,11 @@ def load_files(
             )
             if not new:
                 return before
+            for file in new:
+                load.take(file) if isinstance(file, Path) else load.take_seen(file)
+            load.check()
             with producer.transaction(run):
-                for file in new:
-                    load.take(file) if isinstance(file, Path) else load.take_seen(file)
-                load.check()
+                load.send(producer)
         batches = tuple(batch for future in load.sent for batch in future.result())
         dead_letters = 0 if dead is None else dead.count
         return replace(before, records=load.records, dead_letters=dead_letters, batches=batches)

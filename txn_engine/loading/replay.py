@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from txn_engine.consumer import Consumer
     from txn_engine.engine import Engine
     from txn_engine.log.topics import Topic
-    from txn_engine.producer import Producer
+    from txn_engine.producer import Producer, Uploads
 
 REPAIRED_MAX = 1_000_000
 """Repaired rows are held while the letters are read."""
@@ -167,12 +167,17 @@ def _replay(
     if all(end[at] <= offset for at, offset in start.items()):
         return Replayed(dead_letter_topic, before=True)
     if producer is None:
-        return _sent(engine, dead_letter_topic, scan.to_batches(), None, repaired, "", has_checks)
+        return _read_again(engine, dead_letter_topic, scan.to_batches(), None, repaired, "", has_checks)
     run_id = "replay@" + ",".join(f"{at.partition}:{offset}" for at, offset in sorted(end.items()))
+    uploads = producer.upload()
+    replayed = _read_again(
+        engine, dead_letter_topic, scan.to_batches(), uploads, repaired, run_id, has_checks
+    )
     with producer.transaction():
         offsets = {at: OffsetAndMetadata(offset) for at, offset in end.items()}
         producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
-        return _sent(engine, dead_letter_topic, scan.to_batches(), producer, repaired, run_id, has_checks)
+        uploads.send()
+    return replayed
 
 
 def _all_before(
@@ -204,18 +209,18 @@ def _all_before(
     return bool(repaired) and before == len(repaired)
 
 
-def _sent(
+def _read_again(
     engine: Engine,
     dead_letter_topic: str,
     batches: Iterator[pa.RecordBatch],
-    producer: Producer | None,
+    uploads: Uploads | None,
     repaired: dict[tuple[int, int], str],
     run_id: str,
     has_checks: bool,
 ) -> Replayed:
     count = records = back = 0
     topics = _Topics(engine, dead_letter_topic)
-    parts = _Parts(producer)
+    parts = _Parts(uploads)
     for batch in batches:
         found = [_letter(values, repaired) for values in letters_in(batch)]
         count += len(found)
@@ -225,7 +230,7 @@ def _sent(
             if group.records is not None:
                 records += group.records.num_rows
                 parts.add(group.topic, group.partition, group.records)
-            if group.failed and producer is not None:
+            if group.failed and uploads is not None:
                 parts.add(dead_letter_topic, None, _came_back(group.failed, engine.clock(), run_id))
     parts.send()
     if repaired:
@@ -241,15 +246,15 @@ def _sent(
 
 @dataclass
 class _Parts:
-    """What is written, handed over in few parts: each is a file."""
+    """What is written, uploaded in few parts: each is a file."""
 
-    producer: Producer | None
+    uploads: Uploads | None
     held: dict[tuple[str, int | None], list[pa.Table]] = field(default_factory=dict)
     held_bytes: int = 0
 
     def add(self, topic: str, partition: int | None, records: pa.Table) -> None:
         """Some more."""
-        if self.producer is not None:
+        if self.uploads is not None:
             self.held.setdefault((topic, partition), []).append(records)
             self.held_bytes += records.nbytes
         if self.held_bytes >= SENT_BYTES:
@@ -259,8 +264,8 @@ class _Parts:
         """Hand over what is held."""
         held, self.held, self.held_bytes = self.held, {}, 0
         for (topic, partition), parts in held.items():
-            if self.producer is not None:
-                self.producer.produce(topic, pa.concat_tables(parts), partition=partition)
+            if self.uploads is not None:
+                self.uploads.produce(topic, pa.concat_tables(parts), partition=partition)
 
 
 def _letter(values: dict[str, Any], repaired: dict[tuple[int, int], str]) -> Letter:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -20,28 +19,26 @@ from txn_engine.schemas.defaults import fills
 
 if TYPE_CHECKING:
     from txn_engine.log.topics import Topic
-    from txn_engine.producer import Producer
-    from txn_engine.types import RecordMetadata
+    from txn_engine.producer import TakesRecords
 
 _BATCH_ROWS = 32_768
 
 
 @dataclass
 class TableLoad:
-    """Hands tables to a producer whose transaction is open, and their rows that cannot be used to `dead_letters`.
+    """Uploads the records of tables, and gives their rows that cannot be used to `dead_letters`.
 
     name: what letters call where the rows are from; they are numbered from 1, over all tables. `row_checks`: what each
     row has to pass. Columns may have wider types than the topic's: values that do not fit make their row a letter.
     """
 
     topic: Topic
-    producer: Producer
+    target: TakesRecords
     dead_letters: DeadLetters
     name: str
     partition: int | None = None
     row_checks: Sequence[RowCheck] = ()
     rows: int = 0
-    sent: list[Future[list[RecordMetadata]]] = field(default_factory=list)
 
     def take(self, records: pa.Table | pa.RecordBatch | pa.RecordBatchReader) -> None:
         """Some more. Raises `InvalidRecordError` where the columns are not the topic's, or too many rows are dead."""
@@ -56,21 +53,16 @@ class TableLoad:
         for table in tables_of(records):
             fitting = [self._fitting(batch) for batch in table.to_batches(max_chunksize=_BATCH_ROWS)]
             if any(batch.num_rows for batch in fitting):
-                sent = pa.Table.from_batches(fitting)
-                self.sent.append(self.producer.produce(self.topic.name, sent, partition=self.partition))
+                records_of_topic = pa.Table.from_batches(fitting)
+                self.target.produce(self.topic.name, records_of_topic, partition=self.partition)
 
     def check(self) -> None:
         """That was all. Raises `InvalidRecordError` where too many rows are dead."""
         self.dead_letters.check(self.rows)
 
-    @property
-    def all_sent(self) -> list[Future[list[RecordMetadata]]]:
-        """What was handed over: records and dead letters."""
-        return [*self.sent, *self.dead_letters.sent]
-
     def _fitting(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         reading = reading_of("parquet", {"row_checks": self.row_checks}, self.topic, self.partition)
-        self.dead_letters.producer = self.producer
+        self.dead_letters.target = self.target
         fitting = fit_records(
             batch,
             self.topic.schema,

@@ -3,5 +3,15 @@
 from txn_engine.producer.effects import ProducerTools
 from txn_engine.producer.producer import MAX_BLOCK_MS, Producer
 from txn_engine.producer.runs import FORGOTTEN_RUNS, ForgottenRuns, run_into
+from txn_engine.producer.uploads import TakesRecords, Uploads
 
-__all__ = ["MAX_BLOCK_MS", "FORGOTTEN_RUNS", "ForgottenRuns", "Producer", "ProducerTools", "run_into"]
+__all__ = [
+    "FORGOTTEN_RUNS",
+    "MAX_BLOCK_MS",
+    "ForgottenRuns",
+    "Producer",
+    "ProducerTools",
+    "TakesRecords",
+    "Uploads",
+    "run_into",
+]

@@ -43,6 +43,7 @@ from txn_engine.producer.machine import (
     Unfinished,
 )
 from txn_engine.producer.sender import Sender
+from txn_engine.producer.time_out import TimeOut
 from txn_engine.protocol.transaction_rows import StoredRow, TransactionPartition, TransactionRow
 from txn_engine.protocol.transactions import is_decision_before, resume_identity
 from txn_engine.reasons import Reason
@@ -86,6 +87,7 @@ class Effects:
         cell: Cell,
         sender: Sender,
         settings: ProducerSettings,
+        time_out: TimeOut,
         *,
         markers: MarkerMode,
         resume: ProducerIdAndEpoch | None,
@@ -95,6 +97,7 @@ class Effects:
         self._pool = tools.senders
         self._cell = cell
         self._sender = sender
+        self._time_out = time_out
         self._id = settings.transactional_id or ""
         self._timeout_ms = settings.transaction_timeout_ms
         self._request_timeout_ms = settings.request_timeout_ms
@@ -176,6 +179,7 @@ class Effects:
             self.carry_out(effects)
 
     def _add_partitions(self, row: AddPartitions) -> None:
+        self._time_out.opens(self._cell.now.transaction)
         try:
             if row.unfinished is not None:
                 self._finish(row.unfinished)
@@ -184,6 +188,7 @@ class Effects:
                 "AddPartitionsToTxn",
             )
         except BaseException as error:
+            self._time_out.explain(error, self._cell.now.transaction)
             self.carry_out(self._cell.move(events.join_failed, error))
             if not isinstance(error, Exception):
                 raise
@@ -243,8 +248,10 @@ class Effects:
         except STORE_ERRORS:
             raise
         except (ProducerFencedError, InvalidProducerIdMappingError) as error:
+            self._time_out.explain(error, self._cell.now.transaction)
             self._settle_fenced(effect, error)
         except TxnEngineError as error:
+            self._time_out.explain(error, self._cell.now.transaction)
             self._cell.move(events.finished, error)
             raise
         else:

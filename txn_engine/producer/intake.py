@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from txn_engine.clock import Clock
 from txn_engine.errors import InvalidRequestError
 from txn_engine.log.data_files import EncodedFile, conform, with_times
 from txn_engine.log.topics import Topic
@@ -24,6 +26,56 @@ from txn_engine.reasons import Reason
 
 Times: TypeAlias = "int | pa.Array[Any] | pa.ChunkedArray[Any] | None"
 """Of a call's records: one, or one each; None: now."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedCall:
+    """The records of a call, and their times: one each (`times`), or `stamp` for all."""
+
+    table: Records
+    times: pa.ChunkedArray[Any] | None
+    stamp: int
+
+    def parts(self, topic: Topic) -> Iterator[pa.Table]:
+        """The records as the topic has them, in parts that fit memory and one data file."""
+        for records in tables_of(self.table):
+            fitting = conform(records, topic.schemas, topic=topic.name)
+            yield from filter(len, slices(fitting if self.times is None else with_times(fitting, self.times)))
+
+
+def checked_call(table: object, timestamp_ms: Times, clock: Clock, actor: str) -> CheckedCall:
+    """What a call hands over. Raises `InvalidRequestError` for anything but Arrow records, and for times that are no
+    times or not one for each record.
+    """
+    if not isinstance(table, (pa.Table, pa.RecordBatch, pa.RecordBatchReader)):
+        raise InvalidRequestError(
+            f"records as {type(table).__name__}",
+            actor=actor,
+            expected="a pyarrow Table, RecordBatch or reader",
+        )
+    if isinstance(timestamp_ms, (pa.Array, pa.ChunkedArray)):
+        return CheckedCall(table, _checked_times(timestamp_ms, table, actor), clock())
+    stamp = clock() if timestamp_ms is None else checked_time(timestamp_ms, 0, actor)
+    return CheckedCall(table, None, stamp)
+
+
+def _checked_times(
+    times: pa.Array[Any] | pa.ChunkedArray[Any], table: Records, actor: str
+) -> pa.ChunkedArray[Any]:
+    """One for each record of a table."""
+    whole = times if isinstance(times, pa.ChunkedArray) else pa.chunked_array([times])
+    rows = table.num_rows if isinstance(table, (pa.Table, pa.RecordBatch)) else -1
+    is_right = whole.type == pa.int64() and len(whole) == rows and not whole.null_count
+    if not is_right:
+        raise InvalidRequestError(
+            f"{len(whole)} timestamps of type {whole.type}, {whole.null_count} of them null",
+            actor=actor,
+            expected="for each record of a table an int64, milliseconds since the epoch",
+            reason=Reason.BAD_TIMESTAMP,
+        )
+    for end in (pc.min(whole), pc.max(whole)) if rows else ():
+        checked_time(end.as_py(), 0, actor)
+    return whole
 
 
 class Intake:
@@ -44,45 +96,18 @@ class Intake:
         """`Producer.produce`."""
         self._calls.enter(Call.PRODUCE)
         info = self._tools.logs.topics.having(topic, 0 if partition is None else partition)
-        self._check(table)
-        times, stamp = None, self._tools.logs.tools.clock()
-        if isinstance(timestamp_ms, (pa.Array, pa.ChunkedArray)):
-            times = self._times(timestamp_ms, table)
-        elif timestamp_ms is not None:
-            stamp = checked_time(timestamp_ms, 0, self._cell.now.actor)
+        call = checked_call(table, timestamp_ms, self._tools.logs.tools.clock, self._cell.now.actor)
+        self.identify()
+        for part in call.parts(info):
+            if not self._sender.is_calling_back():
+                self._sender.wait_for_room(part)
+            self._calls.enter(Call.PRODUCE, goes_on=False)
+            self.want(self._sender.send(info, part, partition, call.stamp, receipt))
+
+    def identify(self) -> None:
+        """Have an idempotent producer's id."""
         if self._cell.now.transactional_id is None:
             self._sender.identify(lambda: self._tools.coordinator.init_producer_id(None))
-        for records in tables_of(table):
-            fitting = conform(records, info.schemas, topic=topic)
-            for part in filter(len, slices(fitting if times is None else with_times(fitting, times))):
-                if not self._sender.is_calling_back():
-                    self._sender.wait_for_room(part)
-                self._calls.enter(Call.PRODUCE, goes_on=False)
-                self.want(self._sender.send(info, part, partition, stamp, receipt))
-
-    def _times(self, times: pa.Array[Any] | pa.ChunkedArray[Any], table: Records) -> pa.ChunkedArray[Any]:
-        """One for each record of a table."""
-        whole = times if isinstance(times, pa.ChunkedArray) else pa.chunked_array([times])
-        rows = table.num_rows if isinstance(table, (pa.Table, pa.RecordBatch)) else -1
-        is_right = whole.type == pa.int64() and len(whole) == rows and not whole.null_count
-        if not is_right:
-            raise InvalidRequestError(
-                f"{len(whole)} timestamps of type {whole.type}, {whole.null_count} of them null",
-                actor=self._cell.now.actor,
-                expected="for each record of a table an int64, milliseconds since the epoch",
-                reason=Reason.BAD_TIMESTAMP,
-            )
-        for end in (pc.min(whole), pc.max(whole)) if rows else ():
-            checked_time(end.as_py(), 0, self._cell.now.actor)
-        return whole
-
-    def _check(self, table: object) -> None:
-        if not isinstance(table, (pa.Table, pa.RecordBatch, pa.RecordBatchReader)):
-            raise InvalidRequestError(
-                f"records as {type(table).__name__}",
-                actor=self._cell.now.actor,
-                expected="a pyarrow Table, RecordBatch or reader",
-            )
 
     def files(self, topic: Topic, files: Sequence[tuple[int, EncodedFile]], receipt: Receipt) -> None:
         """`Producer.produce_files`."""
@@ -101,6 +126,5 @@ class Intake:
         self.want(self._sender.send_parts(parts, receipt))
 
     def want(self, targets: Sequence[TransactionPartition]) -> None:
-        """Let the partitions of queued batches join the transaction."""
         """Make partitions part of the transaction, while their data files are on their way."""
         self._effects.carry_out(self._cell.move(events.wanted, targets))

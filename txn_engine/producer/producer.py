@@ -32,6 +32,8 @@ from txn_engine.producer.receipts import Receipt
 from txn_engine.producer.runs import ForgottenRuns, check_run_id, committed_before
 from txn_engine.producer.sender import Records, Sender
 from txn_engine.producer.states import UNDECIDED, Call, ProducerState
+from txn_engine.producer.time_out import TimeOut
+from txn_engine.producer.uploads import Uploads
 from txn_engine.protocol.transaction_rows import TransactionRow
 from txn_engine.types import (
     ConsumerGroupMetadata,
@@ -85,8 +87,9 @@ class Producer:
         self._cell = cell = Cell(events.new_machine(transactional_id))
         check = first_write_check(tools.coordinator, transactional_id)
         self._settings = settings
-        self._sender = Sender(tools.logs, tools.senders, cell, check, tools.waiting, settings)
-        self._effects = Effects(tools, cell, self._sender, settings, markers=markers, resume=resume)
+        time_out = TimeOut(tools.logs, settings)
+        self._sender = Sender(tools.logs, tools.senders, cell, check, tools.waiting, settings, time_out)
+        self._effects = Effects(tools, cell, self._sender, settings, time_out, markers=markers, resume=resume)
         self._calls = Calls(tools.coordinator, cell, self._sender)
         self._intake = Intake(tools, cell, self._sender, self._effects, self._calls)
         self._group_offsets = GroupOffsets(
@@ -333,6 +336,16 @@ class Producer:
         receipt = Receipt()
         self._calls.handing_over(receipt, lambda: self._intake.files(topic, files, receipt))
         return receipt.future
+
+    def upload(self) -> Uploads:
+        """Records for the next transaction, uploaded before it begins, for a load that takes long: `Uploads` says how.
+
+        Raises: `IllegalStateError`: not initialised, or closed. What finished the producer.
+        """
+        self._calls.process.check()
+        self._intake.identify()
+        events.allow(self._cell.now, Call.UPLOAD)
+        return Uploads(self._tools, self._settings, self._cell, self.produce_files)
 
     def flush(self) -> None:
         """Wait until all that was sent is in the log or has failed.

@@ -21,6 +21,7 @@ from txn_engine.producer.lanes import Batch, Lane, is_sending_in, topic_deleted
 from txn_engine.producer.machine import failed, identified
 from txn_engine.producer.partitioner import split_by_key
 from txn_engine.producer.receipts import Receipt
+from txn_engine.producer.time_out import TimeOut
 from txn_engine.producer.waiters import Waiters
 from txn_engine.protocol.appends import FirstWriteCheck
 from txn_engine.protocol.sequences import increment_sequence
@@ -46,8 +47,10 @@ class Sender:
         first_write_check: Callable[[Lane], FirstWriteCheck],
         waiting: Waiting,
         settings: ProducerSettings,
+        time_out: TimeOut,
     ) -> None:
         self._waiting = waiting
+        self._time_out = time_out
         self._settings = settings
         self._logs = logs
         self._pool = pool
@@ -203,6 +206,7 @@ class Sender:
 
     def fail(self, error: BaseException) -> None:
         """Something was not written: nothing that is queued behind it may be, in any lane."""
+        self._time_out.explain(error, self._cell.now.transaction)
         if self._cell.move(failed, error):
             self.start()
 

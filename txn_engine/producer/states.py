@@ -31,6 +31,7 @@ class Call(StrEnum):
     INIT_TRANSACTIONS = "init_transactions"
     BEGIN_TRANSACTION = "begin_transaction"
     PRODUCE = "produce"
+    UPLOAD = "upload"
     SEND_OFFSETS = "send_offsets_to_transaction"
     COMMIT_TRANSACTION = "commit_transaction"
     ABORT_TRANSACTION = "abort_transaction"
@@ -58,11 +59,12 @@ LEGAL: Final[Mapping[Call, frozenset[ProducerState]]] = {
     Call.INIT_TRANSACTIONS: VALID_PREVIOUS_STATES[_S.INITIALIZING],
     Call.BEGIN_TRANSACTION: VALID_PREVIOUS_STATES[_S.IN_TRANSACTION],
     Call.PRODUCE: _OPEN,
+    Call.UPLOAD: _OPEN | {_S.READY},
     Call.SEND_OFFSETS: _OPEN,
     Call.COMMIT_TRANSACTION: frozenset({_S.IN_TRANSACTION, _S.COMMITTING_TRANSACTION}),
     Call.ABORT_TRANSACTION: frozenset({_S.IN_TRANSACTION, _S.ABORTABLE_ERROR, _S.ABORTING_TRANSACTION}),
 }
-"""In which states a call of a transactional producer is legal. An idempotent one only produces, in READY."""
+"""In which states a call of a transactional producer is legal. An idempotent one uploads and produces, in READY."""
 
 UNDECIDED: Final = frozenset({_S.IN_TRANSACTION, _S.ABORTABLE_ERROR})
 """A transaction is open, and nobody was asked to end it."""

@@ -139,9 +139,13 @@ class TxnConsumeOperator(BaseOperator):
         if producer is None or self.output_topic is None:
             consumer.commit()
             return []
+        uploads = producer.upload()
+        for part in parts_of(output, task=self.task_id):
+            uploads.produce(self.output_topic, part)
+        uploads.wait()
         with transaction(producer):
             producer.send_offsets_to_transaction(consumer.positions(), consumer.group_metadata())
-            return [producer.produce(self.output_topic, part) for part in parts_of(output, task=self.task_id)]
+            return list(uploads.send().values())
 
     def _returned(
         self,

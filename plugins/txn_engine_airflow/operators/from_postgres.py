@@ -29,11 +29,9 @@ from txn_engine_airflow.operators.transactions import (
 from txn_engine_airflow.postgres import POSTGRES_CONN_ID, open_postgres
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     import psycopg
 
-    from txn_engine import Engine, RecordMetadata
+    from txn_engine import Engine
     from txn_engine.databases.loading import KeyRange, RowLoad
     from txn_engine.log.topics import Topic
     from txn_engine.producer import Producer
@@ -63,8 +61,9 @@ class PostgresToTxnOperator(BaseOperator):
     letters are all rows. Above `max_dead_letters` (a count, or a share as "1%", of a run, or of a batch of an outbox)
     the task fails, and nothing of the run, or the batch, is loaded. How many there were is in the XCom `dead_letters`.
 
-    `postgres_conn_id`: a connection of type `postgres`. `transaction_timeout_s`: after so long the sweep may abort a
-    load whose process died. Returns, and sends as the event of the topic's asset, where the records went:
+    `postgres_conn_id`: a connection of type `postgres`. Rows are uploaded before the transaction begins, so a query may
+    take as long as it needs. `transaction_timeout_s`: how long the transaction, which only names what was uploaded, may
+    be open before the sweep aborts it. Returns, and sends as the event of the topic's asset, where the records went:
     `TopicUpdate`; of an outbox a retry sends it without records too, for the try before may have loaded some and died.
     `max_active_tis_per_dag` is 1 unless told.
     """
@@ -221,12 +220,14 @@ class PostgresToTxnOperator(BaseOperator):
     def _commit(
         self, engine: Engine, producer: Producer, run_id: str, load: RowLoad, context: Context
     ) -> None:
-        def send() -> list[Future[list[RecordMetadata]]]:
-            sent = load.send(producer)
-            engine.logs.topics.check_current(load.source.topic)
-            return sent
+        uploads = producer.upload()
+        load.upload(uploads)
 
-        commit_run(producer, run_id, send)
+        def send() -> None:
+            load.send(uploads)
+            engine.logs.topics.check_current(load.source.topic)
+
+        commit_run(producer, run_id, uploads, send)
         if load.dead_letters is not None:
             self._tell_dead(context, load.dead, load.dead_letters.told())
 

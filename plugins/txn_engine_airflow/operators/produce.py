@@ -109,7 +109,9 @@ class TxnProduceOperator(BaseOperator):
     Runs side by side would fence one another, and each try again: `max_active_tis_per_dag` is 1 unless told. Each part
     of a mapped task has an id of its own; there the DAG's `max_active_runs=1` does it, and `outlets` are to be given.
 
-    `transaction_timeout_s`: after so long the sweep may abort a load whose process died; at most the store's limit.
+    The records are uploaded before the transaction begins, so reading them may take as long as it needs.
+    `transaction_timeout_s`: how long the transaction, which only names what was uploaded, may be open before the sweep
+    aborts it; at most the store's limit.
     `markers="deferred"` leaves the markers to `txn_write_markers`. Returns, and sends as the event of the topic's
     asset, where the records went: `TopicUpdate`. A run that loads nothing sends none and commits nothing (its `run_id`
     is ""), so it may be cleared to load what came late; one that was committed before sends its event again, for the
@@ -301,23 +303,25 @@ class TxnProduceOperator(BaseOperator):
         function = cast("Callable[..., Any]", self.python_callable)
         name = transactional_id_of(context)
         checks = self._row_checks()
-        load = None if dead is None else TableLoad(topic, producer, dead, name, self.partition, checks)
-        sent: list[Future[list[RecordMetadata]]] = []
+        uploads = producer.upload()
+        load = None if dead is None else TableLoad(topic, uploads, dead, name, self.partition, checks)
+        records = function(**determine_kwargs(function, (), {**context, **self.op_kwargs}))
+        for part in parts_of(records, task=self.task_id):
+            if load is None:
+                uploads.produce(self.topic, part, partition=self.partition)
+            else:
+                load.take(part)
+        if load is not None:
+            load.check()
+        uploads.wait()
+        sent: dict[str, Future[list[RecordMetadata]]] = {}
 
-        def send() -> Sent:
-            records = function(**determine_kwargs(function, (), {**context, **self.op_kwargs}))
-            for part in parts_of(records, task=self.task_id):
-                if load is None:
-                    sent.append(producer.produce(self.topic, part, partition=self.partition))
-                else:
-                    load.take(part)
-            if load is not None:
-                load.check()
+        def send() -> None:
+            sent.update(uploads.send())
             engine.logs.topics.check_current(topic)
-            return sent if load is None else load.all_sent
 
-        commit_run(producer, run_id, send)
-        return sent if load is None else load.sent
+        commit_run(producer, run_id, uploads, send)
+        return [sent[self.topic]] if self.topic in sent else []
 
     def _load_files(
         self, engine: Engine, producer: Producer, topic: Topic, run_id: str, dead: DeadLetters | None
@@ -331,17 +335,12 @@ class TxnProduceOperator(BaseOperator):
             if self.manifest is not None:
                 kept = stack.enter_context(Manifest(engine, self.manifest, topic=topic))
             load = FileLoad(engine, topic, reading, self.partition, dead, kept, run_id)
-            load.send_with(producer)
-            files = self._files(kept)
-
-            def send() -> Sent:
-                for file in files:
-                    load.take(file) if isinstance(file, Path) else load.take_seen(file)
-                if files:
-                    load.check()
-                return load.all_sent
-
-            commit_run(producer, run_id, send)
+            uploads = producer.upload()
+            load.upload_to(uploads)
+            for file in self._files(kept):
+                load.take(file) if isinstance(file, Path) else load.take_seen(file)
+            load.check()
+            commit_run(producer, run_id, uploads, lambda: load.send(producer))
         return load.sent
 
     def _files(self, kept: Manifest | None) -> Sequence[Path | SeenFile]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from txn_engine import Engine, RecordMetadata
-    from txn_engine.producer import Producer
+    from txn_engine.producer import Producer, Uploads
 
     Sent = Sequence[Future[list[RecordMetadata]]]
 
@@ -51,23 +51,19 @@ def transaction(producer: Producer) -> Iterator[None]:
         producer.commit_transaction(max_block_ms=MAX_BLOCK_MS)
 
 
-def commit_run(producer: Producer, run_id: str, send: Callable[[], Sent]) -> Sent:
-    """What `send` sends, in a transaction of this run; committed as `transaction` commits.
+def commit_run(producer: Producer, run_id: str, uploads: Uploads, send: Callable[[], object]) -> None:
+    """Name what was uploaded (`send`), in a transaction of this run; committed as `transaction` commits.
 
-    Where that is no record the transaction is aborted, so the run is not known for committed: it may load later what
-    has not come yet.
+    Where no records were uploaded nothing is committed, so the run can load later what has not come yet.
     """
     from txn_engine.producer import MAX_BLOCK_MS
 
+    if not uploads.has_records:
+        return
     with _aborted_on_error(producer):
         producer.begin_transaction(run_id)
-        sent = send()
-        # Of no records the future is done at once. The others are the commit's to wait for, and to tell of.
-        if all(future.done() and future.exception() is None and not future.result() for future in sent):
-            producer.abort_transaction()
-        else:
-            producer.commit_transaction(max_block_ms=MAX_BLOCK_MS)
-    return sent
+        send()
+        producer.commit_transaction(max_block_ms=MAX_BLOCK_MS)
 
 
 @contextmanager

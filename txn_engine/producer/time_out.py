@@ -1,0 +1,48 @@
+"""What a producer is told whose transaction was open for longer than its time-out."""
+
+from __future__ import annotations
+
+from txn_engine.configs.client import ProducerSettings
+from txn_engine.errors import (
+    InvalidProducerEpochError,
+    InvalidTxnStateError,
+    ProducerFencedError,
+    TxnEngineError,
+)
+from txn_engine.log.logs import Logs
+from txn_engine.reasons import Reason
+
+_ANSWERS_AFTER_A_SWEEP = (ProducerFencedError, InvalidProducerEpochError, InvalidTxnStateError)
+"""What the coordinator and the partitions answer a producer whose transaction a sweep has aborted."""
+
+
+class TimeOut:
+    """Knows since when the transaction has been open, by this process's clock: as long as a sweep sees it, or less."""
+
+    def __init__(self, logs: Logs, settings: ProducerSettings) -> None:
+        self._logs = logs
+        self._timeout_ms = settings.transaction_timeout_ms
+        self._opened: tuple[int, int] | None = None
+
+    def opens(self, transaction: int) -> None:
+        """The coordinator is asked to add partitions to this transaction of the producer, perhaps not the first."""
+        if self._opened is None or self._opened[0] != transaction:
+            self._opened = transaction, self._logs.tools.clock()
+
+    def explain(self, error: BaseException, transaction: int) -> None:
+        """Let a refusal say that the time-out has passed, which setting to raise, and up to where."""
+        if not isinstance(error, _ANSWERS_AFTER_A_SWEEP) or self._opened is None or error.reason is not None:
+            return
+        opened, since_ms = self._opened
+        open_ms = self._logs.tools.clock() - since_ms
+        if opened == transaction and open_ms > self._timeout_ms:
+            _add_to(error, open_ms, self._timeout_ms, self._logs.settings.limits.max_transaction_timeout_ms)
+
+
+def _add_to(error: TxnEngineError, open_ms: int, timeout_ms: int, most_ms: int) -> None:
+    error.reason = Reason.TRANSACTION_TIMED_OUT
+    error.action = (
+        f"the transaction was open for {open_ms:,} ms, longer than its transaction.timeout.ms of {timeout_ms:,}, so a"
+        " sweep has probably aborted it: upload the records before the transaction begins (Producer.upload), or raise"
+        f" the setting (at most {most_ms:,}, the store's transaction.max.timeout.ms); {error.action}"
+    )

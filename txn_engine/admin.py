@@ -81,7 +81,7 @@ from txn_engine.unreadable import (
 )
 
 if TYPE_CHECKING:
-    from txn_engine.verify import Place, VerifyReport
+    from txn_engine.verify import FilesToRead, Place, VerifyReport
 
 Progress = Callable[[str, int, int], None]
 ResetTarget = int | Literal["earliest", "latest"]
@@ -721,7 +721,7 @@ class Admin:
         topics: Sequence[str] | None = None,
         files_of: Collection[str] = (),
         groups_of: Collection[str] = (),
-        data_from: Mapping[Place, int] | None = None,
+        data_to_read: Mapping[Place, FilesToRead] | None = None,
     ) -> VerifyReport:
         """Replay everything from the raw objects and check every invariant (PROTOCOL.md, section 8).
 
@@ -737,7 +737,7 @@ class Admin:
                 topics=topics,
                 files_of=files_of,
                 groups_of=groups_of,
-                data_from=data_from,
+                data_to_read=data_to_read,
             )
 
 

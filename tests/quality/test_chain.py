@@ -34,6 +34,7 @@ from txn_engine.quality import (
     SameRows,
     SameSet,
     Totals,
+    chain,
     check_exactly_once,
     file_pass,
     proving,
@@ -124,6 +125,37 @@ def shelf_of(engine: Engine) -> ProofShelf:
 def failed(result: QualityResult) -> set[str]:
     assert result.errored == ()
     return {check.name for check in result.failed}
+
+
+def turned_over(engine: Engine, victim: str, *, at: int) -> None:
+    """Change a byte of an object on the store, which keeps its size."""
+    data = bytearray(engine.store.get(victim))
+    data[at] ^= 0xFF
+    engine.store.put(victim, bytes(data))
+
+
+def test_old_files_are_read_again_in_turn(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A byte that changed in an old file, whose size is right, is found by one of the next proofs that go on from
+    earlier ones. Each proof names what it read again and from which proof it took over the rest."""
+    monkeypatch.setattr(chain, "SHARES", 3)
+    check = Declaration(topic="payments", record_id=("id",))
+    for number in range(1, 4):
+        load(engine, 40 * number, 40)
+    assert prove(engine, tmp_path, check).success
+    keys = sorted(info.key for info in engine.store.list("topics/payments/0/0/data/"))
+    turned_over(engine, keys[1], at=60)
+    read: list[range] = []
+    for _ in range(4):
+        result = prove(engine, tmp_path, check)
+        assert result.proof is not None
+        read.append(result.proof.again["payments", 0])
+        assert f"taken over from proof {result.proof.since}" in result.proof.scope
+        if not result.success:
+            break
+    assert "audit_clean" in {each.name for each in result.failed}
+    assert [offsets.start for offsets in read] == sorted({offsets.start for offsets in read})
 
 
 def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[int]:

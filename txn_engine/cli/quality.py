@@ -150,7 +150,7 @@ def run(
     """Check TOPIC, and the outputs that a declaration names, and write the report.
 
     Without a declaration: no record twice, none aborted or undecided visible, offsets in order, every hidden record
-    explained, and a replay of the whole store that breaks no rule. Exit code 1 when a check fails or cannot be made.
+    explained, and a replay of the raw logs that breaks no rule. Exit code 1 when a check fails or cannot be made.
 
     The proof is kept on the store; the next one of the same declaration looks only at what is new, and carries on.
     """

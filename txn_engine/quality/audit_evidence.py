@@ -21,7 +21,7 @@ from txn_engine.quality.evidence import (
     TransactionState,
 )
 from txn_engine.types import TopicPartition
-from txn_engine.verify import Finding, Place
+from txn_engine.verify import FilesToRead, Finding, Place
 from txn_engine.verify.cut_reading import LogAtCut, read_cut
 
 if TYPE_CHECKING:
@@ -63,12 +63,14 @@ class AuditReader:
         engine: Engine,
         check: Declaration,
         since: Mapping[TopicPartition, int],
+        again: Mapping[TopicPartition, range],
         progress: Callable[[str], None],
         as_of: AsOf | None = None,
     ) -> None:
         self._engine = engine
         self._check = check
         self._since = since
+        self._again = again
         self._tell = progress
         self._as_of = as_of
 
@@ -78,19 +80,23 @@ class AuditReader:
         return not named or not named.isdisjoint(self._check.topics)
 
     def _verified(self) -> VerifyReport:
-        """The whole store, or, behind an earlier proof, these topics and the data files that it did not read."""
+        """The whole store. Where an earlier proof is gone on from: these topics, with the names and sizes of all data
+        files, and the contents of those that are new and of some that were read before.
+        """
         topics, groups = self._check.topics, [*map(group_of, self._check.dead_letter_topics)]
         groups += [self._check.group_id] if self._check.group_id else []
         if not self._since:
             return self._engine.admin.verify(files_of=topics, groups_of=groups)
         return self._engine.admin.verify(
-            topics=topics, files_of=topics, groups_of=groups, data_from=self._data_from()
+            topics=topics, files_of=topics, groups_of=groups, data_to_read=self._to_read()
         )
 
-    def _data_from(self) -> dict[Place, int]:
+    def _to_read(self) -> dict[Place, FilesToRead]:
         lives = {topic: self._engine.admin.describe_topic(topic).incarnation for topic in self._check.topics}
         return {
-            Place(place.topic, lives[place.topic], place.partition): offset
+            Place(place.topic, lives[place.topic], place.partition): FilesToRead(
+                offset, self._again.get(place, range(0))
+            )
             for place, offset in self._since.items()
         }
 
@@ -98,7 +104,7 @@ class AuditReader:
         """A replay of the whole store from its raw objects, by code of its own; as of a cut its partitions and the
         group's commits as they were then.
         """
-        self._tell("replaying the whole store (verify)")
+        self._tell("replaying the raw logs (verify)")
         report = self._verified()
         audit = self._audit(report)
         return audit if self._as_of is None else self._at_cut(self._as_of.cut, audit, report.replay)
@@ -112,7 +118,7 @@ class AuditReader:
             topics=self._check.topics,
             group_id=self._check.group_id,
             known={place: {file.data_path for file in files} for place, files in replay.live.items()},
-            data_from=self._data_from(),
+            data_from={place: files.since for place, files in self._to_read().items()},
             erased=replay.erased,
         )
         stable = {(now.topic, now.partition): now.last_stable_offset for now in audit.partitions}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from txn_engine.errors import TxnEngineError
 from txn_engine.quality.declaration import Declaration
@@ -23,6 +24,19 @@ class TopicState:
     log_starts: Mapping[int, int]
     is_compacted: bool
     newest_version: int = 0
+
+
+SHARES: Final = 16
+"""So many proofs that go on from earlier ones read all older data files again, a share each."""
+
+
+def next_share(proved: range, before: range) -> range:
+    """The offsets of a partition whose data files are read again, behind those of the proof before; from the start of
+    what is proved where that one came to the end.
+    """
+    share = -(-len(proved) // SHARES)
+    start = before.stop if before and before.stop in proved else proved.start
+    return range(start, min(start + share, proved.stop))
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,7 +144,14 @@ def _gathered(
     prover = Prover(engine, declaration, at, whole=whole or input_file is not None)
     tell(_told(prover.link.base, prover.since))
     evidence = gather(
-        engine, declaration, input_file=input_file, reducer=reducer, progress=tell, since=prover.since, at=at
+        engine,
+        declaration,
+        input_file=input_file,
+        reducer=reducer,
+        progress=tell,
+        at=at,
+        since=prover.since,
+        again=prover.again,
     )
     if prover.is_behind(evidence):
         why = f"group {declaration.group_id} has moved back behind what was proved"

@@ -71,12 +71,14 @@ def gather(
     reducer: Reducer,
     progress: Callable[[str], None],
     since: Mapping[TopicPartition, int] | None = None,
+    again: Mapping[TopicPartition, range] | None = None,
     at: Standpoint | None = None,
 ) -> Evidence:
     """Everything that the suite judges, as the store shows it `at` a cut, or now; `reducer` looks at the records, and
     has a folder for what takes room.
 
     `since`: by partition the offset up to which an earlier proof went; records below are not looked at again.
+    `again`: of these, the offsets whose data files the audit reads once more.
     Raises for a wrong call (unknown topic, missing column, inexact amounts, a broken input file). What cannot be read
     later on (a damaged file, a store that stops answering) becomes a named failure in the evidence.
     """
@@ -94,7 +96,7 @@ def gather(
         rows = None
         if input_file is not None:
             rows = _input(input_file, check, schemas[check.topic].arrow, reducer.folder, progress)
-        return EvidenceReader(engine, check, schemas, progress, since or {}, standpoint), rows
+        return EvidenceReader(engine, check, schemas, progress, since or {}, again or {}, standpoint), rows
 
     reader, rows = begun()
     for looks_left in reversed(range(_LOOKS)):
@@ -142,11 +144,12 @@ class EvidenceReader:
         schemas: Mapping[str, Schemas],
         progress: Callable[[str], None],
         since: Mapping[TopicPartition, int],
+        again: Mapping[TopicPartition, range],
         at: Standpoint,
     ) -> None:
         self._since = since
         self._at = at
-        self._audit = AuditReader(engine, check, since, progress, at.cut)
+        self._audit = AuditReader(engine, check, since, again, progress, at.cut)
         self._engine = engine
         self._check = check
         self._schemas = schemas

@@ -82,7 +82,8 @@ class Proof:
     `parent`: the hash of the JSON before it, empty for the first of all. `declaration`: a hash of what was declared.
     `positions`: the group's committed offsets, by partition. `cut`: as of which; -1: of the store as it was then.
     `schema_versions`: by topic, the version of its schema by whose columns the run judged; a topic that is not named:
-    by those that it was made with.
+    by those that it was made with. `again`: by topic and partition, the offsets whose data files it read again, though
+    an earlier proof had read them; the next proof goes on there, so that all of them are read again in turn.
     """
 
     number: int
@@ -105,6 +106,7 @@ class Proof:
     ranges_object: str = ""
     cut: int = -1
     schema_versions: Mapping[str, int] = field(default_factory=dict)
+    again: Mapping[tuple[str, int], range] = field(default_factory=dict)
 
     @property
     def is_whole(self) -> bool:
@@ -121,7 +123,10 @@ class Proof:
             if version
         )
         if not self.is_whole:
-            return f"what is new since proof {self.since}{at}"
+            return (
+                f"what is new since proof {self.since}{at}; of older data files names and sizes, and the contents of"
+                f" {_told_again(self.again)}; the rest is taken over from proof {self.since}"
+            )
         return f"everything{at} ({self.began})" if self.began else f"everything{at}"
 
     @property
@@ -139,6 +144,19 @@ class Proof:
         for each in self.ranges:
             found[each.place] = min(each.start_offset, found.get(each.place, each.start_offset))
         return found
+
+
+_TOLD_PARTITIONS: Final = 3
+
+
+def _told_again(again: Mapping[tuple[str, int], range]) -> str:
+    told = [
+        f"{topic}-{partition} offsets {offsets.start:,} to {offsets.stop - 1:,}"
+        for (topic, partition), offsets in sorted(again.items())
+        if offsets
+    ]
+    more = f" and of {len(told) - _TOLD_PARTITIONS} more partitions" if len(told) > _TOLD_PARTITIONS else ""
+    return ", ".join(told[:_TOLD_PARTITIONS]) + more if told else "none of them"
 
 
 def hash_of(declaration: Declaration) -> str:
@@ -235,6 +253,7 @@ class ProofShelf:
             cut=_cut(held.get("cut", -1)),
             schema_versions=_versions(held.get("schema_versions", {})),
             positions={int(partition): int(offset) for partition, offset in held["positions"].items()},
+            again=_again(held["again"]),
         )
 
     def _ranges(self, name: str) -> tuple[ProvedRange, ...]:
@@ -272,6 +291,18 @@ def _versions(held: object) -> dict[str, int]:
     return held
 
 
+def _again(held: object) -> dict[tuple[str, int], range]:
+    """`[topic, partition, start, end]` each."""
+    if not isinstance(held, list):
+        raise TypeError("ranges of another type")
+    found = {}
+    for topic, partition, start, end in held:
+        if not isinstance(topic, str) or any(type(each) is not int for each in (partition, start, end)):
+            raise TypeError("a range of another type")
+        found[topic, partition] = range(start, end)
+    return found
+
+
 def _check(held: Mapping[str, Any]) -> ProvedCheck:
     examples = tuple(str(each) for each in held["examples"])
     return ProvedCheck(
@@ -298,12 +329,13 @@ def _fields(proof: Proof, ranges_object: str) -> dict[str, Any]:
     held = {
         each.name: getattr(proof, each.name)
         for each in fields(proof)
-        if each.name not in ("ranges", "checks")
+        if each.name not in ("ranges", "checks", "again")
     }
     held |= {
         "checks": [asdict(check) for check in proof.checks],
         "positions": {str(partition): offset for partition, offset in proof.positions.items()},
         "ranges_object": ranges_object,
+        "again": [[*place, offsets.start, offsets.stop] for place, offsets in sorted(proof.again.items())],
     }
     return held
 

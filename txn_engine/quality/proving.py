@@ -12,7 +12,7 @@ import xxhash
 
 from txn_engine.errors import InvalidRequestError
 from txn_engine.log.objects import Objects
-from txn_engine.quality.chain import TopicState, next_link
+from txn_engine.quality.chain import TopicState, next_link, next_share
 from txn_engine.quality.declaration import Declaration
 from txn_engine.quality.digest import Digest
 from txn_engine.quality.evidence import ChainDifference, Evidence
@@ -57,6 +57,19 @@ class Prover:
         if base is None or self._whole:
             return {}
         return {TopicPartition(*place): end for place, end in base.ends.items()}
+
+    @property
+    def again(self) -> Mapping[TopicPartition, range]:
+        """Below `since`, the offsets whose data files are read again: a share that goes on where the last one ended."""
+        base = self.link.base
+        if base is None or self._whole:
+            return {}
+        return {
+            TopicPartition(*place): next_share(
+                range(base.starts[place], end), base.again.get(place, range(0))
+            )
+            for place, end in base.ends.items()
+        }
 
     def is_behind(self, evidence: Evidence) -> bool:
         """Whether a partition goes less far now than what was proved: where a group's position was moved back."""
@@ -158,6 +171,9 @@ class Prover:
             ranges=self._ranges(evidence),
             group_id=declared.group_id or "",
             cut=-1 if self._at.cut is None else self._at.cut.cut,
+            again={(place.topic, place.partition): offsets for place, offsets in self.again.items()}
+            if agrees
+            else {},
             positions={
                 each.partition: each.committed_offset
                 for each in evidence.group

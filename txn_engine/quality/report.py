@@ -413,6 +413,12 @@ def _key_of(row: Mapping[str, str], compared: Compared) -> str:
 def _audit_note(evidence: Evidence) -> str:
     if "audit" in evidence.failures:
         return f"The audit could not be made: {evidence.failures['audit']}"
+    if any(rows.since for rows in evidence.rows.values()):
+        topics = ", ".join(evidence.check.topics)
+        return (
+            f"The audit replayed the logs of {topics}, of the groups and of the transactions, and found nothing."
+            " The line Proof says which data files it read, and from which proof it took over the others."
+        )
     return "The audit replayed the whole store and found nothing."
 
 

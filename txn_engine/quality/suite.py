@@ -517,7 +517,7 @@ def _audit_checks() -> tuple[NamedCheck, ...]:
         NamedCheck(
             name="audit_clean",
             section="Audit",
-            title="A replay of the whole store breaks no rule of the protocol",
+            title="A replay of the raw logs breaks no rule of the protocol",
             noun="",
             fault="",
             meaning="An entry, a data file or a snapshot is damaged or out of sequence.",

@@ -5,12 +5,14 @@ reports what does not hold (PROTOCOL.md, section 8).
 """
 
 from txn_engine.verify.codes import CODES, GROUPS, Code, Severity
+from txn_engine.verify.data_file_audit import FilesToRead
 from txn_engine.verify.findings import Finding, Place
 from txn_engine.verify.report import PartitionStats, VerifyReport, VerifyStats
 from txn_engine.verify.run import verify_store
 
 __all__ = [
     "verify_store",
+    "FilesToRead",
     "Place",
     "VerifyReport",
     "VerifyStats",

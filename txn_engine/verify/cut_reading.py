@@ -11,7 +11,7 @@ import numpy as np
 from storage.store import ObjectStore
 from txn_engine.verify.audited_partition import AbortedEntry, AuditedPartition, StoredCommit
 from txn_engine.verify.cut_audit import cut_object_key, logs_of_cut
-from txn_engine.verify.data_file_audit import DataFileAudit
+from txn_engine.verify.data_file_audit import DataFileAudit, FilesToRead
 from txn_engine.verify.file_table import DataFile, FileTable
 from txn_engine.verify.findings import Finding, FindingLog, Place
 from txn_engine.verify.hashing import home_partition
@@ -127,7 +127,9 @@ def _judge_files(
         if file.data_path not in known and file.last_offset >= data_from:
             files.put(file)
     if len(files):
-        audit = DataFileAudit(place, reader, findings, None, data_from, {}, np.empty(0, np.int64))
+        audit = DataFileAudit(
+            place, reader, findings, None, FilesToRead(data_from), {}, np.empty(0, np.int64)
+        )
         audit.run(files, now_ms=0, sound=True, progress=lambda _done, _of: None)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -234,20 +234,34 @@ def _numbers(column: pa.Array[Any]) -> Numbers:
     )  # `to_numpy` would import pandas, where that is installed
 
 
+class FilesToRead(NamedTuple):
+    """Which data files of a partition are read, by the offset of their last record: from `since` on, and in `again`."""
+
+    since: int = 0
+    again: range = range(0)
+
+    def has(self, last_offset: int) -> bool:
+        """Whether a file with this last offset is read."""
+        return last_offset >= self.since or last_offset in self.again
+
+
+ALL_FILES = FilesToRead()
+
+
 @dataclass(slots=True)
 class DataFileAudit:
     """The data files of one partition, after its log was replayed.
 
-    `read_from`: those with records from this offset on are read, of the others only name and size are looked at; None:
-    none is read. `erased`: the offsets at which no record may be. What was read before (`FileTable.was_read`) is not
-    read again: `unchanged` counts it. `schema_now` looks at the topic again.
+    `to_read`: the files that are read; of the others only name and size are judged. None: no file is read. `erased`:
+    the offsets at which no record may be. What was read before (`FileTable.was_read`) is not read again: `unchanged`
+    counts it. `schema_now` looks at the topic again.
     """
 
     place: Place
     reader: ObjectReader
     findings: FindingLog
     schema: RecordSchema | None
-    read_from: int | None
+    to_read: FilesToRead | None
     rewritten: Mapping[str, Ranges]
     erased: Numbers
     schema_now: Callable[[], RecordSchema | None] | None = None
@@ -286,7 +300,7 @@ class DataFileAudit:
                 self._orphans += parse_data_path(path) is not None
             elif self._files.was_read(path, mark_of(info)):
                 self.unchanged += 1
-            elif self.read_from is not None and last_offset >= self.read_from:
+            elif self.to_read is not None and self.to_read.has(last_offset):
                 yield info
             else:
                 self._judge_size(path, info)

@@ -8,7 +8,7 @@ from functools import partial
 
 from txn_engine.verify.audited_partition import AuditedPartition, apply
 from txn_engine.verify.cut_spans import Spans
-from txn_engine.verify.data_file_audit import DataFileAudit, RecordSchema
+from txn_engine.verify.data_file_audit import ALL_FILES, DataFileAudit, FilesToRead, RecordSchema
 from txn_engine.verify.descriptors import ROW_COLUMNS, MalformedError
 from txn_engine.verify.erasures import erased_offsets
 from txn_engine.verify.findings import FindingLog, Place
@@ -106,10 +106,10 @@ class PartitionAudit:
         if self._hidden:
             self._resume()
 
-    def finish(self, topic: Topic | None, *, read_from: int | None, now_ms: int) -> PartitionStats:
+    def finish(self, topic: Topic | None, *, to_read: FilesToRead | None, now_ms: int) -> PartitionStats:
         """Judge what only the end of the log tells: snapshots nobody passed, the LSO, the data files and their keys.
 
-        `read_from`: the offset from which on data files are read; None: none is.
+        `to_read`: which data files are read; None: none is.
         """
         self._snapshots.judge_left(self.state.log_end_offset, self.starts_at, sound=self.sound)
         self._judge_sealing()
@@ -117,7 +117,7 @@ class PartitionAudit:
         state = self.state
         present = orphans = 0
         if self.place.topic not in ROW_COLUMNS:
-            present, orphans = self._judge_files(topic, read_from, now_ms)
+            present, orphans = self._judge_files(topic, to_read, now_ms)
         return PartitionStats(
             topic=self.place.topic,
             incarnation=self.place.incarnation,
@@ -134,7 +134,7 @@ class PartitionAudit:
             judged=self.sound,
         )
 
-    def _judge_files(self, topic: Topic | None, read_from: int | None, now_ms: int) -> tuple[int, int]:
+    def _judge_files(self, topic: Topic | None, to_read: FilesToRead | None, now_ms: int) -> tuple[int, int]:
         reader, findings, state = self._audit.reader, self._audit.findings, self.state
         schema, keys = (topic.schema, topic.keys) if topic else (None, None)
         if self._files_before is not None:
@@ -148,11 +148,11 @@ class PartitionAudit:
             self._schema = digest
         schema_now = None if topic is None else partial(_schema_now, topic, reader)
         files = DataFileAudit(
-            self.place, reader, findings, schema, read_from, state.rewritten, erased, schema_now
+            self.place, reader, findings, schema, to_read, state.rewritten, erased, schema_now
         )
         counted = files.run(state.files, now_ms=now_ms, sound=self.sound, progress=self._file_progress)
         self._audit.tally.unchanged += files.unchanged
-        if keys is not None and read_from == 0 and self.sound:
+        if keys is not None and to_read == ALL_FILES and self.sound:
             judged = (state.log_end_offset, keys)
             if files.read or self._keys != judged:
                 KeyAudit(self.place, reader, findings, keys).run(state, now_ms)

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from storage.store import ObjectStore
 from txn_engine.verify.control_rules import ControlRule
 from txn_engine.verify.coordinator_audit import CoordinatorAudit
+from txn_engine.verify.data_file_audit import ALL_FILES, FilesToRead
 from txn_engine.verify.descriptor_rules import DescriptorRule
 from txn_engine.verify.descriptors import Batch
 from txn_engine.verify.file_table import FileTable
@@ -74,7 +75,7 @@ class PartitionTask:
     files_of: frozenset[str]
     groups_of: frozenset[str]
     check_data: bool
-    data_from: Mapping[Place, int]
+    data_to_read: Mapping[Place, FilesToRead]
     now_ms: int | None
     latest_append_time: int
     workers: int
@@ -99,7 +100,7 @@ class PartitionTask:
         latest = max(self.latest_append_time, audit.tally.latest_append_time)
         stats = log.finish(
             self.layout.topics.get(place.topic),
-            read_from=self.data_from.get(place, 0) if self.check_data else None,
+            to_read=self.data_to_read.get(place, ALL_FILES) if self.check_data else None,
             now_ms=latest if self.now_ms is None else self.now_ms,
         )
         if place.topic not in self.files_of:

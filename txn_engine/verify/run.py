@@ -16,6 +16,7 @@ from txn_engine.verify.audit_folder import AuditFolder, KeptAudit
 from txn_engine.verify.coordinator_audit import CoordinatorAudit, OpenTransaction
 from txn_engine.verify.cut_audit import CutAudit
 from txn_engine.verify.cut_spans import Spans
+from txn_engine.verify.data_file_audit import ALL_FILES, FilesToRead
 from txn_engine.verify.decisions import Decision
 from txn_engine.verify.findings import FindingLog, Place
 from txn_engine.verify.group_rules import GroupCommit, GroupCommits, GroupRule, HighestOffsets
@@ -55,7 +56,7 @@ def verify_store(
     elsewhere: AuditElsewhere | None = None,
     files_of: Collection[str] = (),
     groups_of: Collection[str] = (),
-    data_from: Mapping[Place, int] | None = None,
+    data_to_read: Mapping[Place, FilesToRead] | None = None,
 ) -> VerifyReport:
     """Audit a store from its raw objects: replay everything, judge every invariant (PROTOCOL.md, section 8).
 
@@ -81,14 +82,16 @@ def verify_store(
         with `kept_in`. What holds across logs is judged here.
     files_of: topics whose live data files the replay lists.
     groups_of: groups whose commits the replay lists.
-    data_from: by partition the offset from which on data files are read, by default 0; names and sizes of the others
-        are judged all the same.
+    data_to_read: by partition the data files that are read, by default all; names and sizes of the others are judged
+        all the same.
     Errors of the store itself (unreachable, no access) are raised as they come, `storage.errors.StorageError`.
     """
     started = time.perf_counter()
     tally = Tally()
     findings = FindingLog()
-    if kept_in is not None and (topics or not check_data or files_of or groups_of or data_from or elsewhere):
+    if kept_in is not None and (
+        topics or not check_data or files_of or groups_of or data_to_read or elsewhere
+    ):
         raise InvalidRequestError(
             "a folder for what was found, and a part of the store, or others who audit it",
             actor="verify",
@@ -107,7 +110,7 @@ def verify_store(
             now_ms=now_ms,
             only=topics,
             check_data=check_data,
-            data_from=data_from or {},
+            data_to_read=data_to_read or {},
         )
         run.read_everything()
         run.judge_across_logs()
@@ -178,7 +181,7 @@ class _Run:
         now_ms: int | None,
         only: Sequence[str] | None,
         check_data: bool,
-        data_from: Mapping[Place, int],
+        data_to_read: Mapping[Place, FilesToRead],
     ) -> None:
         self.stats: list[PartitionStats] = []
         self.replay = replay
@@ -188,7 +191,7 @@ class _Run:
         self._now_ms = now_ms
         self._only = only
         self._check_data = check_data
-        self._data_from = data_from
+        self._data_to_read = data_to_read
         self._counts = layouts.internal_partitions()
         self._layout = Layout(self._counts)
         self._before: CoordinatorAudit | None = None  # what the last audit knew, where it cannot go on
@@ -244,7 +247,7 @@ class _Run:
                     self._read(place, self._rules, topic)
         self._coordinator.advance()
         for audit in self._coordinator.audits:
-            self.stats.append(audit.finish(None, read_from=None, now_ms=self.now_ms))
+            self.stats.append(audit.finish(None, to_read=None, now_ms=self.now_ms))
             if audit.sound:
                 self.replay.keep(audit.place, audit.state)
 
@@ -351,7 +354,7 @@ class _Run:
             self.replay.files_of,
             self.replay.groups_of,
             self._check_data,
-            self._data_from,
+            self._data_to_read,
             self._now_ms,
             self._audit.tally.latest_append_time,
             self._bench.workers,
@@ -385,8 +388,8 @@ class _Run:
     def _read(self, place: Place, rules: Sequence[Rule], topic: Topic | None) -> PartitionAudit:
         audit = self._log(place, rules)
         audit.advance()
-        read_from = self._data_from.get(audit.place, 0) if self._check_data else None
-        self._note(audit, audit.finish(topic, read_from=read_from, now_ms=self.now_ms))
+        to_read = self._data_to_read.get(audit.place, ALL_FILES) if self._check_data else None
+        self._note(audit, audit.finish(topic, to_read=to_read, now_ms=self.now_ms))
         return audit
 
     def _note(self, audit: PartitionAudit, stats: PartitionStats) -> None:

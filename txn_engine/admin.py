@@ -27,6 +27,7 @@ from txn_engine.errors import (
 )
 from txn_engine.log.altering import altered_store, altered_topic, configs_of_store, configs_of_topic
 from txn_engine.log.logs import Logs
+from txn_engine.log.missing_files import missing_files
 from txn_engine.log.objects import store_errors
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from txn_engine.log.topics import Topic, checked_schema, evolved_topic
@@ -252,6 +253,15 @@ class Admin:
             damaged += rows.unreadable
         now_ms = self._clock()
         return Listing((measure(at, state, owners, now_ms) for at, state in states.items()), damaged)
+
+    def find_missing_files(self, topic: str | None = None) -> list[Unreadable]:
+        """One error for each partition that lacks a data file which readers need, or has it in another size; of all
+        topics when none is named. It lists data files and reads none of them.
+
+        Raises `UnknownTopicOrPartitionError` for a topic that is named and does not exist.
+        """
+        states, _ = self._look(*self._targets(topic, None, ()))
+        return missing_files(self._logs, states)
 
     # --- settings -------------------------------------------------------------------------------------------
 

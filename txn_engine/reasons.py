@@ -292,6 +292,8 @@ class Reason(StrEnum):
     """Arrow cannot convert a column back from the type that Parquet stores it as."""
     UNSTORABLE_TYPE = "unstorable_type"
     """Parquet cannot store a column of this type."""
+    DATA_FILE_MISSING = "data_file_missing"
+    """A data file that the log names is not there, or has another size than its entry states."""
     TOPIC_DELETED = "topic_deleted"
     """The topic was deleted."""
     TOPIC_MADE_AGAIN = "topic_made_again"

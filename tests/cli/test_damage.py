@@ -174,3 +174,22 @@ def test_maintenance(run: Run, verb: str) -> None:
 def test_compaction(run: Run) -> None:
     """Compaction does not look at the internal topics."""
     check(run("maintain", "compact"), LOST, PARTITION)
+
+
+def test_data_files_that_are_gone_or_cut(run: Run, sound: Path, tmp_path: Path) -> None:
+    """`doctor` and `topics describe` find them by listing, name the object, and show everything else."""
+    copy = tmp_path / "gaps"
+    shutil.copytree(sound, copy)
+    url = f"file://{copy}"
+    assert run("doctor", "--json", store=url).code == 0
+    gone, *_ = sorted((copy / "topics/balances/0/0/data").iterdir())
+    cut, *_ = sorted((copy / "topics/balances/0/1/data").iterdir())
+    gone.unlink()
+    cut.write_bytes(cut.read_bytes()[:-1])
+    described = run("topics", "describe", "balances", "--json", store=url)
+    assert unreadable(described) == {"balances-0", "balances-1"}
+    assert [row["records"] for row in described.json["partitions"]] == [7, 7]
+    assert run("topics", "describe", "payments", store=url).code == 0
+    seen = {line["check"]: line for line in run("doctor", "--json", store=url).json["checks"]}["contents"]
+    assert seen["status"] == "failed"
+    assert all(file.name in seen["seen"] for file in (gone, cut))

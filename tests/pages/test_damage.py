@@ -18,6 +18,8 @@ pytestmark = pytest.mark.airflow
 
 PARTITION = "payments-0"
 LOST = "lost"
+GAP = "gap"
+"""A topic of one partition, which can be read, and one of whose data files is gone."""
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +29,10 @@ def store_url(tmp_path_factory: pytest.TempPathFactory) -> str:
     url = damage.build(root)
     with connect(url) as engine:
         engine.admin.create_topic(LOST, partitions=1, schema=damage.SCHEMA)
+        engine.admin.create_topic(GAP, partitions=1, schema=damage.SCHEMA)
+        engine.partition(GAP, 0).append(damage.records(1))
+    (gone,) = (root / f"topics/{GAP}/0/0/data").iterdir()
+    gone.unlink()
     damage.overwrite(root, f"topics/{LOST}/0.json")
     for kind in ("last entry, garbage", "coordinator's last entry, garbage", "all stray keys at once"):
         KINDS[kind].do(root)
@@ -54,12 +60,17 @@ def places(lines: list[dict[str, Any]]) -> set[str]:
 
 def test_the_overview_has_a_red_row_for_each_place_and_all_else(ask: Callable[..., Any]) -> None:
     found = ask("overview")
-    assert places(found["damage"]) == {LOST, PARTITION, COORDINATOR}
-    assert found["damaged"] == 3
+    assert places(found["damage"]) == {LOST, PARTITION, COORDINATOR, f"{GAP}-0"}
+    assert found["damaged"] == 4
     assert "a b" in found["foreign"]
     assert all(name.isprintable() for name in found["foreign"])
     lines = {line["topic"]: line for line in found["topics"]}
-    assert {name: line["damaged"] for name, line in lines.items()} == {"balances": 0, "payments": 1, LOST: -1}
+    assert {name: line["damaged"] for name, line in lines.items()} == {
+        "balances": 0,
+        "payments": 1,
+        GAP: 0,
+        LOST: -1,
+    }
     assert lines["balances"]["records"] == 14
     assert lines["payments"]["records"] == 7
     assert ask("health")["trouble"] == ""
@@ -67,7 +78,8 @@ def test_the_overview_has_a_red_row_for_each_place_and_all_else(ask: Callable[..
 
 def test_each_page_names_its_own_damage(ask: Callable[..., Any]) -> None:
     """A page about something unreadable is an error that names the object. The other pages work."""
-    assert places(ask("topics")["damage"]) == {LOST, PARTITION}
+    assert places(ask("topics")["damage"]) == {LOST, PARTITION, f"{GAP}-0"}
+    assert places(ask("topic", topic=GAP)["damage"]) == {f"{GAP}-0"}
     assert places(ask("topic", topic="payments")["damage"]) == {PARTITION}
     assert [line["partition"] for line in ask("topic", topic="payments")["partitions"]] == [1]
     assert ask("topic", topic="balances")["damage"] == []
@@ -93,7 +105,7 @@ def test_what_goes_on_is_seen_and_so_is_new_damage(ask: Callable[..., Any], stor
         damage.put(Path(store_url.removeprefix("file://")), next_entry, damage.GARBAGE)
         engine.partition("balances", 0).append(damage.records(100))
     wait_for(
-        lambda: places(ask("topics")["damage"]) == {LOST, PARTITION, "balances-1"},
+        lambda: places(ask("topics")["damage"]) == {LOST, PARTITION, f"{GAP}-0", "balances-1"},
         what="the new damage on the page",
         every_s=0.1,
     )

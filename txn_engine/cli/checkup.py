@@ -189,26 +189,30 @@ def _named(survey: KeySurvey, prefix: str) -> str:
 
 
 def _contents(store: ObjectStore) -> Iterator[Check]:
-    """Whether every topic and every log can be read to its end."""
+    """Whether every topic and every log can be read to its end, and every data file that a log names is there."""
     from txn_engine.engine import Engine
     from txn_engine.errors import TxnEngineError
+    from txn_engine.log.missing_files import missing_files
     from txn_engine.names import printable
 
     try:
         engine = Engine(store)
         survey, looked = engine.look_at_everything()
         claims = engine.unreadable_producer_ids()
+        missing = missing_files(engine.logs, looked.states)
     except TxnEngineError as error:
         yield _failure("contents", error)
         return
-    damaged = [*survey.unreadable, *looked.unreadable, *claims]
+    damaged = [*survey.unreadable, *looked.unreadable, *claims, *missing]
     if damaged:
         errors = "; ".join(printable(str(each)) for each in damaged[:_DAMAGED_MAX])
         more = f"; and {len(damaged) - _DAMAGED_MAX} more" if len(damaged) > _DAMAGED_MAX else ""
         remedy = "all else goes on; `txn-engine verify` says what is damaged, docs/operations.md what to do"
         yield Check("contents", "failed", f"damaged, cannot be read ({len(damaged)}): {errors}{more}", remedy)
     else:
-        yield Check("contents", "ok", f"{len(survey.topics)} topics, {len(looked.states)} logs can be read")
+        files = sum(len(state.live) + len(state.undecided) for state in looked.states.values())
+        seen = f"{len(survey.topics)} topics, {len(looked.states)} logs can be read, {files:,} data files are there"
+        yield Check("contents", "ok", seen)
 
 
 def _instant(time_ms: int) -> str:

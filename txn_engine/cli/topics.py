@@ -225,12 +225,15 @@ def describe(topic: str, place: Place, out: Output) -> None:
 
     LastStableOffset is how far read_committed readers see; Records are those that they get. It stays behind
     HighWatermark, by HeldBack offsets, while a transaction is open: HeldBy is its transactional id, or its producer
-    where no coordinator knows it, and HeldForMs how long it has been open (None where a clock is wrong).
+    where no coordinator knows it, and HeldForMs how long it has been open (None where a clock is wrong). A partition
+    that cannot be read, or that lacks a data file, is named at the end, and the command fails.
     """
     with place.open() as engine:
         found = engine.admin.describe_topic(topic)
         partitions = engine.admin.measure_partitions(topic)
+        missing = engine.admin.find_missing_files(topic)
         now_ms = engine.clock()
+    damaged = [*partitions.unreadable, *missing]
     schema: Any = found.schema
     fields = [{"column": field.name, "type": type_text(field)} for field in schema]
     rows: list[dict[str, Any]] = [
@@ -265,10 +268,10 @@ def describe(topic: str, place: Place, out: Output) -> None:
                 "configs": _settings(found),
                 "schema": fields,
                 "partitions": rows,
-                **as_fields(partitions.unreadable),
+                **as_fields(damaged),
             }
         )
-        fail_for(partitions.unreadable, out)
+        fail_for(damaged, out)
         return
     out.line(f"Topic: {found.topic}  PartitionCount: {found.partitions}  Key: {found.key}")
     out.line(f"Configs: {'  '.join(f'{name}={value}' for name, value in _settings(found).items())}")
@@ -280,7 +283,7 @@ def describe(topic: str, place: Place, out: Output) -> None:
         PARTITIONS,
         rows,
     )
-    fail_for(partitions.unreadable, out)
+    fail_for(damaged, out)
 
 
 def _known(value: int) -> int | None:

@@ -31,7 +31,8 @@ class TopicState:
 class Moment:
     """The store as it was at `now_ms`. `transactions`: the latest row of every id that has not expired.
 
-    unreadable: the topics and partitions that cannot be read; nothing of them is in the rest.
+    unreadable: the topics and partitions that cannot be read; nothing of them is in the rest. missing: partitions that
+    can be read and lack data files, as they were seen a little earlier.
     foreign: folders below `topics/` that are no topic's. cuts: the newest, as they were seen a little earlier.
     """
 
@@ -44,6 +45,15 @@ class Moment:
     unreadable: tuple[Unreadable, ...]
     foreign: tuple[str, ...]
     cuts: SeenCuts
+    missing: tuple[Unreadable, ...] = ()
+
+    def by_partition(self) -> dict[TransactionPartition, PartitionState]:
+        """The states of all topics' partitions that can be read."""
+        return {
+            TransactionPartition(name, found.topic.incarnation, number): state
+            for name, found in self.topics.items()
+            for number, state in found.partitions.items()
+        }
 
     def states(self) -> Iterator[PartitionState]:
         """Those of all topics' partitions and of the groups' logs."""

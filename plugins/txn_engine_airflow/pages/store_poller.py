@@ -11,14 +11,16 @@ import json
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from airflow.sdk.exceptions import AirflowException
 
 from txn_engine import Engine
 from txn_engine.clock import Clock, monotonic_ms, system_clock
 from txn_engine.errors import TxnEngineError
+from txn_engine.log.missing_files import missing_files
 from txn_engine.log.topics import Survey
+from txn_engine.unreadable import Unreadable
 from txn_engine_airflow.connection import StoreConnection
 from txn_engine_airflow.hook import connect_to
 from txn_engine_airflow.pages.clock_check import ClockCheck
@@ -40,6 +42,7 @@ TOPICS_EVERY_MS = 12_000
 AIRFLOW_EVERY_MS = 9_000
 PROOFS_EVERY_MS = 15_000
 CUTS_EVERY_MS = 15_000
+FILES_EVERY_MS = 60_000
 WAITING_MAX = 2
 REOPEN_AFTER_FAILURES = 3
 
@@ -128,6 +131,7 @@ class StorePoller:
         self._proofs_ms = 0
         self._proofs = KeptProofs()
         self._cuts: tuple[int, SeenCuts] | None = None
+        self._missing: tuple[int, tuple[Unreadable, ...]] | None = None
         self._clock_check = ClockCheck(clock, monotonic_ms)
         self._seen: tuple[int, int] | None = None
         self._took_ms = 0
@@ -270,7 +274,7 @@ class StorePoller:
             self._survey = began_ms, engine.logs.topics.survey_each()
         if self._cuts is None or began_ms - self._cuts[0] >= CUTS_EVERY_MS:
             self._cuts = began_ms, look_at_cuts(engine, SeenCuts() if self._cuts is None else self._cuts[1])
-        moment = look(engine, self._survey[1], self._cuts[1])
+        moment = self._with_missing_files(engine, look(engine, self._survey[1], self._cuts[1]))
         self._look_at_proofs(engine, moment)
         seen = began_ms, monotonic_ms()
         groups = group_lines(moment)
@@ -280,6 +284,13 @@ class StorePoller:
         self.tails.follow()
         self.cut_readings.follow(engine)
         self.letter_readings.follow(engine, moment)
+
+    def _with_missing_files(self, engine: Engine, moment: Moment) -> Moment:
+        """Data files are listed more rarely than logs are looked at: a topic may have many thousands."""
+        now_ms = monotonic_ms()
+        if self._missing is None or now_ms - self._missing[0] >= FILES_EVERY_MS:
+            self._missing = now_ms, tuple(missing_files(engine.logs, moment.by_partition()))
+        return replace(moment, missing=self._missing[1])
 
     def _look_at_proofs(self, engine: Engine, moment: Moment) -> None:
         now_ms = monotonic_ms()
@@ -304,7 +315,7 @@ class StorePoller:
         return self._engine
 
     def _close(self) -> None:
-        engine, self._engine, self._survey, self._cuts = self._engine, None, None, None
+        engine, self._engine, self._survey, self._cuts, self._missing = self._engine, None, None, None, None
         self.tails.forget()
         self.cut_readings.forget()
         self.letter_readings.forget()

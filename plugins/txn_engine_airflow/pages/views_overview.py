@@ -183,16 +183,16 @@ def overview(moment: Moment, groups: Sequence[GroupLine]) -> Overview:
         hanging=moment.hanging,
         groups=tuple(groups[:GROUPS_MAX]),
         damage=damage_lines(moment)[:DAMAGE_MAX],
-        damaged=len(moment.unreadable),
+        damaged=len(moment.unreadable) + len(moment.missing),
         foreign=tuple(map(printable, moment.foreign[:FOREIGN_MAX])),
     )
 
 
 def damage_lines(moment: Moment, topic: str = "") -> tuple[DamageLine, ...]:
-    """Every place that cannot be read, or those of one topic."""
+    """Every place that cannot be read or lacks data files, or those of one topic."""
     return tuple(
         DamageLine(each.topic, each.partition, each.error.code, for_viewers(each.error))
-        for each in moment.unreadable
+        for each in (*moment.unreadable, *moment.missing)
         if topic in ("", each.topic)
     )
 

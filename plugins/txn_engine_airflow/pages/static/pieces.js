@@ -163,7 +163,7 @@ export function damageTable(damage, found = damage.length) {
   if (!damage.length) return null;
   return table({
     caption: "Damaged",
-    note: "cannot be read, and is in none of the numbers; all else is as it is now",
+    note: "A place that cannot be read is in none of the numbers. All other numbers are up to date.",
     columns: ["Place", "State", "Error"],
     rows: damage.map((at) => [
       at.partition < 0 ? at.topic : `${at.topic}-${at.partition}`, badge("bad", "Damaged", at.code),

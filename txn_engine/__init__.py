@@ -60,6 +60,7 @@ from txn_engine.types import (
 )
 
 if TYPE_CHECKING:
+    __version__: str
     from txn_engine.consumer import Consumer
     from txn_engine.engine import Engine, connect
     from txn_engine.log.cut_format import Cut
@@ -76,6 +77,10 @@ else:
 
     def __getattr__(name: str) -> object:
         """Import the engine, and pyarrow with it, at its first use: help and the parse of a DAG do without."""
+        if name == "__version__":
+            from txn_engine.installed import version
+
+            return version()
         if name in _CHANGES:
             from txn_engine.schemas import changes
 
@@ -85,6 +90,10 @@ else:
         from txn_engine import engine
 
         return getattr(engine, name)
+
+    def __dir__() -> list[str]:
+        """What the package exports, also what is imported at its first use."""
+        return sorted({*globals(), *__all__, "__version__"})
 
 
 _CHANGES = ("AddColumn", "DropColumn", "MakeNullable", "RenameColumn", "ReorderColumns", "WidenColumn")

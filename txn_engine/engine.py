@@ -109,8 +109,8 @@ def connect(
 
 
 class Engine:
-    """One store, and the producers, consumers and tools over it. Threads may share it; a forked child
-    connects again.
+    """One store, and the producers, consumers and tools over it. `txn_engine.connect(url)` gives one. Threads may share
+    it; a forked child connects again.
 
     All that is not the store comes in as an argument: time (`clock`, `waiting`, `pause` before try 1, 2, ... of a
     store operation), write ids, and what runs tasks beside the caller (`executors(how many at once, name)`).
@@ -487,6 +487,9 @@ class Engine:
         for pool in reversed(self._pools):  # senders work with workers, and both with readers
             pool.shutdown(wait=True)
         self.store.close()
+
+    def __repr__(self) -> str:
+        return f"<Engine of {self.url}>"
 
     def __enter__(self) -> Self:
         return self

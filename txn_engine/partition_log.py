@@ -27,7 +27,9 @@ _UNNAMED_MAX_OFFSET = 2**63 - 1
 
 
 class PartitionLog:
-    """The log of one partition. It takes any producer id and does not ask the coordinator: the producer does.
+    """The log of one partition. `Engine.partition(topic, partition)` gives one.
+
+    It takes any producer id and does not ask the coordinator: the producer does.
 
     Every property and call looks at the store afresh.
     """
@@ -43,6 +45,9 @@ class PartitionLog:
             found = logs.topics.look_up(topic)
             found.check_partition(partition)
             self._made_for = found.incarnation
+
+    def __repr__(self) -> str:
+        return f"<PartitionLog of {self.topic}-{self.partition}>"
 
     @property
     def _log(self) -> EntryLog:

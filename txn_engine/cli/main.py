@@ -31,20 +31,15 @@ from txn_engine.cli.tables import tables
 from txn_engine.cli.topics import topics
 from txn_engine.cli.transactions import transactions
 from txn_engine.cli.verify import verify
-
-PROGRAM = "txn-engine"
+from txn_engine.installed import PROGRAM
 
 
 def _print_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
     if not wanted or ctx.resilient_parsing:
         return
-    from importlib import metadata
+    from txn_engine.installed import version
 
-    try:
-        version = metadata.version(PROGRAM)
-    except metadata.PackageNotFoundError:
-        version = "(from its source, not installed)"
-    click.echo(f"{PROGRAM} {version}")
+    click.echo(f"{PROGRAM} {version()}")
     ctx.exit()
 
 

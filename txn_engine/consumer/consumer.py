@@ -37,7 +37,8 @@ _POLL_PAUSE_MS = 50
 
 
 class Consumer:
-    """Reads partitions from a position on, each record once and in order. For one thread at a time.
+    """Reads partitions from a position on, each record once and in order. `Engine.consumer(group_id=...)` gives one.
+    For one thread at a time.
 
     With a group id it begins where the group is, and commits from there: a commit names the row that was
     fetched, so of two overlapping readers one is refused (PROTOCOL.md, section 5).
@@ -74,6 +75,11 @@ class Consumer:
             )  # before a database keeps its positions by that name
             self._membership = Membership(groups, check_group_id(group_id), self.member_id, isolation_level)
         self._closed = False
+
+    def __repr__(self) -> str:
+        group = "without a group" if self.group_id is None else f"of group {self.group_id!r}"
+        state = "closed" if self._closed else f"reading {len(self._assignment.cursors)} partitions"
+        return f"<Consumer {group}, {self._isolation}, {state}>"
 
     # --- what to read ---------------------------------------------------------------------------------------
 

@@ -55,6 +55,8 @@ _LOGGER = logging.getLogger(__name__)
 class Producer:
     """Writes batches that are never doubled and, with a transactional id, transactions that are never torn.
 
+    `Engine.producer()` gives an idempotent one, `Engine.producer(transactional_id=...)` a transactional one.
+
     Threads may share it as they may Kafka's: calls are taken one after the other. A future's callback runs in the
     thread that sends: it may `produce`; calls that wait are refused there, for they would wait for themselves. It
     belongs to the process that made it: it does not pickle and refuses to work in a forked child.
@@ -154,6 +156,16 @@ class Producer:
 
     def _actor(self) -> str:
         return self._cell.now.actor
+
+    def __repr__(self) -> str:
+        kind = (
+            "idempotent"
+            if self.transactional_id is None
+            else f"of transactional id {self.transactional_id!r}"
+        )
+        identity = f"producer id {self.producer_id} epoch {self.producer_epoch}"
+        known = identity if self.producer_id >= 0 else "no producer id yet"
+        return f"<Producer {kind}, {known}, {self.state}>"
 
     def __reduce__(self) -> NoReturn:
         raise IllegalStateError(

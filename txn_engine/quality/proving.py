@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from importlib import metadata
 from typing import TYPE_CHECKING
 
 import xxhash
 
 from txn_engine.errors import InvalidRequestError
+from txn_engine.installed import version
 from txn_engine.log.objects import Objects
 from txn_engine.quality.chain import TopicState, next_link, next_share
 from txn_engine.quality.declaration import Declaration
@@ -163,7 +163,7 @@ class Prover:
             created_ms=evidence.gathered_ms,
             run_name=run_name,
             engine=engine,
-            version=_version(),
+            version=version(),
             schema_versions={topic: rows.schemas.version for topic, rows in sorted(evidence.rows.items())},
             declaration=hash_of(declared),
             success=all(check.status in ("passed", "not_applicable", "warning") for check in checks),
@@ -229,8 +229,8 @@ class ProvedDigests:
                 found = found.plus(file.digest)
             else:
                 again.append(part if is_inside else _within(part, begin, proved.end_offset))
-        for version in sorted({part.schema_version for part in again}):
-            sources(schemas, version, schemas.arrow.names, topic=proved.topic)
+        for written in sorted({part.schema_version for part in again}):
+            sources(schemas, written, schemas.arrow.names, topic=proved.topic)
         if again:
             for fact in self._reducer.look_at(schemas, again, lambda _done, _of: None):
                 found = found.plus(fact.digest)
@@ -263,10 +263,3 @@ def _proved_check(check: CheckResult) -> ProvedCheck:
         xxhash.xxh3_128_hexdigest(repr(sorted(example.items())).encode()) for example in check.examples
     )
     return ProvedCheck(check.name, check.status, check.total, check.wrong, hashes)
-
-
-def _version() -> str:
-    try:
-        return metadata.version("txn-engine")
-    except metadata.PackageNotFoundError:
-        return ""

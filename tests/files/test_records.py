@@ -55,7 +55,8 @@ def value_of(error: TxnEngineError) -> str:
 
 
 def assert_read_exactly(path: Path) -> None:
-    """Every row of a file in the format of Berka's payments, its money to the cent and its empty fields null."""
+    """Every row of a file in the format of Berka's payments, its money to the cent, its empty fields null, and those in
+    quotes empty texts."""
     schema = pa.schema(
         [
             ("trans_id", pa.int64()),
@@ -77,7 +78,7 @@ def assert_read_exactly(path: Path) -> None:
     assert sum(found.column("amount").to_pylist()) == Decimal(cents).scaleb(-2)
     first, text = found.slice(0, 1).to_pylist()[0], lines[0].split(";")
     assert (f"{first['date']:%y%m%d}", text[7:9]) == (text[2], ['""', ""])
-    assert (first["k_symbol"], first["bank"]) == (None, None)
+    assert (first["k_symbol"], first["bank"]) == ("", None)
 
 
 def test_payments_of_the_sample_are_read_exactly(tmp_path: Path) -> None:
@@ -127,7 +128,9 @@ BAD_LINES: dict[str, tuple[str, Reason, str]] = {
     "3,,,": ("amount", Reason.NULL_IN_NOT_NULL, ""),
     ",1,,": ("id", Reason.NULL_IN_NOT_NULL, ""),
     "0x1F,1,,": ("id", Reason.BAD_INTEGER, "'0x1F'"),
-    "1.0,1,,": ("id", Reason.BAD_INTEGER, "'1.0'"),
+    "1.5,1,,": ("id", Reason.BAD_INTEGER, "'1.5'"),
+    "1e-1,1,,": ("id", Reason.BAD_INTEGER, "'1e-1'"),
+    "1e19,1,,": ("id", Reason.BAD_INTEGER, "'1e19'"),
     " 1,1,,": ("id", Reason.BAD_INTEGER, "' 1'"),
     "9223372036854775808,1,,": ("id", Reason.BAD_INTEGER, "'9223372036854775808'"),
     "3,1,2026-02-30,": ("day", Reason.BAD_DATE, "'2026-02-30'"),
@@ -295,16 +298,24 @@ def test_other_types(write: Write) -> None:
 
 
 def test_empty_fields(write: Write) -> None:
-    """An empty field is null if the column is nullable, and the empty string in other string columns. Other
-    words for null can be set."""
-    schema = pa.schema([pa.field("a", pa.string(), nullable=False), pa.field("b", pa.string())])
-    path = write("g.csv", 'a,b\n,\n"",NULL\n')
-    assert table(path, schema).to_pylist() == [{"a": "", "b": None}, {"a": "", "b": "NULL"}]
-    assert table(path, schema, null_values=("NULL",)).to_pylist() == [
-        {"a": "", "b": ""},
-        {"a": "", "b": None},
+    """An empty field without quotes is null if the column is nullable, and the empty string in other string
+    columns. Other words for null can be set. In quotes they are texts, except in columns that hold no text."""
+    fields = [
+        pa.field("a", pa.string(), nullable=False),
+        pa.field("b", pa.string()),
+        pa.field("n", pa.int8()),
     ]
-    assert table(path, schema, null_values=()).to_pylist() == [{"a": "", "b": ""}, {"a": "", "b": "NULL"}]
+    path = write("g.csv", 'a,b,n\n,,\n"",NULL,""\n"","",""\n')
+    for null_values, b in (
+        (("",), [None, "NULL", ""]),
+        (("", "NULL"), [None, None, ""]),
+    ):
+        found = table(path, pa.schema(fields), null_values=null_values)
+        assert found.to_pydict() == {"a": ["", "", ""], "b": b, "n": [None, None, None]}
+    path = write("g.csv", 'a,b\n,\n"",NULL\n,"NULL"\n')
+    for null_values, b in ((("NULL",), ["", None, "NULL"]), ((), ["", "NULL", "NULL"])):
+        found = table(path, pa.schema(fields[:2]), null_values=null_values)
+        assert found.to_pydict() == {"a": ["", "", ""], "b": b}
 
 
 def test_a_csv_for_kafkas_schema(write: Write) -> None:

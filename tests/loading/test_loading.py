@@ -66,7 +66,7 @@ def test_input_is_output_and_dead_letters(engine: Engine, write: Write) -> None:
     assert [row["source_line"] for row in letters] == [3, 5, 6]
     assert len(letters) + len(ids(engine)) == len(list(lines(path)))
     first, second = letters[:2]
-    assert json.loads(first["columns"]) == {"id": "2", "amount": "bad", "day": "", "paid": ""}
+    assert json.loads(first["columns"]) == {"id": "2", "amount": "bad", "day": None, "paid": None}
     assert (second["columns"], second["raw"]) == (None, b"4,4\n")
     assert {row["source_file"] for row in letters} == {str(path)}
     assert {(row["topic"], row["run_id"], row["tries"]) for row in letters} == {(TOPIC, "monday", 1)}

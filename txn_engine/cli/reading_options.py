@@ -85,7 +85,7 @@ _OPTIONS = (
         help="What becomes of a file with a column that the topic has not.",
     ),
 )
-_NAMES = (
+NAMES = (
     "format",
     "compression",
     "delimiter",
@@ -109,7 +109,7 @@ def reading_options(function: Function) -> Function:
     def command(*arguments: Any, no_header: bool, header: str | None, **options: Any) -> Any:
         if no_header and header is not None:
             raise click.UsageError("--no-header and --header: give one of them")
-        reading = {name: options.pop(name) for name in _NAMES}
+        reading = {name: options.pop(name) for name in NAMES}
         names = None if header is None else [name.strip() for name in header.split(",")]
         reading["header"] = not no_header if names is None else names
         return function(*arguments, reading=reading, **options)

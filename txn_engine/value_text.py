@@ -10,6 +10,8 @@ import base64
 import datetime as dt
 import json
 import math
+import re
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
 BinaryText = Literal["text", "base64"]
 _DAY_MS = DAY_SECONDS * PER_SECOND["ms"]
 _ERA_DAYS = 146_097
+_QUOTE = '"'
+_UNSAFE = re.compile('[",\r\n\ufeff]')
+"""What cannot stand in a field of csv without quotes; the last is a byte order mark where a file begins."""
 
 
 def _value(value: Any, binary: BinaryText) -> Any:
@@ -141,6 +146,23 @@ def plain_column(column: pa.ChunkedArray[Any], binary: BinaryText) -> list[Any]:
     if _holds_times(kind):
         return [_timed(value, binary) for value in column]
     return [_value(value, binary) for value in column.to_pylist()]
+
+
+def csv_line(cells: Sequence[str | None], *, is_quoted: bool = False, null: str = "") -> str:
+    """A row of csv with its line end: a null is the bare word for it, and a text that could be taken for something else
+    is in quotes. So an empty text is "", and nothing is the empty field.
+
+    is_quoted: whether all texts are in quotes.
+    """
+    fields = [
+        null
+        if cell is None
+        else f'"{cell.replace(_QUOTE, 2 * _QUOTE)}"'
+        if is_quoted or not cell or _UNSAFE.search(cell)
+        else cell
+        for cell in cells
+    ]
+    return ",".join(fields) + "\n"
 
 
 def json_records(records: pa.Table, binary: BinaryText) -> list[str]:

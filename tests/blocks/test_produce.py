@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -18,6 +19,7 @@ from tests.blocks.payments import commit, events, leave_open, payments
 from tests.support.faults import Fault, FaultyStore, no_pause
 from tests.support.stores import accounts_in, states
 from txn_engine import Engine
+from txn_engine.files import read_records
 from txn_engine.loading import DEAD_LETTERS, LOADED_FILES
 from txn_engine.reasons import Reason
 
@@ -83,6 +85,31 @@ def test_files_are_read_as_the_command_line_reads_them(
     assert run.state == "success", run.errors
     assert accounts_in(engine) == [1, 2, 3]
     assert len(states(engine)) == 1
+
+
+def test_a_folder_of_bank_files(engine: Engine, tmp_path: Path, run_tasks: RunTasks) -> None:
+    """Marks of numbers and a footer are options of the operator. A file without rows is passed over in a folder."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "b.csv").write_text("account_id;amount\n1;-1.091,09\n2;0,75\n\nTotal\n")
+    options = {"delimiter": ";", "decimal": ",", "thousands": "."}
+    (tmp_path / "in" / "a.csv").write_text("account_id;amount\nTotal\n")
+    run = run_tasks(lambda: load(path=f"{tmp_path}/in", read_options={**options, "skip_footer": 1}))
+    assert run.state == "success", run.errors
+    amounts = engine.scan("payments").to_table(["amount"]).column("amount").to_pylist()
+    assert sorted(amounts) == [Decimal("-1091.09"), Decimal("0.75")]
+
+
+def test_every_road_has_the_options_of_the_reader() -> None:
+    """What `read_records` takes about a file, the operator, the command line and Spark take too."""
+    from txn_engine.cli.reading_options import NAMES
+    from txn_engine.spark import load_files
+    from txn_engine_airflow.operators.produce import READ_OPTIONS
+
+    of_a_load = {"source", "schema", "fill", "row_checks", "sizes", "rejected", "progress"}
+    options = set(inspect.signature(read_records).parameters) - of_a_load
+    assert options == READ_OPTIONS
+    assert options <= set(inspect.signature(load_files).parameters)
+    assert options == {*NAMES, "header", "columns"}  # names that differ are given in Python alone
 
 
 def test_rows_that_cannot_be_used_are_dead_letters(

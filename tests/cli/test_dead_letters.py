@@ -299,6 +299,32 @@ def test_inferring_a_schema(run: Run, url: str, write: Write) -> None:
     )
 
 
+def test_what_infer_says_of_a_bank_file(run: Run, write: Write) -> None:
+    """The delimiter, the encoding and the marks of numbers that a file seems to need are named, one after the other,
+    until its columns are what they should be."""
+    text = "Datum;Betrag;Text\n31.01.2026;-1.091,09;caf\xe9\n01.02.2026;12,5;x\nSumme\n"
+    path = str(write("f.csv", text.encode("cp1252")))
+    answer = run("topics", "infer", str(write("g.csv", "a;b;c\n1;2;3\n")), store="")
+    assert "the header has ';' 2 times: try `--delimiter ';'`" in answer.stderr
+    options = ["--delimiter", ";"]
+    assert "try `--encoding cp1252`" in run("topics", "infer", path, *options, store="").error
+    options += ["--encoding", "cp1252"]
+    assert run("topics", "infer", path, *options, store="").code == 1
+    options += ["--skip-footer", "1"]
+    answer = run("topics", "infer", path, *options, store="")
+    assert (
+        "column 'Betrag' is text because line 2 is '-1.091,09': try `--decimal , --thousands .`"
+        in answer.stderr
+    )
+    assert (
+        "column 'Datum' is text because line 2 is '31.01.2026': try `--date-format %d.%m.%Y`" in answer.stderr
+    )
+    options += ["--decimal", ",", "--thousands", ".", "--date-format", "%d.%m.%Y"]
+    found = run("topics", "infer", path, *options, "--json", store="").json
+    assert found["schema_text"] == "Datum:date32,Betrag:decimal(18,2),Text:string"
+    assert [row["text_because"] for row in found["schema"]] == [None, None, "line 2 is 'caf\xe9'"]
+
+
 @pytest.mark.parametrize("name", [" amount", "a,b", "a:b", "_a", ""])
 def test_a_column_name_that_schema_text_cannot_express(run: Run, write: Write, name: str) -> None:
     """No command is suggested that would be refused or would create another column."""

@@ -131,6 +131,9 @@ def nanoseconds(text: str) -> int:
     return seconds * 10**9 + int(digits.ljust(10, "0")) // 10 if digits else seconds * 10**9
 
 
+grouped = st.tuples(
+    st.integers(-(10**12), 10**12), st.sampled_from(",. "), st.sampled_from(["", ".5", ",25", ".0"])
+).map(lambda parts: f"{parts[0]:,}".replace(",", parts[1]) + parts[2])
 odd = st.text(alphabet="0123456789-+.,eETZ: tfx", max_size=12)
 days = st.tuples(st.integers(0, 9999), st.integers(0, 13), st.integers(0, 32)).map(
     lambda d: f"{d[0]:04}-{d[1]:02}-{d[2]:02}"
@@ -144,28 +147,31 @@ all_kinds = st.one_of(
 
 
 @given(
-    texts=st.lists(st.one_of(written, odd, days, moments), min_size=1, max_size=8),
+    texts=st.lists(st.one_of(written, odd, grouped, days, moments), min_size=1, max_size=8),
     kind=all_kinds,
-    decimal=st.sampled_from([".", ","]),
+    marks=st.sampled_from([(".", None), (",", None), (",", "."), (".", ","), (".", " ")]),
 )
-@example(texts=["2026-02-29", "2024-02-29", "1900-02-29", "2000-02-29"], kind=pa.date32(), decimal=".")
+@example(texts=["2026-02-29", "2024-02-29", "1900-02-29", "2000-02-29"], kind=pa.date32(), marks=(".", None))
+@example(texts=["1.234,5", "1234,5", "1e2", "1.23", "NaN"], kind=pa.float64(), marks=(",", "."))
 def test_each_row_is_judged_as_it_would_be_alone(
-    texts: list[str], kind: Any, decimal: Any, folder: Path
+    texts: list[str], kind: Any, marks: tuple[Any, Any], folder: Path
 ) -> None:
     """Among many rows those are bad that would be refused alone, and all others have the same values."""
+    decimal, thousands = marks
     alone, schema = [], pa.schema([pa.field("x", kind, nullable=False)])
     path = folder / "r.csv"
     for text in texts:
         path.write_text(f'x\n"{text}"\n')
         try:
-            (batch,) = read_records(path, schema, decimal=decimal)
+            (batch,) = read_records(path, schema, decimal=decimal, thousands=thousands)
         except InvalidRecordError:
             alone.append(None)
         else:
             alone.append(batch.column(0))
     path.write_text("x\n" + "".join(f'"{text}"\n' for text in texts))
     bad: list[Any] = []
-    batches = list(read_records(path, schema, decimal=decimal, rejected=bad.extend))
+    options = {"decimal": decimal, "thousands": thousands}
+    batches = list(read_records(path, schema, rejected=bad.extend, **options))
     assert [row.line for row in bad] == [at + 2 for at, column in enumerate(alone) if column is None]
     good = [column for column in alone if column is not None]
     if good:

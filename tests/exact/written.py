@@ -46,7 +46,7 @@ def fits(text: str, kind: Any) -> bool:
     if value is None:
         return False
     if pa.types.is_integer(kind):
-        return re.fullmatch(r"[+-]?[0-9]+", text) is not None and _is_in_range(value, kind)
+        return value.denominator == 1 and _is_in_range(value, kind)
     if pa.types.is_decimal(kind):
         unscaled = value * 10**kind.scale
         return unscaled.denominator == 1 and abs(unscaled) < 10**kind.precision

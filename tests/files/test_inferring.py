@@ -11,7 +11,7 @@ import pytest
 
 from tests.loading.refusals import because
 from txn_engine.errors import InvalidRecordError, TxnEngineError
-from txn_engine.files import infer_schema, read_records
+from txn_engine.files import infer, infer_schema, read_records
 from txn_engine.reasons import Reason
 
 Write = Callable[..., Path]
@@ -44,6 +44,56 @@ def test_types(write: Write, texts: list[str], kind: pa.DataType) -> None:
     schema = infer_schema(path)
     assert schema.equals(pa.schema([pa.field("x", kind, nullable=False), pa.field("y", pa.string())]))
     assert sum(batch.num_rows for batch in read_records(path, schema)) == len(texts)
+
+
+def test_why_a_column_is_text(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first value after which only text is left is named with its line, and with options if it looks as if it
+    needs some. A column of texts that no value has decided has no cause."""
+    monkeypatch.setattr("txn_engine.files.text.BATCH_ROWS", 3)
+    rows = ["1;2026-01-01;x;1;", "2;5;;-1.091,09;", '"on\ntwo";;;12,5;', "3;;;;", "y;31.01.2026;;;"]
+    found = infer(write("f.csv", "a;b;c;d;e\n" + "\n\n".join(rows)), delimiter=";")
+    assert {name: (cause.line, cause.value) for name, cause in found.causes.items()} == {
+        "a": (6, "on\ntwo"),
+        "b": (4, "5"),
+        "c": (2, "x"),
+        "d": (4, "-1.091,09"),
+    }
+    assert found.causes["d"].hint == "try `--decimal , --thousands .`"
+    found = infer(write("f.csv", "d\n31.01.2026\n"))
+    assert found.causes["d"].hint == "try `--date-format %d.%m.%Y`"
+    found = infer(write("f.csv", "d;e\n31.01.2026;\n-1.091,09;\n"), delimiter=";", decimal=",", thousands=".")
+    assert (found.causes["d"].line, found.causes["d"].value) == (2, "31.01.2026")
+
+
+def test_exponents_that_come_late_make_floats(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A column of floats may begin with numbers without an exponent."""
+    monkeypatch.setattr("txn_engine.files.text.BATCH_ROWS", 1)
+    assert infer_schema(write("f.csv", "a\n1\n2.5\n1e-7\n")).types == [pa.float64()]
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("a;b;c;d;e;f;g\n1;2;3;4;5;6;7\n", "the header has ';' 6 times: try `--delimiter ';'`"),
+        ("a\tb\n1\t2\n", "the header has a tab once: try `--delimiter $'\\t'`"),
+        ("a\n1\n", None),
+    ],
+)
+def test_a_header_of_one_piece(write: Write, text: str, hint: str | None) -> None:
+    """If the header looks as if another delimiter cuts it, the answer says which, and so does an error."""
+    path = write("f.csv", text)
+    assert infer(path).hint == hint
+    if hint is not None:
+        with pytest.raises(InvalidRecordError) as caught:
+            infer(write("f.csv", text + "1,5;\n"))
+        assert caught.value.action == hint
+
+
+def test_text_that_is_no_utf8(write: Write) -> None:
+    """An error about bytes that are not UTF-8 names the encoding that they are in most often."""
+    with pytest.raises(InvalidRecordError) as caught:
+        infer(write("f.csv", b"a;b\n1;caf\xe9\n"), delimiter=";")
+    assert caught.value.action == "try `--encoding cp1252`"
 
 
 def test_what_comes_late_counts(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,6 +157,14 @@ def test_options_and_formats(write: Write, tmp_path: Path) -> None:
     german = write("g.csv", "n;d\n1,50;31.01.2026\n")
     found = infer_schema(german, delimiter=";", decimal=",", date_format="%d.%m.%Y")
     assert [str(kind) for kind in found.types] == ["decimal128(18, 2)", "date32[day]"]
+    found = infer_schema(
+        write("g.csv", "n;i\n-1.091,09;1.000\n1;2\nTotal\n"),
+        delimiter=";",
+        decimal=",",
+        thousands=".",
+        skip_footer=1,
+    )
+    assert [str(kind) for kind in found.types] == ["decimal128(18, 2)", "int64"]
     assert infer_schema(write("n.csv", "1,x\n"), header=False).names == ["column1", "column2"]
     assert infer_schema(write("n.csv", "1,x\n"), header=["a", "b"]).names == ["a", "b"]
     pq.write_table(pa.table({"a": [1], "_offset": [1]}), tmp_path / "f.parquet")

@@ -55,7 +55,8 @@ def value_of(error: TxnEngineError) -> str:
 
 
 def assert_read_exactly(path: Path) -> None:
-    """Every row of a file in the format of Berka's payments, its money to the cent and its empty fields null."""
+    """Every row of a file in the format of Berka's payments, its money to the cent, its empty fields null, and those in
+    quotes empty texts."""
     schema = pa.schema(
         [
             ("trans_id", pa.int64()),
@@ -77,7 +78,7 @@ def assert_read_exactly(path: Path) -> None:
     assert sum(found.column("amount").to_pylist()) == Decimal(cents).scaleb(-2)
     first, text = found.slice(0, 1).to_pylist()[0], lines[0].split(";")
     assert (f"{first['date']:%y%m%d}", text[7:9]) == (text[2], ['""', ""])
-    assert (first["k_symbol"], first["bank"]) == (None, None)
+    assert (first["k_symbol"], first["bank"]) == ("", None)
 
 
 def test_payments_of_the_sample_are_read_exactly(tmp_path: Path) -> None:
@@ -127,7 +128,9 @@ BAD_LINES: dict[str, tuple[str, Reason, str]] = {
     "3,,,": ("amount", Reason.NULL_IN_NOT_NULL, ""),
     ",1,,": ("id", Reason.NULL_IN_NOT_NULL, ""),
     "0x1F,1,,": ("id", Reason.BAD_INTEGER, "'0x1F'"),
-    "1.0,1,,": ("id", Reason.BAD_INTEGER, "'1.0'"),
+    "1.5,1,,": ("id", Reason.BAD_INTEGER, "'1.5'"),
+    "1e-1,1,,": ("id", Reason.BAD_INTEGER, "'1e-1'"),
+    "1e19,1,,": ("id", Reason.BAD_INTEGER, "'1e19'"),
     " 1,1,,": ("id", Reason.BAD_INTEGER, "' 1'"),
     "9223372036854775808,1,,": ("id", Reason.BAD_INTEGER, "'9223372036854775808'"),
     "3,1,2026-02-30,": ("day", Reason.BAD_DATE, "'2026-02-30'"),
@@ -171,9 +174,11 @@ def test_a_bad_value_far_down_is_found(write: Write, monkeypatch: pytest.MonkeyP
         ("\n\n", Reason.NO_RECORDS, ""),
         (HEADER, Reason.NO_RECORDS, ""),
         ("id,amount,note\n1,1,\n", Reason.MISSING_COLUMN, ""),
-        ("id,amount,day,note,extra\n1,1,,,\n", Reason.UNKNOWN_COLUMN, "'extra'"),
+        ("id,amount,day,note,extra\n1,1,,,\n", Reason.UNKNOWN_COLUMN, ""),
         ("id,amount,day,Note\n1,1,,\n", Reason.MISSING_COLUMN, "'Note'"),
-        ("id,amount,day,note,id\n1,1,,,2\n", Reason.DUPLICATE_COLUMN, "'id'"),
+        ("id,amount,day,note,id\n1,1,,,2\n", Reason.DUPLICATE_COLUMN, ""),
+        ("1,2,x\n", Reason.MISSING_COLUMN, "'1', '2', 'x'"),
+        ("x,x\n", Reason.DUPLICATE_COLUMN, "'x'"),
         (b"id,amount,day,note\n1,1.00,,caf\xe9\n", Reason.BAD_ENCODING, "0xe9"),
         (b"\xff\xfei\x00d\x00", Reason.BAD_ENCODING, "0xff"),
     ],
@@ -186,6 +191,32 @@ def test_a_file_that_cannot_be_used_is_refused(
     error = refused(path)
     assert (error.reason, value_of(error)) == (reason, value)
     assert (error.place or "").startswith(str(path))
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("id,amount,day,note,__index_level_0__\n1,1,,,\n", "'__index_level_0__'"),
+        ("id,amount,day,note,id\n1,1,,,2\n", "'id'"),
+    ],
+)
+def test_a_column_of_the_file_is_named(write: Write, text: str, name: str) -> None:
+    """An unknown column, and one that is there twice, is named if all other columns show that the line is a
+    header."""
+    assert name in (refused(write("bad.csv", text)).seen or "")
+
+
+def test_an_unknown_column_of_parquet_is_named(tmp_path: Path) -> None:
+    """Pandas writes its index as a column, whose name is in the error."""
+    path = tmp_path / "p.parquet"
+    pq.write_table(pa.table({"x": [1], "__index_level_0__": [0]}), path)
+    error = refused(path, pa.schema([("x", pa.int64())]))
+    assert (error.reason, error.value if isinstance(error, InvalidRecordError) else "") == (
+        Reason.UNKNOWN_COLUMN,
+        None,
+    )
+    assert "'__index_level_0__'" in error.seen
+    assert "--unknown-columns ignore" in (error.action or "")
 
 
 @pytest.mark.parametrize("header", ["id;amount;day;note", '"id";"amount";"day";"note"'])
@@ -295,16 +326,24 @@ def test_other_types(write: Write) -> None:
 
 
 def test_empty_fields(write: Write) -> None:
-    """An empty field is null if the column is nullable, and the empty string in other string columns. Other
-    words for null can be set."""
-    schema = pa.schema([pa.field("a", pa.string(), nullable=False), pa.field("b", pa.string())])
-    path = write("g.csv", 'a,b\n,\n"",NULL\n')
-    assert table(path, schema).to_pylist() == [{"a": "", "b": None}, {"a": "", "b": "NULL"}]
-    assert table(path, schema, null_values=("NULL",)).to_pylist() == [
-        {"a": "", "b": ""},
-        {"a": "", "b": None},
+    """An empty field without quotes is null if the column is nullable, and the empty string in other string
+    columns. Other words for null can be set. In quotes they are texts, except in columns that hold no text."""
+    fields = [
+        pa.field("a", pa.string(), nullable=False),
+        pa.field("b", pa.string()),
+        pa.field("n", pa.int8()),
     ]
-    assert table(path, schema, null_values=()).to_pylist() == [{"a": "", "b": ""}, {"a": "", "b": "NULL"}]
+    path = write("g.csv", 'a,b,n\n,,\n"",NULL,""\n"","",""\n')
+    for null_values, b in (
+        (("",), [None, "NULL", ""]),
+        (("", "NULL"), [None, None, ""]),
+    ):
+        found = table(path, pa.schema(fields), null_values=null_values)
+        assert found.to_pydict() == {"a": ["", "", ""], "b": b, "n": [None, None, None]}
+    path = write("g.csv", 'a,b\n,\n"",NULL\n,"NULL"\n')
+    for null_values, b in ((("NULL",), ["", None, "NULL"]), ((), ["", "NULL", "NULL"])):
+        found = table(path, pa.schema(fields[:2]), null_values=null_values)
+        assert found.to_pydict() == {"a": ["", "", ""], "b": b}
 
 
 def test_a_csv_for_kafkas_schema(write: Write) -> None:
@@ -562,7 +601,7 @@ def test_a_date_format_that_names_no_day(tmp_path: Path, date_format: str) -> No
 SECRET = "hunter2"
 QUOTING = {
     "cell.csv": f"{HEADER}1,{SECRET},,\n",
-    "header.csv": f"id,amount,day,note,{SECRET}\n1,1,,,\n",
+    "header.csv": f"id ,{SECRET}\n1,1\n",
     "doubled.csv": f"{SECRET},{SECRET}\n1,1\n",
     "only.csv": f"{SECRET}\n",
     "quote.csv": f'{HEADER}1,1,,"{SECRET}\n',
@@ -579,8 +618,8 @@ QUOTING = {
 
 @pytest.mark.parametrize("name", QUOTING)
 def test_no_error_quotes_the_file(write: Write, name: str, caplog: pytest.LogCaptureFixture) -> None:
-    """No cell, header or key is in an error's text, repr, traceback, pickle or log. Only the attribute
-    `value` has it."""
+    """No cell, key or header that may be a row is in an error's text, repr, traceback, pickle or log. Only the
+    attribute `value` has it."""
     path = write(name, QUOTING[name])
     with pytest.raises(InvalidRecordError) as caught:
         table(path)

@@ -40,6 +40,7 @@ from txn_engine.errors import (
 from txn_engine.files import read_records
 from txn_engine.loading import (
     DEAD_LETTERS,
+    LOADED_FILES,
     DeadLetterLimit,
     DeadLetters,
     FileLoad,
@@ -66,7 +67,7 @@ def test_input_is_output_and_dead_letters(engine: Engine, write: Write) -> None:
     assert [row["source_line"] for row in letters] == [3, 5, 6]
     assert len(letters) + len(ids(engine)) == len(list(lines(path)))
     first, second = letters[:2]
-    assert json.loads(first["columns"]) == {"id": "2", "amount": "bad", "day": "", "paid": ""}
+    assert json.loads(first["columns"]) == {"id": "2", "amount": "bad", "day": None, "paid": None}
     assert (second["columns"], second["raw"]) == (None, b"4,4\n")
     assert {row["source_file"] for row in letters} == {str(path)}
     assert {(row["topic"], row["run_id"], row["tries"]) for row in letters} == {(TOPIC, "monday", 1)}
@@ -406,3 +407,21 @@ def test_a_file_that_somebody_still_writes(engine: Engine, write: Write) -> None
     other = write("g.csv", "2,2.0")
     assert read_while(lambda _: other.rename(path) if other.exists() else None) == 1
     assert read_while(lambda _: path.unlink(missing_ok=True)) == 1
+
+
+def test_a_file_without_rows_beside_others(engine: Engine, write: Write) -> None:
+    """A file without rows is named, and the others are loaded. Without any rows, nothing is loaded, unless a
+    manifest knows the others."""
+    engine.admin.create_topic("loaded", partitions=1, schema=LOADED_FILES)
+    (write("x", "").parent / "in").mkdir()
+    whole, empty = write("in/b.csv", MIXED), [write("in/a.csv", HEADER), write("in/c.csv", "")]
+    for run_id in ("1", "2"):
+        done = load_files(
+            engine, TOPIC, whole.parent, run_id=run_id, dead_letter_topic=DEAD, manifest="loaded"
+        )
+        assert (done.records, done.empty) == ((2, 0)[int(run_id) - 1], tuple(map(str, empty)))
+    with refused(InvalidRecordError, Reason.NO_RECORDS):
+        load_files(engine, TOPIC, whole.parent / "[ac].csv", run_id="3")
+    with refused(InvalidRecordError, Reason.NO_RECORDS):
+        load_files(engine, TOPIC, [whole, empty[0]], run_id="4", dead_letter_topic=DEAD)
+    assert len(ids(engine)) == 2

@@ -66,6 +66,29 @@ def test_repaired_rows_are_loaded_and_the_others_come_back(engine: Engine, write
     assert (done.letters, done.records + done.failed_again) == (2, 2)
 
 
+def test_nothing_and_the_empty_text_stay_apart(engine: Engine, write: Write) -> None:
+    """A letter of csv keeps what was null and what was an empty text, and a replay loads them as such."""
+    texts = pa.schema([pa.field("a", pa.string()), pa.field("n", pa.int64())])
+    engine.admin.create_topic("texts", schema=texts)
+    load_files(
+        engine,
+        "texts",
+        write("f.csv", 'a,n\n,x\n"",x\n"NULL",x\nNULL,x\n"1",x\n'),
+        run_id="1",
+        dead_letter_topic=DEAD,
+        null_values=["", "NULL"],
+    )
+    rows = [json.loads(row["columns"])["a"] for row in dead(engine)]
+    assert rows == [None, "", "NULL", None, "1"]
+    repaired = {
+        (row["_partition"], row["_offset"]): json.dumps({**json.loads(row["columns"]), "n": 1})
+        for row in dead(engine)
+    }
+    assert replay(engine, DEAD, repaired=repaired).records == 5
+    found = engine.scan("texts").to_table(["a"]).column("a").to_pylist()
+    assert found == [None, "", "NULL", None, "1"]
+
+
 @pytest.mark.parametrize("failed_at", [-(2**62), 2**62, -(2**63), 2**63 - 1])
 def test_a_letter_of_any_time_stops_no_other(engine: Engine, write: Write, failed_at: int) -> None:
     """A letter may say that it failed at a time that Python does not have. It is replayed like the others."""

@@ -499,6 +499,33 @@ def test_texts_whatever_the_connection_speaks(engine: Engine, dsn: str, encoding
     assert engine.scan("again").to_table(["note"])["note"].to_pylist() == ["Zoë"]
 
 
+@pytest.mark.parametrize("kind", [pa.timestamp("us"), pa.timestamp("ms", "UTC"), pa.date32()])
+def test_a_year_that_has_no_text(engine: Engine, connection: Connection[Any], kind: Any) -> None:
+    """The years 1 to 32767 are exact. A time outside of them, as what DuckDB has for infinity, is refused with the
+    place of its record."""
+    per_day = 1 if kind == pa.date32() else 86_400 * {"ms": 10**3, "us": 10**6}[kind.unit]
+    first, last = -719_162 * per_day, 11_248_737 * per_day + per_day - 1
+    infinity = 2 ** (31 if kind == pa.date32() else 63) - 1
+    whole = pa.int32() if kind == pa.date32() else pa.int64()
+    for number, moments in enumerate(
+        [[first, last], [0, first - 1], [0, last + 1], [0, infinity], [0, -infinity]]
+    ):
+        topic = f"times{number}"
+        engine.admin.create_topic(topic, partitions=1, schema=pa.schema([("at", kind)]))
+        produce(engine, pa.table({"at": pa.array(moments, whole).cast(kind)}), topic)
+        if number == 0:
+            consume_into(connection, consumer_of(engine, topic), insert_into(topic, create=True))
+            days = "SELECT extract(year FROM at), at::date - '1970-01-01'::date FROM times0 ORDER BY at"
+            connection.execute("SET timezone = 'UTC'")
+            rows = connection.execute(days).fetchall()
+            assert [tuple(map(int, row)) for row in rows] == [(1, -719_162), (32_767, 11_248_737)]
+            connection.commit()
+            continue
+        with pytest.raises(InvalidRecordError, check=because(Reason.INEXACT_VALUE)) as caught:
+            consume_into(connection, consumer_of(engine, topic), insert_into(topic, create=True))
+        assert "0@1" in (caught.value.seen or "")
+
+
 def test_a_zone_that_is_seconds_off(engine: Engine, connection: Connection[Any]) -> None:
     kind = pa.timestamp("us", "Africa/Monrovia")
     times = pa.table({"at": pa.array([0, 1], kind)})

@@ -88,6 +88,16 @@ def test_a_byte_order_mark_and_blank_lines_do_not_matter(tmp_path: Path) -> None
     assert read_input(path).num_rows == 8
 
 
+def test_a_blank_line_of_one_column_is_a_row(tmp_path: Path) -> None:
+    """A blank line is a row with an empty cell if the file has one column."""
+    path = tmp_path / "f.csv"
+    path.write_text('note\nx\n\n""\n\n')
+    schema = pa.schema([("note", pa.string())])
+    check = Declaration(topic="notes", record_id=("note",))
+    found = read_file(path, check, schema, tmp_path / "input.parquet")
+    assert pq.read_table(found.rows)["note"].to_pylist() == ["x", None, None, None]
+
+
 def test_another_delimiter(tmp_path: Path) -> None:
     """The declaration says how cells are separated."""
     path = tmp_path / "trans.csv"

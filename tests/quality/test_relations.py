@@ -16,6 +16,7 @@ from tests.suite.tiers import in_shard
 from tests.support.internal import FEW_INTERNAL
 from txn_engine import Engine
 from txn_engine.errors import InvalidRequestError
+from txn_engine.loading import load_files
 from txn_engine.quality import (
     Amount,
     Declaration,
@@ -310,3 +311,28 @@ def test_a_sum_that_fits_no_decimal_is_errored(engine: Engine, tmp_path: Path) -
     declared = Declaration("payments", ("k",), (Output("sums", Totals({"k": "k"}, {"x": Amount("x")})),))
     result = check_exactly_once(engine, declared, report_folder=tmp_path)
     assert [check.name for check in result.errored] == ["totals_in_sums"]
+
+
+def test_empty_texts_of_a_file_are_told_from_nothing_by_nobody(engine: Engine, tmp_path: Path) -> None:
+    """A load keeps "" and an empty field apart, and so do outputs. The reader of the input file does not, so they
+    count as equal where an output is compared with the file."""
+    schema = pa.schema([("id", pa.int64()), ("account", pa.string()), ("amount", pa.decimal128(10, 2))])
+    file = tmp_path / "payments.csv"
+    file.write_text('id;account;amount\n1;"";1.00\n2;;2.00\n3;"a";4.00\n')
+    engine.admin.create_topic("payments", partitions=1, schema=schema)
+    load_files(engine, "payments", file, run_id="1", delimiter=";")
+    rows = engine.scan("payments").to_table(schema.names)
+    assert rows.column("account").to_pylist() == ["", None, "a"]
+    engine.admin.create_topic("copies", partitions=1, schema=schema)
+    write(engine, "copies", rows)
+    engine.admin.create_topic("sums", partitions=1, schema=SUMS)
+    sums = [("", Decimal("1.00"), 1), (None, Decimal("2.00"), 1), ("a", Decimal("4.00"), 1)]
+    write(engine, "sums", table(SUMS, sums))
+    outputs = (
+        Output("copies", SameRows({name: name for name in schema.names})),
+        Output("copies", SameSet({"account": "account"})),
+        Output("sums", Totals({"account": "account"}, {"total": Amount("amount")}, "records")),
+    )
+    declared = Declaration("payments", ("id",), outputs)
+    result = check_exactly_once(engine, declared, input_file=file, report_folder=tmp_path / "report")
+    assert result.success, (result.failed, result.errored)

@@ -15,8 +15,9 @@ from tests.suite.tiers import in_shard
 from tests.support.refusals import refused
 from txn_engine import AddColumn
 from txn_engine.engine import Engine
-from txn_engine.errors import InvalidRequestError
+from txn_engine.errors import InvalidRecordError, InvalidRequestError
 from txn_engine.files import read_records
+from txn_engine.loading import load_files as load_locally
 from txn_engine.reasons import Reason
 from txn_engine.spark import load_files, loading
 from txn_engine.spark.errors import SparkJobError
@@ -174,6 +175,36 @@ def test_no_file_is_passed_over_or_taken_twice(spark: SparkSession, ledger: Engi
     assert loaded(ledger) == []
     for run_id, paths in (("folder", str(folder)), ("glob", f"{folder}/x*")):
         assert load_files(spark, ledger, "payments", paths, run_id=run_id).records == 1
+
+
+@pytest.mark.parametrize("kind", ["csv", "json", "parquet"])
+def test_a_folder_that_spark_wrote(spark: SparkSession, ledger: Engine, tmp_path: Path, kind: str) -> None:
+    """Spark's own folders are loaded, by Spark and without: their first part may have no rows, and `_SUCCESS` and
+    hidden files are none. A folder of nothing but empty parts is refused."""
+    rows = spark.range(0, 8, 1, 2).where("id >= 4")
+    rows = rows.selectExpr(
+        "id AS trans_id",
+        "id AS account_id",
+        "date'2026-01-31' AS date",
+        "'PRIJEM' AS type",
+        "cast(id AS decimal(18,2)) AS amount",
+    )
+    folder = tmp_path / kind
+    rows.write.format(kind).option("header", "true").save(str(folder))
+    assert len(list(folder.glob("part-*"))) == 2
+    form = "jsonl" if kind == "json" else None
+    assert any(path.name == "_SUCCESS" for path in folder.iterdir())
+    assert load_files(spark, ledger, "payments", str(folder), run_id="spark", format=form).records == 4
+    found = load_locally(ledger, "payments", folder, run_id="local", format=form)
+    assert (found.records, len(found.empty)) == (4, 1)
+    for path in folder.glob("part-*"):
+        if path.name != Path(found.empty[0]).name:
+            path.unlink()
+    for load in (load_files, load_locally):
+        session = [spark] if load is load_files else []
+        with pytest.raises((InvalidRecordError, InvalidRequestError)) as caught:
+            load(*session, ledger, "payments", str(folder), run_id="none", format=form)
+        assert caught.value.reason is Reason.NO_RECORDS
 
 
 @pytest.mark.parametrize("path", ["in", "in/*", "in/*.csv"])

@@ -312,6 +312,32 @@ def test_a_value_that_sqlite_does_not_have(
         consume_into(connection, consumer_of(engine, "odd"), insert_into("odd", create=True))
 
 
+@pytest.mark.parametrize(
+    "kind", [pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.timestamp("ms", "UTC"), pa.date32()]
+)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_year_that_has_no_text(
+    engine: Engine, connection: sqlite3.Connection, kind: Any, sign: int
+) -> None:
+    """The years -32767 to 32767 are exact. A time outside of them, as the infinity of other databases, is refused with
+    the place of its record."""
+    per_day = 1 if kind == pa.date32() else 86_400 * {"ms": 10**3, "us": 10**6}[kind.unit]
+    last = 11_248_737 * per_day + per_day - 1 if sign > 0 else -12_687_428 * per_day
+    infinity = sign * (2 ** (31 if kind == pa.date32() else 63) - 1)
+    for topic, moments in (("right", [last]), ("next", [0, last + sign]), ("infinity", [0, infinity])):
+        engine.admin.create_topic(topic, partitions=1, schema=pa.schema([("at", kind)]))
+        numbers = pa.array(moments, pa.int32() if kind == pa.date32() else pa.int64())
+        produce(engine, pa.table({"at": numbers.cast(kind)}), topic)
+        if topic == "right":
+            consume_into(connection, consumer_of(engine, topic), insert_into(topic, create=True))
+            (text,) = connection.execute(f"SELECT at FROM {topic}").fetchone()
+            assert text.startswith("32767-12-31" if sign > 0 else "-32767-01-01")
+            continue
+        with pytest.raises(InvalidRecordError, check=because(Reason.INEXACT_VALUE)) as caught:
+            consume_into(connection, consumer_of(engine, topic), insert_into(topic, create=True))
+        assert "0@1" in (caught.value.seen or "")
+
+
 def test_a_zone_that_is_seconds_off(engine: Engine, connection: sqlite3.Connection) -> None:
     """The moments of a zone whose offset has seconds are stored in UTC."""
     schema = pa.schema([("at", pa.timestamp("us", "Europe/Amsterdam"))])

@@ -231,7 +231,7 @@ def produce(
             engine, dead_letter_topic, max_dead_letters, topic=topic, run_id=run_id, is_dry=dry_run
         )
         load = _Load(
-            FileLoad(engine, info, reading, partition, dead, run_id=run_id),
+            FileLoad(engine, info, reading, partition, dead, run_id=run_id, named=set(map(Path, files))),
             _sources(files, reading["format"], out),
             out,
             show_values or sys.stderr.isatty(),
@@ -262,10 +262,13 @@ def _sources(files: Sequence[str], file_format: FileFormat | None, out: Output) 
     hidden: list[Path] = []
     found = files_named(files, file_format, passed_over=hidden.append)
     if hidden:
-        more = f" and {len(hidden) - 3:,} more" if len(hidden) > 3 else ""
-        shown = ", ".join(map(str, hidden[:3]))
-        out.note(f"passed over, as Spark does, for how their names begin or end: {shown}{more}")
+        out.note(f"passed over, as Spark does, for how their names begin or end: {_some(hidden)}")
     return found
+
+
+def _some(names: Sequence[object]) -> str:
+    more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
+    return ", ".join(map(str, names[:3])) + more
 
 
 def _check_for_spark(run_id: str | None, partition: int | None, show_values: bool, is_other: bool) -> None:
@@ -326,6 +329,7 @@ class _Load:
 
     def tell(self, **more: object) -> None:
         """All is loaded: print where the records went."""
+        self.tell_empty()
         dead = self.of.dead_letters
         if dead is not None:
             more |= {"dead_letters": dead.count, "dead_letter_topic": dead.dead_letter_topic}
@@ -335,6 +339,11 @@ class _Load:
                 "copies": self.of.manifest.copies,
             }
         tell_produced(self.out, self.landed(), **more)
+
+    def tell_empty(self) -> None:
+        """Name the files that have no rows."""
+        if self.of.empty:
+            self.out.note(f"files without rows: {_some(list(self.of.empty))}")
 
 
 @contextmanager
@@ -399,6 +408,7 @@ def _try_dry(load: _Load, dead: DeadLetters) -> None:
         }
         for reason, (count, error) in dead.reasons.items()
     ]
+    load.tell_empty()
     told = {"records": load.of.records, "dead_letters": dead.count, "files": len(load.files)}
     out = load.out
     if failed is None:

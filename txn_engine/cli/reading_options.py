@@ -38,7 +38,12 @@ _OPTIONS = (
         "--decimal",
         type=click.Choice([".", ","]),
         default=".",
-        help="The mark in numbers of csv. There is none between thousands.",
+        help="The decimal mark of numbers in text.",
+    ),
+    click.option(
+        "--thousands",
+        metavar="CHAR",
+        help="The mark between thousands of numbers in text: . , ' or a space. A number may have none.",
     ),
     click.option(
         "--date-format",
@@ -51,8 +56,15 @@ _OPTIONS = (
         multiple=True,
         default=("",),
         metavar="TEXT",
-        help="A field of csv that means null. Repeatable.",
+        help="A field of csv that means null where it has no quotes. Repeatable.",
         show_default="the empty field",
+    ),
+    click.option(
+        "--skip-footer",
+        type=click.IntRange(min=0),
+        default=0,
+        metavar="N",
+        help="Leave out the last N lines of a csv, such as a total. Blank lines do not count.",
     ),
     click.option(
         "--binary",
@@ -73,15 +85,17 @@ _OPTIONS = (
         help="What becomes of a file with a column that the topic has not.",
     ),
 )
-_NAMES = (
+NAMES = (
     "format",
     "compression",
     "delimiter",
     "quote",
     "encoding",
     "decimal",
+    "thousands",
     "date_format",
     "null_values",
+    "skip_footer",
     "binary",
     "missing_columns",
     "unknown_columns",
@@ -95,7 +109,7 @@ def reading_options(function: Function) -> Function:
     def command(*arguments: Any, no_header: bool, header: str | None, **options: Any) -> Any:
         if no_header and header is not None:
             raise click.UsageError("--no-header and --header: give one of them")
-        reading = {name: options.pop(name) for name in _NAMES}
+        reading = {name: options.pop(name) for name in NAMES}
         names = None if header is None else [name.strip() for name in header.split(",")]
         reading["header"] = not no_header if names is None else names
         return function(*arguments, reading=reading, **options)

@@ -6,7 +6,6 @@ years beyond four digits with their sign. What is no number is a word: NaN, Infi
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import shutil
@@ -18,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 from txn_engine.cli.output import as_json_text
 from txn_engine.errors import SchemaChangedError, StoreAccessError
 from txn_engine.names import printable
-from txn_engine.value_text import BinaryText, json_records, plain_columns
+from txn_engine.value_text import BinaryText, csv_line, json_records, plain_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,11 +42,11 @@ class RecordWriter(Protocol):
         ...
 
 
-def _cells(records: pa.Table, binary: BinaryText, null: str) -> list[list[str]]:
-    """The rows as text, nested values as JSON."""
+def _cells(records: pa.Table, binary: BinaryText) -> list[list[str | None]]:
+    """The rows as text, nested values as JSON, nulls as they are."""
     texts = [
         [
-            null
+            None
             if value is None
             else json.dumps(value, ensure_ascii=False, allow_nan=False)
             if isinstance(value, (dict, list, bool))
@@ -113,27 +112,28 @@ class JsonDocument(JsonLines):
 
 
 class Csv(_TextWriter):
-    """A header line, then the records; null is the empty field. On a terminal control characters are escaped.
+    """A header line, then the records. A null is the empty field, and an empty text is "". On a terminal control
+    characters are escaped.
 
     One header holds for all: `SchemaChangedError` for records of other columns, or in another order, with none written.
     """
 
     def __init__(self, stream: TextSink, binary: BinaryText, *, sync: bool = False) -> None:
         super().__init__(stream, binary, sync=sync)
-        self._writer = csv.writer(stream, lineterminator="\n")
         self._names: list[str] | None = None
         self._shown: Callable[[str], str] = printable if stream.isatty() else str
 
     def write(self, records: pa.Table) -> None:
         """Write the records, the header before the first."""
-        rows = _cells(records, self._binary, "")
+        rows = _cells(records, self._binary)
         names = records.schema.names
         if self._names is None:
-            rows = [names, *rows]
+            rows = [[*names], *rows]
             self._names = names
         elif self._names != names:
             raise _other_columns(names, self._names)
-        self._writer.writerows([self._shown(cell) for cell in row] for row in rows)
+        for row in rows:
+            self._stream.write(csv_line([None if cell is None else self._shown(cell) for cell in row]))
 
 
 class Aligned(_TextWriter):
@@ -153,7 +153,8 @@ class Aligned(_TextWriter):
 
     def write(self, records: pa.Table) -> None:
         """Write the records; the titles before the first, and again when the columns are others."""
-        rows = [[printable(cell) for cell in row] for row in _cells(records, self._binary, "null")]
+        cells = _cells(records, self._binary)
+        rows = [["null" if cell is None else printable(cell) for cell in row] for row in cells]
         names = [printable(name) for name in records.schema.names]
         numbers = [_is_number(field.type) for field in records.schema]
         if names != self._names:

@@ -11,11 +11,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from txn_engine.calendar import DAY_SECONDS, PER_SECOND
 from txn_engine.databases.errors import DatabaseError
 from txn_engine.errors import InvalidRecordError, InvalidRequestError
 from txn_engine.exact import InexactError
 from txn_engine.reasons import Reason
 
+FIRST_WRITTEN_DAY: Final = -12_687_428
+LAST_WRITTEN_DAY: Final = 11_248_737
+"""Days since 1970 of the years -32767 to 32767, which Arrow's 16 bits for a year hold."""
 PLACE: Final = ("_topic", "_partition", "_offset", "_timestamp")
 Connection = TypeVar("Connection")
 
@@ -263,6 +267,25 @@ def in_utc(column: Any) -> Any:
     """
     kind = column.type
     return column.cast(pa.timestamp(kind.unit, "UTC")) if pa.types.is_timestamp(kind) and kind.tz else column
+
+
+def require_days(column: Any, first: int, last: int) -> None:
+    """Raise `InexactError` for a date or time outside of these days: Arrow would write another year for it, or none.
+
+    Only the years -32767 to 32767 have a right text, `FIRST_WRITTEN_DAY` to `LAST_WRITTEN_DAY`. Databases' own
+    `infinity` comes as a time far outside.
+    """
+    kind = column.type
+    if pa.types.is_date32(kind):
+        per_day, numbers = 1, column.cast(pa.int32())
+    elif pa.types.is_timestamp(kind) and kind.unit != "ns":  # those are between 1677 and 2262
+        per_day, numbers = DAY_SECONDS * PER_SECOND[kind.unit], column.cast(pa.int64())
+    else:
+        return
+    ends = [pa.scalar(each, numbers.type) for each in (first * per_day, (last + 1) * per_day)]
+    index = pc.index(pc.or_(pc.less(numbers, ends[0]), pc.greater_equal(numbers, ends[1])), True).as_py()
+    if index >= 0:
+        raise InexactError(index)
 
 
 def _without_views(rows: pa.Table) -> pa.Table:

@@ -6,7 +6,7 @@ import base64
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, time
+from datetime import time
 from functools import partial
 from typing import Any, Literal
 
@@ -14,27 +14,27 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txn_engine.errors import InvalidRequestError
+from txn_engine.files.date_formats import parsed
 from txn_engine.files.days import begin_without_a_day
-from txn_engine.files.kinds import calendar_of, is_binary, is_string, unit_and_zone
-from txn_engine.files.layout import ACTOR
+from txn_engine.files.kinds import calendar_of, is_binary, is_number, is_string, unit_and_zone
 from txn_engine.files.numbers import (
     DECIMAL,
     NUMBER_CHARS,
-    WHOLE,
-    WHOLE_CHARS,
     chars,
     decimals,
     floats,
     have_others,
     integers,
     require,
+    whole_with,
     with_points,
+    without_marks,
 )
-from txn_engine.reasons import Reason
 from txn_engine.value_text import BinaryText
 
 DecimalMark = Literal[".", ","]
+ThousandsMark = Literal[".", ",", " ", "'", "\u2019", "\u00a0", "\u202f", "_"]
+"""The last before the underscore are the Swiss apostrophe, and the spaces that do not break lines."""
 
 
 class JsonNumber(str):
@@ -53,6 +53,7 @@ class Conversion:
     date_format: str | None
     binary: BinaryText
     decimal: DecimalMark = "."
+    thousands: ThousandsMark | None = None
 
     def array(self, texts: pa.Array[Any], kind: pa.DataType) -> pa.Array[Any]:
         """The texts in a type. ValueError (ArrowInvalid is one) when any does not fit; it does not say which."""
@@ -60,23 +61,26 @@ class Conversion:
             return texts.cast(kind)
         if is_binary(kind):
             return self._bytes(texts).cast(kind)
-        if pa.types.is_integer(kind):
-            return integers(texts, kind)
-        if pa.types.is_decimal(kind) or pa.types.is_floating(kind):
-            if self.decimal == ",":
-                texts = with_points(texts)
-            return decimals(texts, kind) if pa.types.is_decimal(kind) else floats(texts, kind)
+        if is_number(kind):
+            return self._numbers(texts, kind)
         if pa.types.is_boolean(kind):
             return texts.cast(kind)
         if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
             return _in_the_calendar(self._moments(texts, kind))
         raise TypeError(f"no text stands for {kind}")
 
+    def _numbers(self, texts: pa.Array[Any], kind: pa.DataType) -> pa.Array[Any]:
+        if self.thousands is not None:
+            texts = without_marks(texts, self.thousands, self.decimal)
+        if self.decimal == ",":
+            texts = with_points(texts)
+        if pa.types.is_integer(kind):
+            return integers(texts, kind)
+        return decimals(texts, kind) if pa.types.is_decimal(kind) else floats(texts, kind)
+
     def foreign(self, texts: Any, kind: pa.DataType) -> Any:
         """Which texts have a character that no value of the type is written with, as a mask: quickest to see."""
-        if pa.types.is_integer(kind):
-            return have_others(texts, WHOLE_CHARS)
-        if pa.types.is_decimal(kind) or pa.types.is_floating(kind):
+        if is_number(kind) and self.thousands is None:
             return have_others(texts, NUMBER_CHARS)
         is_moment = pa.types.is_date(kind) or pa.types.is_timestamp(kind)
         if is_moment and self.date_format is None:
@@ -93,9 +97,7 @@ class Conversion:
             return _mask(found)
         if is_moment:
             return begin_without_a_day(texts)
-        if pa.types.is_integer(kind):
-            return _lacks(texts, WHOLE)
-        if pa.types.is_decimal(kind):
+        if (pa.types.is_integer(kind) or pa.types.is_decimal(kind)) and self.thousands is None:
             return _lacks(texts, DECIMAL if self.decimal == "." else DECIMAL.replace(r"\.", ","))
         return np.zeros(len(texts), bool)
 
@@ -105,6 +107,8 @@ class Conversion:
         return np.zeros(len(texts), bool) if usual is None else _lacks(texts, usual)
 
     def _usual_form(self, kind: pa.DataType) -> str | None:
+        if self.thousands is not None and is_number(kind):
+            return rf"{whole_with(self.thousands)}({re.escape(self.decimal)}[0-9]*)?$"
         if pa.types.is_integer(kind):
             return rf"^[+-]?[0-9]{{1,{_SAFE_DIGITS[kind.bit_width]}}}$"
         mark = re.escape(self.decimal)
@@ -210,7 +214,7 @@ def json_types(kind: pa.DataType) -> tuple[type, ...]:
     """What a column takes from JSON. Numbers may also come as strings: that is how exact ones travel."""
     if pa.types.is_boolean(kind):
         return (bool,)
-    if pa.types.is_integer(kind) or pa.types.is_decimal(kind) or pa.types.is_floating(kind):
+    if is_number(kind):
         return (JsonNumber, str)
     return (str,)
 
@@ -269,43 +273,8 @@ def _in_the_calendar(moments: Any) -> pa.Array[Any]:
     return found
 
 
-def checked_date_format(date_format: str | None, schema: pa.Schema) -> str | None:
-    """The format; refused where it cannot be one, or does not say which day a date column means."""
-    if date_format is None:
-        return None
-    try:
-        day = datetime(2001, 12, 31, tzinfo=UTC)
-        says = datetime.strptime(day.strftime(date_format), date_format).date() == day.date()  # noqa: DTZ007 -- a day
-    except (ValueError, re.error) as error:
-        raise InvalidRequestError(
-            f"date format {date_format!r}: {error}",
-            actor=ACTOR,
-            expected="one that strptime takes, as %Y-%m-%d",
-            reason=Reason.BAD_ARGUMENT,
-        ) from error
-    if "%Z" in date_format:  # strptime reads a zone's name and forgets it
-        raise InvalidRequestError(
-            f"date format {date_format!r}",
-            actor=ACTOR,
-            expected="%z, which says how far from UTC",
-            reason=Reason.BAD_ARGUMENT,
-        )
-    if not says and any(pa.types.is_date(kind) or pa.types.is_timestamp(kind) for kind in schema.types):
-        raise InvalidRequestError(
-            f"date format {date_format!r}",
-            actor=ACTOR,
-            expected="one with year, month and day, as %Y-%m-%d or %y%m%d",
-            reason=Reason.BAD_ARGUMENT,
-        )
-    return date_format
-
-
 def _moment(text: str, *, date_format: str, kind: pa.DataType) -> object:
-    if any(char.isdecimal() and not char.isascii() for char in text):
-        raise ValueError("a digit of another script")  # strptime takes them, ISO 8601 does not
-    found = datetime.strptime(text, date_format)  # noqa: DTZ007 -- what the file says; its zone is judged below
-    if "%" in date_format and _JOINED.search(date_format) and found.strftime(date_format) != text:
-        raise ValueError("digits missing")  # "93011" as %y%m%d would else pass for 1993-01-01
+    found = parsed(text, date_format)
     if pa.types.is_date(kind):
         if found.timetz() != time():
             raise ValueError("a time of day, in a column of days")
@@ -323,4 +292,3 @@ _YEAR = "^[0-9]{4}-"
 _MOMENT_CHARS = chars("+-.,:0123456789 TZtz")
 _SAFE_DIGITS = {8: 2, 16: 4, 32: 9, 64: 18}
 """By the bits of an integer: so many digits always fit."""
-_JOINED = re.compile(r"%[A-Za-z]%[A-Za-z]")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
@@ -19,7 +20,7 @@ from txn_engine.files.columns import converted
 from txn_engine.files.conversion import Conversion
 from txn_engine.files.kinds import is_binary, is_nested, is_string
 from txn_engine.files.layout import ACTOR, MEND_AND_LOAD_AGAIN, Layout
-from txn_engine.files.quick import Block, Cutter, Lines, equal_rows
+from txn_engine.files.quick import Block, Cutter, Fields, Lines, equal_rows
 from txn_engine.files.source import plain_suffix
 from txn_engine.files.text import ROW_CHARS_MAX, Text
 from txn_engine.reasons import Reason
@@ -30,18 +31,26 @@ Row = tuple[int, list[str]]
 """The line that a row begins on, and its fields."""
 
 
+class QuotedWord(str):
+    """A field in quotes whose text would mean null without them."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How a file is cut into fields, and which of them mean null.
+    """How a file is cut into fields, and which of them mean null where they stand without quotes.
 
     delimiter: None for the one of the file's ending. quote: "" where fields are never quoted. header: whether the first
-    line names the columns; else their names, or none for the schema's own in their order.
+    line names the columns; else their names, or none for the schema's own in their order. skip_footer: how many lines
+    at the file's end are no rows, blank ones not counted.
     """
 
     delimiter: str | None = None
     quote: str = '"'
     header: bool | Sequence[str] = True
     null_values: Sequence[str] = ("",)
+    skip_footer: int = 0
 
     def mark(self, layout: Layout) -> str:
         """What stands between two fields."""
@@ -70,12 +79,40 @@ class Dialect:
             return csv.reader(lines, delimiter=mark, quoting=csv.QUOTE_NONE, strict=True)
         return csv.reader(lines, delimiter=mark, quotechar=self.quote, strict=True)
 
+    def columns_of(self, layout: Layout) -> int | None:
+        """How many columns the file has; None where its header says so."""
+        if self.header is True:
+            return None
+        return len(layout.schema if self.header is False else self.header)
+
+    def word_marker(self, layout: Layout) -> Callable[[list[str], Sequence[str]], list[str]]:
+        """What makes a `QuotedWord` of each field of a row, with its lines, that is one: Python's csv does not say."""
+        if not self.quote or not self.null_values:
+            return lambda row, _lines: row
+        quote, mark = self.quote, re.escape(self.mark(layout))
+        mark_of_quote = re.escape(quote)
+        inside = f"(?:[^{mark_of_quote}]++|{mark_of_quote * 2})*+"
+        field = re.compile(
+            rf"({mark_of_quote}{inside}{mark_of_quote})?[^{mark}\r\n]*+(?:{mark}|\r\n|\r|\n|$)"
+        )
+        words = frozenset(self.null_values)
+
+        def marked(row: list[str], lines: Sequence[str]) -> list[str]:
+            if words.isdisjoint(row) or not any(quote in line for line in lines):
+                return row
+            fields = zip(
+                row, field.finditer("".join(lines)), strict=False
+            )  # the end of a row matches once more
+            return [QuotedWord(text) if match[1] and text in words else text for text, match in fields]
+
+        return marked
+
 
 def read_delimited(layout: Layout, conversion: Conversion, dialect: Dialect) -> Iterator[pa.RecordBatch]:
     """The file's records. Raises as `read_records` does."""
-    with Text(layout) as text:
+    with Text(layout, skip_footer=dialect.skip_footer) as text:
         reader = dialect.reader_of(layout, text.lines())
-        rows = _csv_rows(layout, reader, text, dialect)
+        rows = csv_rows(layout, reader, text, dialect)
         names, line = _names(layout, dialect, rows)
         places = layout.match(
             names,
@@ -92,7 +129,7 @@ def read_delimited(layout: Layout, conversion: Conversion, dialect: Dialect) -> 
                 )
         columns = _Columns(layout, conversion, dialect, names, places)
         counted = _counted_rows(columns, text, rows)
-        cutter = Cutter(dialect.mark(layout), dialect.quote, len(names))
+        cutter = Cutter(dialect.mark(layout), dialect.quote, len(names), dialect.null_values)
         while cutter.is_of_use and (whole := text.block()):
             block = cutter.cut(whole, text.lines_read + 1)
             if block is None:
@@ -119,9 +156,9 @@ def _block_batches(columns: _Columns, text: Text, block: Block) -> Iterator[pa.R
             row = order.pop()
             if columns.layout.bad_rows is None:  # a fault in a row before it is told first
                 before = slice(first, int(np.searchsorted(numbers, row)))
-                columns.of_texts([column[before] for column in cut], Lines(block, numbers[before]))
+                columns.of_fields([column[before] for column in cut], Lines(block, numbers[before]))
             columns.reject_misfit(misfits[row], block.line(row), block.text(row).encode(text.encoding))
-        yield columns.of_texts([column[some] for column in cut], Lines(block, numbers[some]))
+        yield columns.of_fields([column[some] for column in cut], Lines(block, numbers[some]))
         text.next_batch()
 
 
@@ -152,9 +189,13 @@ def _counted_rows(columns: _Columns, text: Text, rows: Iterator[Row]) -> Iterato
             yield line, row
 
 
-def _csv_rows(layout: Layout, reader: Any, text: Text, dialect: Dialect) -> Iterator[Row]:
-    """Each row that is not blank, with the number of the line it begins on; the text holds its lines until the next."""
+def csv_rows(layout: Layout, reader: Any, text: Text, dialect: Dialect) -> Iterator[Row]:
+    """Each row with the number of the line it begins on; the text holds its lines until the next.
+
+    A blank line is a row only where there is one column, whose field is empty there.
+    """
     awaits_header, held = dialect.header is True, text.held
+    columns, marked = dialect.columns_of(layout), dialect.word_marker(layout)
     while True:
         line = text.lines_read + 1
         fault = ""
@@ -174,9 +215,13 @@ def _csv_rows(layout: Layout, reader: Any, text: Text, dialect: Dialect) -> Iter
                 raise text.undecodable(line)
             layout.reject(line, text.undecodable(line), raw=text.raw())
             text.is_undecodable = False
-        elif row:
+        elif awaits_header and row:
             yield line, row
-            awaits_header = False
+            awaits_header, columns = False, len(row)
+        elif row:
+            yield line, marked(row, held)
+        elif columns == 1:
+            yield line, [""]
         held.clear()
 
 
@@ -210,32 +255,44 @@ class _Columns:
         self.has_header = dialect.header is True
         self._conversion = conversion
         self._places = places
+        self._fields = {place: layout.schema.field(name) for name, place in places.items()}
         self._nulls = pa.array(dialect.null_values, pa.string())
 
     def batch(self, rows: Sequence[Sequence[str]], lines: Sequence[int]) -> pa.RecordBatch:
         """A batch of the rows that can be used."""
-        fields = list(zip(*rows, strict=True))
-        return self.of_texts([pa.array(texts, pa.string()) for texts in fields], lines)
+        return self.of_fields([_fields(texts) for texts in zip(*rows, strict=True)], lines)
 
-    def of_texts(self, texts: Sequence[pa.Array[Any]], lines: Sequence[int]) -> pa.RecordBatch:
-        """A batch of the rows that can be used, of the texts in each column of the file."""
+    def of_fields(self, columns: Sequence[Fields], lines: Sequence[int]) -> pa.RecordBatch:
+        """A batch of the rows that can be used, of the fields in each column of the file."""
 
         def column(field: pa.Field[Any], faults: Faults) -> pa.Array[Any]:
             if field.name not in self._places:
                 return self.layout.absent(field, len(lines))
-            found = texts[self._places[field.name]]
-            is_null = pc.is_in(found, value_set=self._nulls)
-            if not field.nullable and (is_string(field.type) or is_binary(field.type)):
-                is_null = pc.and_(is_null, pc.not_equal(found, pa.scalar("", pa.string())))
-            if pc.any(is_null).as_py():
-                found = pc.if_else(is_null, pa.scalar(None, pa.string()), found)
-            return converted(self.layout, self._conversion, field, found, lines, faults)
+            texts = self._values(columns[self._places[field.name]], field)
+            return converted(self.layout, self._conversion, field, texts, lines, faults)
 
         def columns_of(rows: Sequence[int]) -> Sequence[str]:
-            places = pa.array(rows, pa.int64())
-            return _as_json(self.names, [column.take(places).to_pylist() for column in texts])
+            places, fields = pa.array(rows, pa.int64()), self._fields
+            texts = [self._values(each.take(places), fields.get(at)) for at, each in enumerate(columns)]
+            return _as_json(self.names, [each.to_pylist() for each in texts])
 
         return batch_of(self.layout, lines, column, columns_of, checks=self.layout.checks)
+
+    def _values(self, fields: Fields, field: pa.Field[Any] | None) -> pa.Array[Any]:
+        """The texts, null where one means that in a column of the topic, or in one that the topic does not have.
+
+        In quotes it is a text, where the column holds texts: of "" a number or a day can only be nothing.
+        """
+        texts = fields.texts
+        is_null = pc.is_in(texts, value_set=self._nulls)
+        if field is None or is_string(field.type) or is_binary(field.type):
+            if fields.quoted is not None:
+                is_null = pc.and_not(is_null, fields.quoted)
+            if field is not None and not field.nullable:
+                is_null = pc.and_(is_null, pc.not_equal(texts, pa.scalar("", pa.string())))
+        if pc.any(is_null).as_py():
+            texts = pc.if_else(is_null, pa.scalar(None, pa.string()), texts)
+        return texts
 
     def headers_again(self, block: Block) -> Any:
         """Which of the rows of a block that are cut are the header, by their indexes."""
@@ -256,8 +313,14 @@ class _Columns:
         self.layout.reject(line, error, raw=raw)
 
 
+def _fields(texts: Sequence[str]) -> Fields:
+    """A column of rows that Python's csv has cut."""
+    quoted = [type(text) is QuotedWord for text in texts]
+    return Fields(pa.array(texts, pa.string()), pa.array(quoted) if any(quoted) else None)
+
+
 def _as_json(names: Sequence[str], columns: Sequence[Sequence[Any]]) -> list[str]:
-    """Rows of texts as JSON objects: each text by itself, for so the encoder is four times as fast."""
+    """Rows of texts, and of nulls, as JSON objects: each text by itself, for so the encoder is four times as fast."""
     encode = json.JSONEncoder(ensure_ascii=False).encode
     parts = []
     for name, texts in zip(names, columns, strict=True):
@@ -274,5 +337,18 @@ def _delimiter_hint(names: Sequence[str], layout: Layout) -> str | None:
     for mark in _DELIMITERS:
         pieces = {piece.strip('"') for piece in names[0].split(mark)}
         if len(pieces) > 1 and pieces & wanted:
-            return f"the delimiter seems to be {mark!r}: say so"
+            return _try_delimiter(mark, names[0])
     return None
+
+
+def likely_delimiter(header: str) -> str | None:
+    """What to try where a header is of one piece; None where no other delimiter is in it."""
+    mark = max(_DELIMITERS, key=header.count)
+    return _try_delimiter(mark, header) if mark in header else None
+
+
+def _try_delimiter(mark: str, header: str) -> str:
+    count = header.count(mark)
+    shown = "a tab" if mark == "\t" else repr(mark)
+    typed = "$'\\t'" if mark == "\t" else f"'{mark}'"
+    return f"the header has {shown} {'once' if count == 1 else f'{count} times'}: try `--delimiter {typed}`"

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txn_engine.files.conversion import Conversion, JsonNumber, checked_date_format
-from txn_engine.files.delimited import Dialect
+from txn_engine.errors import InvalidRecordError
+from txn_engine.files.conversion import Conversion, JsonNumber
+from txn_engine.files.date_formats import checked_date_format
+from txn_engine.files.delimited import Dialect, csv_rows, likely_delimiter
 from txn_engine.files.json_lines import decoded_object
+from txn_engine.files.kinds import has_days
 from txn_engine.files.layout import READ_COLUMNS, Layout
-from txn_engine.files.numbers import matches
+from txn_engine.files.numbers import matches, without_marks
 from txn_engine.files.parquet import opened_parquet
 from txn_engine.files.records import format_or_refused, read_records
 from txn_engine.files.source import compression_of
@@ -36,36 +43,89 @@ _TYPES: Mapping[str, pa.DataType] = {
 _OF_JSON = {bool: ("bool",), JsonNumber: ("int64", "decimal", "float64"), str: ("date32", "timestamp")}
 
 
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why a column is text: the first value after which no other type was left, and the line of its row."""
+
+    line: int
+    value: str
+    hint: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Inferred:
+    """A file's columns. causes: by the name of each column of csv that is text because of a value. hint: what to try
+    where the file looks as if it was not read as it is meant.
+    """
+
+    schema: pa.Schema
+    causes: Mapping[str, Cause] = field(default_factory=dict)
+    hint: str | None = None
+
+
 def infer_schema(path: Path, **reading: Any) -> pa.Schema:
     """The columns of a file, which is read to its end; `reading` as `read_records` takes it. A guess: look at it.
 
     A column is a whole number, a decimal of at least 18 digits, a float (only where digits come with an exponent),
-    a day, a time with its zone, true or false, else text. Digits that begin with a 0, as account numbers do, are text.
+    a day, a time with its zone, true or false, else text. Digits that begin with a 0, as account numbers are, are text.
     It may be null where the file has none of a value. Of Parquet it is the file's own schema.
 
     Raises as `read_records` does, and `InvalidRecordError` for a JSON value that holds others.
     """
+    return infer(path, **reading).schema
+
+
+def infer(path: Path, **reading: Any) -> Inferred:
+    """The same, and why columns are text. Raises as `infer_schema` does."""
     known = reading.get("format") or format_or_refused(path)
     if known == "parquet":
         with opened_parquet(_layout(path, {})) as file:
             found = file.schema.remove_metadata()
-        return pa.schema([each for each in found if each.name not in READ_COLUMNS])
-    conversion = Conversion(reading.get("date_format"), "text", reading.get("decimal") or ".")
-    texts = _csv(path, reading) if known == "csv" else _json(path, reading)
+        return Inferred(pa.schema([each for each in found if each.name not in READ_COLUMNS]))
+    if known == "csv":
+        return _of_csv(path, reading)
+    return Inferred(_schema(_columns(_json(path, reading), reading, ()), reading))
+
+
+def _of_csv(path: Path, reading: Mapping[str, Any]) -> Inferred:
+    names = _header(path, reading)
+    hint = likely_delimiter(names[0]) if len(names) == 1 and reading.get("header", True) is True else None
+    try:
+        columns = _columns(_csv(path, reading, names), reading, reading.get("null_values", ("",)))
+    except InvalidRecordError as error:
+        if hint is not None and error.reason in _OF_WRONG_DELIMITERS:
+            error.action = hint
+        raise
+    schema = _schema(columns, reading)
+    decisive = {name: row for name, column in columns.items() if (row := column.decisive_row) is not None}
+    return Inferred(schema, _causes(path, reading, names, decisive), hint)
+
+
+def _columns(
+    batches: Iterable[tuple[int, Texts]], reading: Mapping[str, Any], words: Sequence[str]
+) -> dict[str, _Column]:
+    """What is known of each column after all batches. words: texts that only a column of text takes for texts."""
+    conversion = Conversion(
+        reading.get("date_format"), "text", reading.get("decimal") or ".", reading.get("thousands")
+    )
     columns: dict[str, _Column] = {}
     rows = 0
-    for count, batch in texts:
+    for count, batch in batches:
         for name in [*columns, *(new for new in batch if new not in columns)]:
             if name in READ_COLUMNS:
                 continue
-            column = columns.setdefault(name, _Column(conversion, has_nulls=rows > 0))
+            column = columns.setdefault(name, _Column(conversion, words, has_nulls=rows > 0))
             if name in batch:
-                column.take(*batch[name])
+                column.take(*batch[name], rows)
             else:
                 column.has_nulls = True
         rows += count
+    return columns
+
+
+def _schema(columns: Mapping[str, _Column], reading: Mapping[str, Any]) -> pa.Schema:
     schema = pa.schema([column.field(name) for name, column in columns.items()])
-    checked_date_format(reading.get("date_format"), schema)
+    checked_date_format(reading.get("date_format"), names_days=has_days(schema))
     return schema
 
 
@@ -75,65 +135,158 @@ Texts = Mapping[str, tuple["pa.Array[Any]", tuple[str, ...]]]
 
 @dataclass
 class _Column:
-    """What is known of a column so far."""
+    """What is known of a column so far. decisive_row: the one whose value left only text, among all records."""
 
     conversion: Conversion
+    words: Sequence[str]
     has_nulls: bool
     kinds: tuple[str, ...] = _KINDS
     has_values: bool = False
-    digits: list[int] = field(default_factory=lambda: [0, 0])
+    has_words: bool = False
+    has_exponents: bool = False
+    digits: tuple[int, int] = (0, 0)
+    decisive_row: int | None = None
 
-    def take(self, texts: Any, may_be: tuple[str, ...]) -> None:
+    def take(self, texts: Any, may_be: tuple[str, ...], first_row: int) -> None:
         """Some values more."""
         self.has_nulls = self.has_nulls or texts.null_count > 0
-        texts = texts.drop_null()
-        if len(texts):
-            self.has_values = True
-            self.kinds = tuple(kind for kind in self.kinds if kind in may_be and self._holds(kind, texts))
+        is_word = pc.is_in(texts, value_set=pa.array(self.words, pa.string()), skip_nulls=True)
+        self.has_words = self.has_words or bool(pc.any(pc.and_(is_word, pc.is_valid(texts))).as_py())
+        is_value = pc.and_not(pc.is_valid(texts), is_word)
+        texts = texts.filter(is_value)
+        if not len(texts):
+            return
+        self.has_values = True
+        self.has_exponents = self.has_exponents or not matches(texts, "^[^eE]*$")
+        before = tuple(kind for kind in self.kinds if kind in may_be)
+        self.kinds, self.digits = self._left(before, texts)
+        if before and not self.kinds:
+            places = np.flatnonzero(is_value.to_numpy(zero_copy_only=False))
+            self.decisive_row = first_row + int(places[self._decisive(before, texts)])
 
     def field(self, name: str) -> pa.Field[Any]:
         """The column, of the first type that holds everything."""
-        kind = self.kinds[0] if self.has_values and self.kinds else "string"
+        left = [kind for kind in self.kinds if kind != "float64" or self.has_exponents]
+        kind = left[0] if self.has_values and left else "string"
         whole, scale = self.digits
         wide = min(max(_PRECISION_LEAST, whole + scale), _PRECISION_MAX)
         chosen = pa.decimal128(wide, scale) if kind == "decimal" else _TYPES[kind]
-        return pa.field(name, chosen, nullable=self.has_nulls or not self.has_values)
+        is_empty = not (self.has_values or self.has_words)
+        takes_null = self.has_nulls or is_empty or (self.has_words and kind != "string")
+        return pa.field(name, chosen, nullable=takes_null)
 
-    def _holds(self, kind: str, texts: Any) -> bool:
-        mark = "," if self.conversion.decimal == "," else r"\."
-        if kind in ("int64", "decimal", "float64") and not matches(
-            texts, rf"^[+-]?(0|[1-9][0-9]*)({mark}|[eE]|$)"
-        ):
+    def _decisive(self, kinds: tuple[str, ...], texts: Any) -> int:
+        """The index of the first text with which none of the types is left, by halving."""
+        good, bad = 0, len(texts)
+        while bad - good > 1:
+            middle = (good + bad) // 2
+            if self._left(kinds, texts[:middle])[0]:
+                good = middle
+            else:
+                bad = middle
+        return good
+
+    def _left(self, kinds: tuple[str, ...], texts: Any) -> tuple[tuple[str, ...], tuple[int, int]]:
+        """Which of the types hold these texts too, and how many digits a decimal needs for all."""
+        mark, digits = re.escape(self.conversion.decimal), self.digits
+        numbers = texts
+        if self.conversion.thousands is not None:
+            with suppress(ValueError):
+                numbers = without_marks(texts, self.conversion.thousands, self.conversion.decimal)
+        if "decimal" in kinds and matches(numbers, rf"^[+-]?[0-9]+({mark}[0-9]+)?$"):
+            digits = _digits(numbers, mark, digits)
+        left = tuple(kind for kind in kinds if self._holds(kind, texts, numbers, mark))
+        return tuple(kind for kind in left if kind != "decimal" or sum(digits) <= _PRECISION_MAX), digits
+
+    def _holds(self, kind: str, texts: Any, numbers: Any, mark: str) -> bool:
+        form = _FORMS.get(kind)
+        if form is not None and not matches(numbers, form.replace("MARK", mark)):
             return False
         if kind == "decimal":
-            return self._measured(texts, mark)
-        if kind == "bool" and not matches(
-            texts, r"(?i)^(true|false)$"
-        ):  # 0 and 1 are numbers until somebody says more
-            return False
+            return True
         try:
             self.conversion.array(texts, _TYPES[kind])
         except ValueError:
             return False
-        return kind != "float64" or not matches(texts, r"^[^eE]*$")
-
-    def _measured(self, texts: Any, mark: str) -> bool:
-        """Whether so many digits fit a decimal, with those that were seen before."""
-        if not matches(texts, rf"^[+-]?[0-9]+({mark}[0-9]+)?$"):
-            return False
-        parts = pc.extract_regex(texts, rf"^[+-]?(?P<whole>[0-9]+)(?P<mark>{mark})?(?P<rest>[0-9]*)$")
-        for place, name in enumerate(("whole", "rest")):
-            longest = pc.max(pc.binary_length(pc.struct_field(parts, [name]))).as_py() or 0
-            self.digits[place] = max(self.digits[place], longest)
-        return sum(self.digits) <= _PRECISION_MAX
+        return True
 
 
-def _csv(path: Path, reading: Mapping[str, Any]) -> Iterator[tuple[int, Texts]]:
-    names = _header(path, reading)
+_OF_WRONG_DELIMITERS = (Reason.TOO_MANY_FIELDS, Reason.BAD_QUOTING, Reason.UNCLOSED_QUOTE)
+_FORMS = {
+    "bool": "(?i)^(true|false)$",  # 0 and 1 are numbers until somebody says more
+    "int64": "^[+-]?(0|[1-9][0-9]*)$",  # 1.0 is an amount, whose next value may be 1.5
+    "decimal": "^[+-]?(0|[1-9][0-9]*)(MARK[0-9]+)?$",
+    "float64": "^[+-]?(0|[1-9][0-9]*)(MARK|[eE]|$)",
+}
+"""What texts of a type look like at least, if the type is to be inferred."""
+
+
+def _digits(numbers: Any, mark: str, known: tuple[int, int]) -> tuple[int, int]:
+    """The most digits before and after the decimal mark, of these numbers and those that are known."""
+    parts = pc.extract_regex(numbers, rf"^[+-]?(?P<whole>[0-9]+)(?P<mark>{mark})?(?P<rest>[0-9]*)$")
+    whole, rest = (
+        max(before, pc.max(pc.binary_length(pc.struct_field(parts, [name]))).as_py() or 0)
+        for before, name in zip(known, ("whole", "rest"), strict=True)
+    )
+    return whole, rest
+
+
+def _causes(
+    path: Path, reading: Mapping[str, Any], names: Sequence[str], decisive: Mapping[str, int]
+) -> dict[str, Cause]:
+    """The lines and values of the decisive rows, by columns: the file is read again, up to the last of them."""
+    if not decisive:
+        return {}
+    layout = _layout(path, reading)
+    has_header = reading.get("header", True) is True
+    dialect = Dialect(
+        reading.get("delimiter"),
+        reading.get("quote", '"'),
+        True if has_header else names,
+        reading.get("null_values", ("",)),
+    )
+    found: dict[str, Cause] = {}
+    with Text(layout) as text:
+        rows = csv_rows(layout, dialect.reader_of(layout, text.lines()), text, dialect)
+        for number, (line, row) in enumerate(rows, start=-1 if has_header else 0):
+            for name in [name for name, wanted in decisive.items() if wanted == number]:
+                value = row[names.index(name)]
+                found[name] = Cause(line, value, _hint_of(value, reading))
+            if len(found) == len(decisive):
+                break
+    return {name: found[name] for name in decisive}
+
+
+def _hint_of(value: str, reading: Mapping[str, Any]) -> str | None:
+    """The options with which a value is a number or a date, if it looks like one."""
+    for form, options in _LOOKS_LIKE:
+        if re.fullmatch(form, value):
+            return (
+                None if all(reading.get(name) == given for name, given in options.items()) else _try(options)
+            )
+    return None
+
+
+def _try(options: Mapping[str, str]) -> str:
+    said = " ".join(f"--{name.replace('_', '-')} {shlex.quote(given)}" for name, given in options.items())
+    return f"try `{said}`"
+
+
+_LOOKS_LIKE: Sequence[tuple[str, Mapping[str, str]]] = (
+    (r"[+-]?[0-9]{1,3}(\.[0-9]{3})+,[0-9]+", {"decimal": ",", "thousands": "."}),
+    (r"[+-]?[0-9]{1,3}( [0-9]{3})+,[0-9]+", {"decimal": ",", "thousands": " "}),
+    (r"[+-]?[0-9]{1,3}('[0-9]{3})+(\.[0-9]+)?", {"thousands": "'"}),
+    (r"[+-]?[0-9]{1,3}(,[0-9]{3})+(\.[0-9]+)?", {"thousands": ","}),
+    (r"[+-]?[0-9]+,[0-9]+", {"decimal": ","}),
+    (r"(0[1-9]|[12][0-9]|3[01])\.(0[1-9]|1[0-2])\.[0-9]{4}", {"date_format": "%d.%m.%Y"}),
+)
+"""Forms of numbers and dates that need options, the narrower ones first."""
+
+
+def _csv(path: Path, reading: Mapping[str, Any], names: Sequence[str]) -> Iterator[tuple[int, Texts]]:
     schema = pa.schema([(name, pa.string()) for name in names])
-    passed = {
-        name: value for name, value in reading.items() if name not in ("decimal", "date_format", "columns")
-    }
+    of_values = ("decimal", "thousands", "date_format", "columns")
+    passed = {name: value for name, value in reading.items() if name not in of_values}
     if reading.get("header") is False:
         passed["header"] = names
     for batch in read_records(path, schema, **passed):

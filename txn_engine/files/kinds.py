@@ -21,6 +21,11 @@ def is_binary(kind: pa.DataType) -> bool:
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind))
 
 
+def is_number(kind: pa.DataType) -> bool:
+    """An integer, a decimal or a float."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_decimal(kind) or pa.types.is_floating(kind))
+
+
 def is_nested(kind: pa.DataType) -> bool:
     """A list, a struct or a map."""
     return bool(pa.types.is_nested(kind))
@@ -29,6 +34,11 @@ def is_nested(kind: pa.DataType) -> bool:
 def unit_and_zone(kind: Any) -> tuple[str, str | None]:
     """Of a timestamp type."""
     return kind.unit, kind.tz
+
+
+def has_days(schema: pa.Schema) -> bool:
+    """Whether there are columns of dates or times."""
+    return any(pa.types.is_date(kind) or pa.types.is_timestamp(kind) for kind in schema.types)
 
 
 def calendar_of(kind: Any) -> range:

@@ -24,6 +24,7 @@ READ_COLUMNS = ("_topic", "_partition", "_offset", "_timestamp")
 
 ACTOR = "load"
 MEND_AND_LOAD_AGAIN = "mend the file and load it again"
+_IGNORE = "leave it out of the file, or try `--unknown-columns ignore`"
 STREAM_NAME = "<stdin>"
 _HELD_ROWS_MAX, _HELD_BYTES_MAX = 4_096, 16 * 1024 * 1024
 
@@ -203,22 +204,24 @@ class Layout:
         """Where each column of the schema stands among the file's; raises unless they are the same columns.
 
         `missing` and `unknown` say what else is taken: a column that the file has not, and one that the schema has not.
+        Errors name the file's columns if its line has all of the schema's; another line may be a row.
         """
         at: dict[str, int] = {}
         doubled = [name for number, name in enumerate(names) if at.setdefault(name, number) != number]
-        if doubled:
-            raise self.refused(
-                f"{counted(doubled, 'column')} named twice",
-                reason=Reason.DUPLICATE_COLUMN,
-                value=listed(doubled),
-                expected="each column once",
-                line=line,
-            )
         places = {
             column: at[self.name_in_file(column)]
             for column in self.schema.names
             if self.name_in_file(column) in at
         }
+        are_names = line is None or len(places) == len(self.schema)
+        if doubled:
+            raise self.refused(
+                f"{counted(doubled, 'column', are_names=are_names)} named twice",
+                reason=Reason.DUPLICATE_COLUMN,
+                value=None if are_names else listed(doubled),
+                expected="each column once",
+                line=line,
+            )
         optional = {*may_miss, *filter(self.may_miss, self.schema.names)}
         missing = [self.name_in_file(c) for c in self.schema.names if c not in places and c not in optional]
         wanted = [self.name_in_file(column) for column in self.schema.names]
@@ -228,21 +231,22 @@ class Layout:
             unknown = []
         if missing or unknown:
             parts = [f"no column {listed(missing)}"] if missing else []
-            parts += [counted(unknown, "unknown column")] if unknown else []
+            parts += [counted(unknown, "unknown column", are_names=are_names)] if unknown else []
             raise self.refused(
                 " and ".join(parts),
                 reason=Reason.MISSING_COLUMN if missing else Reason.UNKNOWN_COLUMN,
-                value=listed(unknown) if unknown else None,
+                value=listed(unknown) if unknown and not are_names else None,
                 expected=f"the columns {', '.join(wanted)}",
                 line=line,
-                action=hint,
+                action=_IGNORE if unknown and not missing and hint == MEND_AND_LOAD_AGAIN else hint,
             )
         return places
 
 
-def counted(names: Sequence[str], noun: str) -> str:
-    """How many there are: "2 unknown columns"."""
-    return f"{len(names)} {noun}{'' if len(names) == 1 else 's'}"
+def counted(names: Sequence[str], noun: str, *, are_names: bool = False) -> str:
+    """How many there are: "2 unknown columns"; or, where they may be told, which: "the unknown columns 'a', 'b'"."""
+    many = "" if len(names) == 1 else "s"
+    return f"the {noun}{many} {listed(names)}" if are_names else f"{len(names)} {noun}{many}"
 
 
 def listed(names: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import decimal
 import math
+import re
 from contextlib import suppress
 from decimal import Decimal
 from typing import Any
@@ -25,17 +26,19 @@ DIGITS_MAX = 38
 
 WHOLE = r"^[+-]?[0-9]+$"
 DECIMAL = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?$"
+_WIDEST_INTEGER = pa.decimal128(20, 0)
 _CONTEXT = decimal.Context(prec=4 * _CHARS_MAX, Emin=-9_999, Emax=9_999)
 _KEPT_DIGITS = {16: 3, 32: 6, 64: 15}
 """By a float's bits: a text of so few characters, without an exponent, is always kept."""
 
 
 def integers(texts: pa.Array[Any], kind: pa.DataType) -> pa.Array[Any]:
-    """Whole numbers. ValueError where any does not fit."""
+    """Whole numbers, also as 1.0 and 1e2. ValueError where any does not fit."""
     if _are_of(texts, _PLAIN_WHOLE_CHARS):
         plain: pa.Array[Any] = texts.cast(kind)
         return plain
-    _require_form(texts, WHOLE_CHARS, WHOLE)
+    if not matches(texts, WHOLE):
+        return decimals(texts, _WIDEST_INTEGER).cast(kind)
     found: pa.Array[Any] = pc.replace_substring_regex(texts, r"^\+", "").cast(kind)
     return found
 
@@ -77,6 +80,21 @@ def floats(texts: pa.Array[Any], kind: pa.DataType) -> pa.Array[Any]:
     return found
 
 
+def without_marks(texts: pa.Array[Any], thousands: str, decimal: str) -> pa.Array[Any]:
+    """Numbers without the mark between their thousands. ValueError where it stands elsewhere than before groups of
+    three digits, or not before each of them.
+    """
+    marked = texts.filter(pc.match_substring(texts, thousands))
+    require(marked, whole_with(thousands) + f"({re.escape(decimal)}[0-9]*)?$")
+    return pc.replace_substring(texts, thousands, "")
+
+
+def whole_with(thousands: str) -> str:
+    """The form of the digits before a decimal mark, in groups of three or without any mark."""
+    mark = re.escape(thousands)
+    return rf"^[+-]?([0-9]+|[0-9]{{1,3}}({mark}[0-9]{{3}})+)"
+
+
 def with_points(texts: pa.Array[Any]) -> pa.Array[Any]:
     """Numbers written with a comma, as with a point. ValueError where any has a point, as 1.000,50 has."""
     if pc.any(pc.match_substring(texts, ".")).as_py():
@@ -109,7 +127,7 @@ def chars(allowed: str) -> Any:
     return found
 
 
-WHOLE_CHARS, NUMBER_CHARS = chars("+-0123456789"), chars("+-.,0123456789eEinfatyINFATY")
+NUMBER_CHARS = chars("+-.,0123456789eEinfatyINFATY")
 """No number is written with others."""
 _PLAIN_WHOLE_CHARS, _PLAIN_DECIMAL_CHARS = chars("-0123456789"), chars("-.0123456789")
 """Of texts of nothing else pyarrow's casts take those that are numbers, and no other."""

@@ -7,7 +7,7 @@ or ends a field, or is one of two inside of one, and every line ends in LF or CR
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -16,11 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from txn_engine.files.text import BYTE_ORDER_MARK
+
 if TYPE_CHECKING:
     import pyarrow.csv as pa_csv
 
 _LF, _CR = 10, 13
-_BYTE_ORDER_MARK = "\ufeff"
 _CHARS_MAX = 16 * 1024 * 1024
 
 
@@ -32,11 +33,33 @@ class Uncut:
     fields: int
 
 
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """A column of a file: the text of each field, and which of these texts are words for null that stand in quotes.
+
+    quoted: None where there are none.
+    """
+
+    texts: pa.Array[Any]
+    quoted: pa.Array[Any] | None = None
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def __getitem__(self, rows: slice) -> Fields:
+        return Fields(self.texts[rows], None if self.quoted is None else self.quoted[rows])
+
+    def take(self, rows: Any) -> Fields:
+        """The fields of these rows."""
+        return Fields(self.texts.take(rows), None if self.quoted is None else self.quoted.take(rows))
+
+
 @dataclass(frozen=True)
 class Block:
     """Whole rows of a file. chars, lines: so many it has of the text, blank lines too.
 
-    columns: those rows that have as many fields as there are columns. uncut: the others.
+    columns: those rows that have as many fields as there are columns. uncut: the others. A blank line is a row only
+    where there is one column.
     """
 
     data: bytes
@@ -44,7 +67,7 @@ class Block:
     chars: int
     lines: int
     quotes: Any
-    columns: Sequence[pa.Array[Any]]
+    columns: Sequence[Fields]
     uncut: Sequence[Uncut]
 
     @property
@@ -68,7 +91,7 @@ class Block:
 
     @cached_property
     def _places(self) -> tuple[Any, Any, Any]:
-        """Of each row that is not blank: its first byte, the byte behind it, and the lines of the block before it."""
+        """For each row: its first byte, the byte after its last, and the lines of the block before it."""
         data = np.frombuffer(self.data, np.uint8)
         feeds = np.flatnonzero(data == _LF)
         of_rows = np.flatnonzero(np.searchsorted(self.quotes, feeds) % 2 == 0)
@@ -76,6 +99,8 @@ class Block:
         if not len(ends) or ends[-1] < len(data):
             ends, behind = np.append(ends, len(data)), np.append(behind, 0)
         starts, lines = np.append(0, ends[:-1]), np.append(0, behind[:-1])
+        if len(self.columns) == 1:
+            return starts, ends, lines
         size = ends - starts
         blank = ((size == 1) & (data[starts] == _LF)) | ((size == 2) & (data[starts] == _CR))
         return starts[~blank], ends[~blank], lines[~blank]
@@ -116,11 +141,12 @@ class Lines(Sequence[int]):
 
 @dataclass(frozen=True, slots=True)
 class Cutter:
-    """Cuts blocks into so many columns."""
+    """Cuts blocks into so many columns. null_words: texts that mean null where they stand without quotes."""
 
     delimiter: str
     quote: str
     columns: int
+    null_words: Sequence[str] = ()
 
     @property
     def is_of_use(self) -> bool:
@@ -163,13 +189,43 @@ class Cutter:
         return at if outside[before].all() and outside[behind].all() else None
 
     def _parsed(self, data: bytes, first_line: int, chars: int, quotes: Any) -> Block | None:
-        import pyarrow.csv as pa_csv
-
         uncut: list[Uncut] = []
 
         def other(row: pa_csv.InvalidRow) -> Literal["skip", "error"]:
             uncut.append(Uncut((row.number or 0) - 1, row.actual_columns))
             return "skip"
+
+        has_quotes = len(quotes) > 0
+        texts = self._texts(data, other, has_quotes=has_quotes)
+        if texts is None or any(each.row < 0 for each in uncut):
+            return None
+        columns = [Fields(each) for each in texts]
+        if has_quotes and self._may_quote_a_word(data):
+            known = self._texts(data, lambda _: "skip", has_quotes=True, null_words=self.null_words)
+            if known is None:
+                return None
+            words = pa.array(self.null_words, pa.string())
+            columns = [
+                Fields(each, pc.and_(pc.is_in(each, value_set=words), pc.is_valid(again)))
+                for each, again in zip(texts, known, strict=True)
+            ]
+        return Block(data, first_line, chars, data.count(b"\n"), quotes, columns, uncut)
+
+    def _may_quote_a_word(self, data: bytes) -> bool:
+        """Whether a word for null may stand in quotes somewhere."""
+        mark = self.quote
+        return any(f"{mark}{word.replace(mark, 2 * mark)}{mark}".encode() in data for word in self.null_words)
+
+    def _texts(
+        self,
+        data: bytes,
+        other: Callable[[pa_csv.InvalidRow], Literal["skip", "error"]],
+        *,
+        has_quotes: bool,
+        null_words: Sequence[str] = (),
+    ) -> list[pa.Array[Any]] | None:
+        """The columns as texts, null where a word for null stands without quotes; None where pyarrow cannot say."""
+        import pyarrow.csv as pa_csv
 
         names = [str(number) for number in range(self.columns)]
         try:
@@ -178,30 +234,29 @@ class Cutter:
                 pa_csv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=names),
                 pa_csv.ParseOptions(
                     delimiter=self.delimiter,
-                    quote_char=self.quote if len(quotes) else False,
+                    quote_char=self.quote if has_quotes else False,
                     double_quote=True,
                     escape_char=False,
-                    newlines_in_values=len(quotes) > 0,
-                    ignore_empty_lines=True,
+                    newlines_in_values=has_quotes,
+                    ignore_empty_lines=self.columns > 1,
                     invalid_row_handler=other,
                 ),
                 pa_csv.ConvertOptions(
                     column_types=dict.fromkeys(names, pa.string()),
-                    strings_can_be_null=False,
+                    null_values=list(null_words),
+                    strings_can_be_null=bool(null_words),
+                    quoted_strings_can_be_null=False,
                     check_utf8=False,
                 ),
             )
         except pa.ArrowInvalid:
             return None
-        if any(each.row < 0 for each in uncut):
-            return None
-        columns: list[pa.Array[Any]] = [column.combine_chunks() for column in table.columns]
-        return Block(data, first_line, chars, data.count(b"\n"), quotes, columns, uncut)
+        return [column.combine_chunks() for column in table.columns]
 
 
 def encoded(text: str) -> bytes | None:
     """The text as UTF-8; None where there is something in it that pyarrow takes for something else."""
-    if text.startswith(_BYTE_ORDER_MARK) or len(text) > _CHARS_MAX:
+    if text.startswith(BYTE_ORDER_MARK) or len(text) > _CHARS_MAX:
         return None
     if "\r" in text and text.count("\r") != text.count("\r\n"):
         return None
@@ -218,12 +273,12 @@ def _whole(data: bytes, quotes: Any) -> int:
     return int(ends[-1]) + 1 if len(ends) else 0
 
 
-def equal_rows(columns: Sequence[pa.Array[Any]], row: Sequence[str]) -> Any:
+def equal_rows(columns: Sequence[Fields], row: Sequence[str]) -> Any:
     """Which rows have these texts, by their indexes."""
-    found = _places_of(columns[0], row[0])
+    found = _places_of(columns[0].texts, row[0])
     for column, text in zip(columns[1:], row[1:], strict=True):
         if len(found):
-            found = found[_places_of(column.take(pa.array(found)), text)]
+            found = found[_places_of(column.texts.take(pa.array(found)), text)]
     return found
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, TypeVar, get_args
 
 import pyarrow as pa
 
 from txn_engine.errors import InvalidRequestError
-from txn_engine.files.conversion import Conversion, DecimalMark, checked_date_format
+from txn_engine.files.conversion import Conversion, DecimalMark, ThousandsMark
+from txn_engine.files.date_formats import checked_date_format
 from txn_engine.files.delimited import Dialect, read_delimited
 from txn_engine.files.json_lines import read_json_lines
+from txn_engine.files.kinds import has_days
 from txn_engine.files.layout import ACTOR, BadRows, Layout, Missing, Progress, Rejected, Sizes, Unknown
 from txn_engine.files.parquet import read_parquet
 from txn_engine.files.source import COMPRESSIONS, FORMATS, Compression, FileFormat, compression_of, format_of
@@ -32,11 +34,13 @@ def read_records(
     quote: str = '"',
     header: bool | Sequence[str] = True,
     null_values: Sequence[str] = ("",),
+    skip_footer: int = 0,
     columns: Mapping[str, str] | None = None,
     missing_columns: Missing = "refuse",
     unknown_columns: Unknown = "refuse",
     date_format: str | None = None,
     decimal: DecimalMark = ".",
+    thousands: ThousandsMark | None = None,
     binary: BinaryText = "text",
     fill: Mapping[str, Any] | None = None,
     row_checks: Sequence[RowCheck] = (),
@@ -65,14 +69,17 @@ def read_records(
     encoding: of csv and jsonl; a byte order mark is no part of the text.
     delimiter, quote: of csv; "," unless told, a tab for `.tsv`, and "" for no quotes at all.
     header: of csv: whether its first line names the columns. False: they are the schema's, in its order. Or the names.
-    null_values: fields of csv that mean null. An empty one in a column that takes no null is the empty string in a
-        string or binary column, and does not fit elsewhere. Blank lines are no rows.
+    null_values: fields of csv that mean null where they stand without quotes. In quotes they are texts; but columns
+        that hold no text take them for null there too. An empty field in a string or binary column that takes no null
+        is the empty string. A blank line is a row with an empty field where there is one column, else no row.
+    skip_footer: of csv: how many lines at the end are no rows; blank lines are not counted.
     columns: the file's name of a column by the schema's name, where they differ.
     missing_columns: "null" takes a file without columns that may be null. unknown_columns: "ignore" passes over others.
     fill: columns that the file may lack, whatever `missing_columns` says: what stands for each, a scalar, or None for
         nulls.
     date_format: of dates and timestamps in csv and jsonl, as `datetime.strptime` takes it; ISO 8601 unless told.
-    decimal: the mark of numbers in text; there is none between thousands. JSON's own numbers have a point always.
+    decimal: the decimal mark of numbers in text. JSON's own numbers always have a point.
+    thousands: the mark between groups of three digits in text; a number without any is taken too.
     binary: what text in a binary column stands for: its UTF-8 bytes, or base64.
     row_checks: what each row has to pass by itself; one that fails is a fault of that row.
     sizes: what says which records are too large to be written; such a row is a fault of its own too.
@@ -105,15 +112,19 @@ def read_records(
         sizes,
     )
     conversion = Conversion(
-        checked_date_format(date_format, schema),
+        checked_date_format(date_format, names_days=has_days(schema)),
         _one_of("binary", binary, ("text", "base64")),
         _one_of("decimal", decimal, (".", ",")),
+        _one_of(
+            "thousands", thousands, (None, *(each for each in get_args(ThousandsMark) if each != decimal))
+        ),
     )
     dialect = Dialect(
         delimiter,
         quote,
         header if isinstance(header, bool) else _several("header", header),
         _several("null_values", null_values),
+        _count("skip_footer", skip_footer),
     )
     if chosen == "parquet":
         batches: Iterator[pa.RecordBatch] = read_parquet(layout)
@@ -150,6 +161,17 @@ def _one_of(name: str, given: Value, known: Sequence[object]) -> Value:
         expected = ", ".join(repr(each) for each in known)
         raise InvalidRequestError(
             f"{name} {given!r}", actor=ACTOR, expected=f"one of {expected}", reason=Reason.BAD_ARGUMENT
+        )
+    return given
+
+
+def _count(name: str, given: int) -> int:
+    if type(given) is not int or given < 0:
+        raise InvalidRequestError(
+            f"{name} {given!r:.80}",
+            actor=ACTOR,
+            expected="a whole number, 0 or more",
+            reason=Reason.BAD_ARGUMENT,
         )
     return given
 

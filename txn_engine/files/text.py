@@ -5,10 +5,11 @@ from __future__ import annotations
 import codecs
 import io
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Self
 
 from txn_engine.errors import InvalidRecordError, InvalidRequestError
-from txn_engine.files.layout import ACTOR, Layout
+from txn_engine.files.layout import ACTOR, MEND_AND_LOAD_AGAIN, Layout
 from txn_engine.files.source import CountedBytes, decompressed
 from txn_engine.reasons import Reason
 
@@ -19,6 +20,27 @@ ROW_CHARS_MAX = 16 * 1024 * 1024
 BLOCK_CHARS = 1 << 20
 """So much is read at a time, and what its last line lacks."""
 _READ_BYTES = 8_192
+_USUAL_OTHER = "cp1252"
+"""What text is in most often that is not UTF-8: Windows in Western Europe."""
+BYTE_ORDER_MARK = "\ufeff"
+_MARK_BYTES_MAX = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """A byte order mark, and the encodings of a file that begins with it."""
+
+    mark: bytes
+    encodings: tuple[str, ...]
+
+
+_MARKS = (
+    _Mark(codecs.BOM_UTF32_LE, ("utf-32", "utf-32-le")),  # before the mark of UTF-16, with which it begins
+    _Mark(codecs.BOM_UTF32_BE, ("utf-32", "utf-32-be")),
+    _Mark(codecs.BOM_UTF16_LE, ("utf-16", "utf-16-le")),
+    _Mark(codecs.BOM_UTF16_BE, ("utf-16", "utf-16-be")),
+    _Mark(codecs.BOM_UTF8, ("utf-8",)),
+)
 
 
 class Text:
@@ -26,20 +48,22 @@ class Text:
 
     held: the lines since whoever reads them emptied it, so those of a row. is_undecodable: whether one of them has
     bytes that the encoding does not have; they are kept as surrogates, which `raw` makes bytes again. A batch is full
-    at `full_rows`, or where `chars`, all that were read, reach `full_at`.
+    at `full_rows`, or where `chars`, all that were read, reach `full_at`. skip_footer: how many lines at the end are
+    not given; blank lines do not count, and those after the first of them are not given either.
     """
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, *, skip_footer: int = 0) -> None:
         self._layout = layout
+        self._skip_footer = skip_footer
+        self._held_back = ""
         try:
             self._bytes = CountedBytes(layout.source)
         except OSError as error:
             raise layout.unreadable(error) from error
         self.encoding = layout.encoding
         self._stream = decompressed(self._bytes, layout.compression)
-        self._decoder = codecs.getincrementaldecoder(
-            "utf-8-sig" if self.encoding == "utf-8" else self.encoding
-        )("surrogateescape")
+        self._decoder = codecs.getincrementaldecoder(self.encoding)("surrogateescape")
+        self._has_begun = self._has_text = False
         self._block = io.StringIO()
         self._tail = ""
         self._has_ended = False
@@ -116,6 +140,19 @@ class Text:
         return bool(text)
 
     def _read(self) -> str:
+        """Whole lines without the footer; "" at the end."""
+        if not self._skip_footer:
+            return self._read_lines()
+        while text := self._read_lines():
+            text = self._held_back + text
+            is_row = len(text) > ROW_CHARS_MAX + BLOCK_CHARS  # no footer is as long
+            footer = len(text) if is_row else _start_of_last(text, self._skip_footer)
+            self._held_back = text[footer:]
+            if footer:
+                return text[:footer]
+        return ""
+
+    def _read_lines(self) -> str:
         """Whole lines, as many as there are in so much; what comes behind a failure is not known, nor is its line."""
         parts, chars = [self._tail], len(self._tail)
         self._tail = ""
@@ -142,13 +179,37 @@ class Text:
         if self._has_ended or self._failure is not None:
             return None
         try:
-            data = self._stream.read1(_READ_BYTES)
+            data = self._stream.read1(_READ_BYTES) if self._has_begun else self._first_bytes()
             text = self._decoder.decode(data, final=not data)
         except (OSError, ValueError) as failure:  # raised where the reading comes to it
             self._failure = failure
             return None
+        self._has_begun = True
         self._has_ended = not data
+        if not self._has_text and text:
+            self._has_text = True
+            # the decoders of these two have taken the mark away, and what comes now is text
+            if codecs.lookup(self.encoding).name not in ("utf-16", "utf-32"):
+                text = text.removeprefix(BYTE_ORDER_MARK)
         return text
+
+    def _first_bytes(self) -> bytes:
+        """The bytes that the file begins with. Raises `InvalidRecordError` for the byte order mark of another encoding:
+        its characters would become part of the first name or value.
+        """
+        data = self._stream.read(_MARK_BYTES_MAX)
+        found = next((each for each in _MARKS if data.startswith(each.mark)), None)
+        if found is not None and codecs.lookup(self.encoding).name not in found.encodings:
+            name = found.encodings[0]
+            raise self._layout.refused(
+                f"the file begins with the byte order mark of {name.upper()}",
+                reason=Reason.BAD_ENCODING,
+                value=f"{data[0]:#04x}",
+                expected=f"text in {self.encoding.upper()}",
+                line=1,
+                action=f"try `--encoding {name}`",
+            )
+        return data
 
     def raw(self) -> bytes:
         """The bytes of the lines that are held."""
@@ -168,12 +229,14 @@ class Text:
         except UnicodeDecodeError as error:
             said, value = f" ({error.reason})", f"{error.object[error.start]:#04x}"
             line += raw[: error.start].count(b"\n")
+        is_other = encoding in ("utf-8", "ascii") and _can_be(raw, _USUAL_OTHER)
         return self._layout.refused(
             f"bytes that are no {encoding.upper()}{said}",
             reason=Reason.BAD_ENCODING,
             value=value,
             expected=f"text in {encoding.upper()}",
             line=line,
+            action=f"try `--encoding {_USUAL_OTHER}`" if is_other else MEND_AND_LOAD_AGAIN,
         )
 
     def next_batch(self) -> None:
@@ -203,6 +266,23 @@ class Text:
 def _end_of_lines(text: str) -> int:
     """Where the last line that is surely whole ends: behind a CR there may be a LF to come."""
     return max(text.rfind("\n"), text.rfind("\r", 0, max(len(text) - 1, 0))) + 1
+
+
+def _start_of_last(text: str, lines: int) -> int:
+    """Where the last lines begin that are not blank, so many of them; 0 where there are no more."""
+    at = len(text)
+    for _ in range(lines):
+        end = len(text[:at].rstrip("\r\n"))
+        at = max(text.rfind("\n", 0, end), text.rfind("\r", 0, end)) + 1
+    return at
+
+
+def _can_be(raw: bytes, encoding: str) -> bool:
+    try:
+        raw.decode(encoding)
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def is_whole(text: str) -> bool:

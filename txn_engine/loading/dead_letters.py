@@ -52,6 +52,7 @@ REPLAYED_WITH = (
     "unknown_columns",
     "date_format",
     "decimal",
+    "thousands",
     "binary",
 )
 """Of what a file was read with: what its rows are read with again once they are cut into columns."""

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 OF_THE_TOPIC: Final = ("incarnation", "schema_version")
 """What a letter's `reading` says of the columns that its row was meant to have. Letters of before do not."""
 _DIGITS_MAX: Final = 9
-Row: TypeAlias = "str | dict[str, str]"
-"""The text of a JSON object; of csv the texts by their columns."""
+Row: TypeAlias = "str | dict[str, str | None]"
+"""The text of a JSON object; of csv the texts and nulls by their columns."""
 
 
 def is_count(value: object) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import re
@@ -10,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import lru_cache
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from txn_engine.log.row_sizes import RowSizes
 from txn_engine.names import json_printable
 from txn_engine.row_checks import RowCheck
 from txn_engine.schemas.defaults import fills
+from txn_engine.value_text import csv_line
 
 if TYPE_CHECKING:
     from txn_engine.log.topics import Topic
@@ -87,14 +88,13 @@ class Letter:
         found = self.reading().get("partition")
         return None if found is None else int(found)
 
-    def fields(self) -> dict[str, str] | None:
-        """The row's texts by column, of csv; None where they are none."""
+    def fields(self) -> dict[str, str | None] | None:
+        """The texts and nulls of a csv row by column; None where the letter has something else."""
         found = object_of(self.text() or "")
         if found is None or any(isinstance(value, dict | list) for value in found.values()):
             return None
-        null = next(iter(self.reading().get("null_values", ("",))), "")
         decimal = self.reading().get("decimal", ".")
-        return {name: _as_field(value, null, decimal) for name, value in found.items()}
+        return {name: _as_field(value, decimal) for name, value in found.items()}
 
     def again(self, error: TxnEngineError | str, failed_at_ms: int, run_id: str) -> dict[str, Any]:
         """The letter that comes back: what failed now, one try more."""
@@ -124,7 +124,7 @@ def _reading(text: str | None) -> Mapping[str, Any]:
         *REPLAYED_WITH,
     }:
         return {}
-    texts = ("format", "date_format", "decimal", "binary", "missing_columns", "unknown_columns")
+    texts = ("format", "date_format", "decimal", "thousands", "binary", "missing_columns", "unknown_columns")
     columns, nulls = found.get("columns", {}), found.get("null_values", [])
     sound = (
         found.get("format") in ("csv", "jsonl")
@@ -157,9 +157,9 @@ def _is_encoding(name: object) -> bool:
         return False
 
 
-def _as_field(value: Any, null: str, decimal: str) -> str:
+def _as_field(value: Any, decimal: str) -> str | None:
     if value is None:
-        return null
+        return None
     if isinstance(value, bool):
         return str(value).lower()
     return str(value).replace(".", decimal) if isinstance(value, WrittenNumber) else str(value)
@@ -234,9 +234,14 @@ def _group_again(
     if not cut:
         return [], failed
     rows = [row for _, row in cut]
-    text, lines = _as_csv(rows) if letters[0].is_csv else _as_json_lines(rows)
-    by_line = dict(zip(lines, (letter for letter, _ in cut), strict=True))
     kept = {name: value for name, value in reading.items() if name not in (*OF_THE_LOAD, *OF_THE_TOPIC)}
+    if letters[0].is_csv:
+        null = _word_of_none(rows)
+        kept["null_values"] = [*kept.get("null_values", [""]), null]
+        text, lines = _as_csv(rows, null)
+    else:
+        text, lines = _as_json_lines(rows)
+    by_line = dict(zip(lines, (letter for letter, _ in cut), strict=True))
     if not has_checks:
         kept.pop("row_checks", None)
     bad: list[BadRow] = []
@@ -282,20 +287,24 @@ def _not_cut(letter: Letter) -> str:
     return str(letter.values["reason"]) if is_as_it_was else _NOT_CUT
 
 
-def _as_csv(rows: Sequence[Any]) -> tuple[str, list[int]]:
-    """A csv file of the rows, which have the same columns, and the line that each begins on."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, quoting=csv.QUOTE_ALL, lineterminator="\n")
-    writer.writerow(list(rows[0]))
-    lines = []
-    line = 1 + len(_LINE_END.findall(stream.getvalue()))
+def _word_of_none(rows: Sequence[Any]) -> str:
+    """A word that no row has, to stand for null."""
+    taken = {text for row in rows for text in row.values()}
+    return next(word for word in ("null" + "l" * more for more in count()) if word not in taken)
+
+
+def _as_csv(rows: Sequence[Any], null: str) -> tuple[str, list[int]]:
+    """A csv file of the rows, which have the same columns, and the line that each begins on. Texts are in quotes, and
+    the word for null is not.
+    """
+    header = csv_line(list(rows[0]), is_quoted=True)
+    parts, lines = [header], []
+    line = 1 + len(_LINE_END.findall(header))
     for row in rows:
-        before = stream.tell()
-        writer.writerow(list(row.values()))
+        parts.append(csv_line(list(row.values()), is_quoted=True, null=null))
         lines.append(line)
-        stream.seek(before)
-        line += len(_LINE_END.findall(stream.read()))
-    return stream.getvalue(), lines
+        line += len(_LINE_END.findall(parts[-1]))
+    return "".join(parts), lines
 
 
 def _as_json_lines(rows: Sequence[Any]) -> tuple[str, list[int]]:

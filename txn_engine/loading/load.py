@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow as pa
 
-from txn_engine.errors import InvalidRequestError
+from txn_engine.errors import InvalidRecordError, InvalidRequestError
 from txn_engine.files import files_named, format_of, read_records
 from txn_engine.loading.dead_letters import DeadLetters, check_dead_letter_topic, reading_of
 from txn_engine.loading.limits import DeadLetterLimit
@@ -39,6 +39,9 @@ class FileLoad:
     Reading may take long, so no transaction is open meanwhile: the caller begins one when everything is read, and
     `send` names what was uploaded. Rows that cannot be used go to `dead_letters`; without it the first is an error.
     Without `uploads` everything is read, and nothing is written.
+
+    A file without rows, as Spark leaves in its folders, is no fault while another one has some: `empty` names them. It
+    is one if it was `named`, and not found in a folder or by a pattern.
     """
 
     engine: Engine
@@ -51,6 +54,8 @@ class FileLoad:
     uploads: Uploads | None = None
     records: int = 0
     sent: list[Future[list[RecordMetadata]]] = field(default_factory=list)
+    named: Collection[Path] = ()
+    empty: dict[str, InvalidRecordError] = field(default_factory=dict)
 
     def take(
         self,
@@ -58,8 +63,8 @@ class FileLoad:
         *,
         name: str | None = None,
         progress: Callable[[int], None] | None = None,
-    ) -> None:
-        """Read a file to its end, and upload what is in it; `name`: of a stream.
+    ) -> bool:
+        """Read a file to its end, and upload what is in it; `name`: of a stream. Returns whether it has rows.
 
         Raises as `read_records` does, and `InvalidRecordError` for a file that somebody writes meanwhile.
         """
@@ -82,22 +87,30 @@ class FileLoad:
             rejected=rejected,
             **self.reading,
         )
-        for batch in batches:
-            self.records += batch.num_rows
-            held.append(batch)
-            held_bytes += batch.nbytes
-            if held_bytes >= SENT_BYTES:
-                self._upload(held)
-                held, held_bytes = [], 0
+        try:
+            for batch in batches:
+                self.records += batch.num_rows
+                held.append(batch)
+                held_bytes += batch.nbytes
+                if held_bytes >= SENT_BYTES:
+                    self._upload(held)
+                    held, held_bytes = [], 0
+        except InvalidRecordError as error:
+            if error.reason is not Reason.NO_RECORDS or not isinstance(source, Path) or source in self.named:
+                raise
+            _check_whole(source, before)
+            self.empty[str(source)] = error
+            return False
         _check_whole(source, before)
         if held:
             self._upload(held)
+        return True
 
     def take_seen(self, seen: SeenFile, *, progress: Callable[[int], None] | None = None) -> None:
         """Read a file that the manifest said is new, and note that it was loaded."""
         records, dead = self.records, self._dead_count
-        self.take(seen.path, progress=progress)
-        if self.manifest is not None and self.uploads is not None:
+        has_rows = self.take(seen.path, progress=progress)
+        if has_rows and self.manifest is not None and self.uploads is not None:
             self.manifest.add(
                 seen,
                 records=self.records - records,
@@ -116,9 +129,12 @@ class FileLoad:
             self.dead_letters.target = uploads
 
     def check(self) -> None:
-        """All files are read: wait for the uploads. Raises `InvalidRecordError` where too many rows are dead letters,
-        and what an upload failed with.
+        """All files are read: wait for the uploads. Raises `InvalidRecordError` where none of them has rows, unless the
+        manifest knew others, and where too many are dead letters; and what an upload failed with.
         """
+        knew_others = self.manifest is not None and bool(self.manifest.passed_over)
+        if self.empty and not knew_others and not self.records + self._dead_count:
+            raise next(iter(self.empty.values()))
         if self.dead_letters is not None:
             self.dead_letters.check(self.records + self.dead_letters.count)
         if self.uploads is not None:
@@ -171,7 +187,8 @@ class LoadResult:
 
     `already_committed`: a transaction with this run id had been committed before, so nothing was loaded now.
     `loaded_before`: files that the manifest knows, and that were passed over; `copies`: of these, the name under which
-    the same content was loaded, where it is another. `passed_over`: names that `files_named` passed over.
+    the same content was loaded, where it is another. `passed_over`: names that `files_named` passed over. `empty`:
+    files without rows.
     """
 
     topic: str
@@ -182,6 +199,7 @@ class LoadResult:
     loaded_before: tuple[str, ...] = ()
     copies: Mapping[str, str] = field(default_factory=dict)
     passed_over: tuple[str, ...] = ()
+    empty: tuple[str, ...] = ()
 
 
 def load_files(
@@ -243,7 +261,7 @@ def load_files(
             kept = None
             if manifest is not None:
                 kept = stack.enter_context(Manifest(engine, manifest, topic=info))
-            load = FileLoad(engine, info, reading, partition, dead, kept, run_id)
+            load = FileLoad(engine, info, reading, partition, dead, kept, run_id, named=set(map(Path, given)))
             load.upload_to(producer.upload())
             new = files if kept is None else kept.new(files, again=again)
             before = LoadResult(
@@ -261,7 +279,13 @@ def load_files(
                 load.send(producer)
         batches = tuple(batch for future in load.sent for batch in future.result())
         dead_letters = 0 if dead is None else dead.count
-        return replace(before, records=load.records, dead_letters=dead_letters, batches=batches)
+        return replace(
+            before,
+            records=load.records,
+            dead_letters=dead_letters,
+            batches=batches,
+            empty=tuple(load.empty),
+        )
 
 
 def _check_arguments(

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import Connection, sql
 
-from txn_engine.databases.writing import Column, TableWriter, checked_key
+from txn_engine.calendar import FIRST_DAY
+from txn_engine.databases.writing import LAST_WRITTEN_DAY, Column, TableWriter, checked_key, require_days
 from txn_engine.exact import InexactError, cast_exactly
-from txn_engine.files.kinds import calendar_of
 from txn_engine.postgres.copying import copy_in
 from txn_engine.postgres.kinds import holds, is_text, most_chars, type_for
 from txn_engine.postgres.statements import execute
@@ -33,7 +33,8 @@ class PostgresWriter(TableWriter[Connection[Any]]):
     """Puts records into a table of Postgres by COPY."""
 
     not_kept = (
-        "a value that Postgres has not: a NUL in a text, a time before the year 1 or finer than microseconds"
+        "a value that cannot be written to Postgres as it is: a NUL in a text, a time outside of the years 1 to 32767 "
+        "or finer than microseconds"
     )
 
     def __init__(self, table: str, **chosen: Any) -> None:
@@ -153,20 +154,12 @@ def append_to(table: str, *, create: bool = False) -> PostgresWriter:
 
 
 def _require_known(column: Any) -> None:
-    """Raise `InexactError` for a text with a NUL, and for a moment before the year 1, which Arrow's text has not."""
-    kind = column.type
-    if is_text(kind):
-        bad = pc.match_substring(column, "\0")
-    elif pa.types.is_date32(kind) or (
-        pa.types.is_timestamp(kind) and kind.unit != "ns"
-    ):  # those begin in 1677
-        numbers = column.cast(pa.int32() if pa.types.is_date32(kind) else pa.int64())
-        bad = pc.less(numbers, pa.scalar(calendar_of(kind).start, numbers.type))
-    else:
-        return
-    index = pc.index(bad, True).as_py()
-    if index >= 0:
-        raise InexactError(index)
+    """Raise `InexactError` for a text with a NUL, and for a moment before the year 1, or after what Arrow can write."""
+    if is_text(column.type):
+        index = pc.index(pc.match_substring(column, "\0"), True).as_py()
+        if index >= 0:
+            raise InexactError(index)
+    require_days(column, FIRST_DAY, LAST_WRITTEN_DAY)
 
 
 def _in_microseconds(rows: pa.Table) -> pa.Table:

@@ -19,14 +19,15 @@ import pyarrow.compute as pc
 
 from txn_engine.quality.money import text_of_unscaled, unscaled_of_text
 
-_INTEGER = re.compile(r"[+-]?[0-9]{1,1000}")
 _FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 _FLOAT_CHARS_MAX = 1_000
 _MOMENT = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})"
     r"(?:[T ]([0-9]{2}:[0-9]{2}(?::[0-9]{2})?)(?:\.([0-9]+))?(Z|[+-][0-9]{2}:?[0-9]{2})?)?"
 )
-_JOINED = re.compile(r"%[A-Za-z]%[A-Za-z]")
+_NUMBER = "%[dfGHIjmMSuUVwWyY]"
+_JOINED = re.compile(f"{_NUMBER}(?={_NUMBER}|[0-9])|[0-9]{_NUMBER}")
+_ZEROS_IN_FRONT = re.compile(r"(?<![0-9])0+(?=[0-9])")
 _NANOS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 _PLAIN_SCALE_MAX = 6
 """Up to this scale Arrow writes a decimal without an exponent."""
@@ -70,7 +71,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def _cell_writer(kind: Any, date_format: str) -> Callable[[str], str]:
     if pa.types.is_integer(kind):
-        return lambda cell: str(int(cell)) if _INTEGER.fullmatch(cell) else cell
+        return lambda cell: _decimal_text(cell, 0)
     if pa.types.is_decimal(kind):
         return lambda cell: _decimal_text(cell, max(int(kind.scale), 0))
     if pa.types.is_floating(kind):
@@ -113,8 +114,13 @@ def _parsed(cell: str, date_format: str) -> dt.datetime | None:
         found = dt.datetime.strptime(cell, date_format)  # noqa: DTZ007 -- the caller judges the zone
     except ValueError:
         return None
-    if _JOINED.search(date_format) and found.strftime(date_format) != cell:
+    said, seen = found.strftime(date_format).casefold(), cell.casefold()
+    if said != seen and _JOINED.search(date_format):
         return None  # "93011" as %y%m%d
+    if not {"%f", "%z"} & set(re.findall("%.", date_format)):  # which may be written in several ways
+        said, seen = (" ".join(_ZEROS_IN_FRONT.sub("", text).split()) for text in (said, seen))
+        if said != seen:
+            return None  # a weekday, or PM, that contradicts the rest
     return found
 
 

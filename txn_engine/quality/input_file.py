@@ -140,13 +140,17 @@ def _chunks(path: Path, reader: Any, header: Sequence[str], *, has_letters: bool
             row, uncut = [], str(error)
         if row is None:
             break
+        if (
+            not row and not uncut and len(header) == 1
+        ):  # a blank line is no row, but where a row is one empty cell
+            row = [""]
         if row and not uncut and (fault := _fault_of(row, header)) is not None:
             if not has_letters:
                 raise _refused(path, line, *fault)
             uncut = fault[0]
         if uncut:
             rows.add([""] * len(header), line, uncut)
-        elif row:  # a blank line is no row
+        elif row:
             rows.add(row, line)
         line = reader.line_num + 1
         if len(rows.lines) == CHUNK_ROWS:

@@ -345,7 +345,8 @@ class Reductions:
     ) -> Compared:
         """`letters`: of both views' whole histories; records that replays of them have made are not the source's."""
         check, reducer = self._evidence.check, self._reducer
-        if self._evidence.input is not None and is_of_input(check, output):
+        is_of_file = self._evidence.input is not None and is_of_input(check, output)
+        if is_of_file:
             source = self._input
         sides = sides_of(
             output.relation,
@@ -354,6 +355,7 @@ class Reductions:
             output_view=target,
             topic_schema=rows_of(self._evidence, check.topic).schema,
             output_schema=rows_of(self._evidence, output.topic).schema,
+            is_of_file=is_of_file,
         )
         if isinstance(output.relation, SqlReduction):
             sides = self._keep_queries(output.relation, source, target)

@@ -22,33 +22,50 @@ _METADATA: Final = ("_metadata", "_common_metadata")
 
 def listed_files(
     spark: SparkSession, paths: Sequence[str], options: Mapping[str, str], *, any_suffix: bool
-) -> list[str]:
-    """The files, as Hadoop writes their paths: escaped nowhere.
+) -> dict[str, bool]:
+    """The files, as Hadoop writes their paths: escaped nowhere. With each, whether a path is its very name.
 
     A path is a file or a folder of that very name, which is taken whole, else a pattern. Spark passes over names that
     begin with `_` or `.`: so are they here within folders, but one that a path names is refused. So is a file that two
-    of the paths name.
+    of the paths name. Files without bytes, which Spark writes for parts without rows, are left out of folders, unless
+    all are such.
     """
-    found: list[str] = []
+    every: list[tuple[Any, bool]] = []
     for path in paths:
         try:
-            names = [_with_bytes(file) for file in _named_by(spark, path, options, any_suffix)]
-            _check_links(path, names)
+            files = list(_named_by(spark, path, options, any_suffix))
+            _check_links(path, [_name_of(file.getPath()) for file, _ in files])
         except SPARK_FAILURES as error:
             raise InvalidRequestError(
                 reason(error), actor=_ACTOR, place=path, expected="files that Spark can list"
             ) from error
-        if not names:
+        if not files:
             raise InvalidRequestError(
                 "no files", actor=_ACTOR, place=path, expected="one or more", reason=Reason.NO_FILES
             )
-        found += names
+        every += files
+    found = [_name_of(file.getPath()) for file, _ in every]
     twice = next((name for name in found if found.count(name) > 1), None) if _repeats(found) else None
     if twice is not None:
         raise InvalidRequestError(
             "named twice", actor=_ACTOR, place=twice, expected="each file once", reason=Reason.DUPLICATE_FILE
         )
-    return found
+    has_bytes = [file.getLen() > 0 for file, _ in every]
+    refused = [
+        name
+        for name, (_, is_named), has in zip(found, every, has_bytes, strict=True)
+        if not has and (is_named or not any(has_bytes))
+    ]
+    if refused:  # Spark makes no task for a file without bytes: it would be left out without a word
+        raise InvalidRequestError(
+            "the file is empty",
+            actor=_ACTOR,
+            place=refused[0],
+            expected="one or more records",
+            action="leave it out of the paths; nothing was loaded",
+            reason=Reason.NO_RECORDS,
+        )
+    return {name: is_named for name, (_, is_named), has in zip(found, every, has_bytes, strict=True) if has}
 
 
 def _check_links(given: str, names: Sequence[str]) -> None:
@@ -67,8 +84,10 @@ def _repeats(names: Sequence[str]) -> bool:
     return len(set(names)) != len(names)
 
 
-def _named_by(spark: SparkSession, given: str, options: Mapping[str, str], any_suffix: bool) -> Iterator[Any]:
-    """The `FileStatus` of each."""
+def _named_by(
+    spark: SparkSession, given: str, options: Mapping[str, str], any_suffix: bool
+) -> Iterator[tuple[Any, bool]]:
+    """The `FileStatus` of each, and whether it is the file of that very name."""
     jvm: Any = spark._jvm
     conf = spark._jsparkSession.sessionState().newHadoopConf()
     for name, value in options.items():
@@ -79,16 +98,16 @@ def _named_by(spark: SparkSession, given: str, options: Mapping[str, str], any_s
         if files.exists(path):
             status = files.getFileStatus(path)
             if status.isDirectory():
-                yield from _within(files, status.getPath())
+                yield from ((each, False) for each in _within(files, status.getPath()))
             else:
-                yield _visible(status)
+                yield _visible(status), True
             return
         for status in files.globStatus(path) or ():
             name = str(status.getPath().getName())
             if status.isDirectory():
-                yield from _within(files, status.getPath())
+                yield from ((each, False) for each in _within(files, status.getPath()))
             elif not _is_hidden(name):
-                yield status
+                yield status, False
             elif any_suffix or format_of(name) is not None:
                 _visible(status)
     finally:
@@ -107,21 +126,6 @@ def _within(files: Any, folder: Any) -> Iterator[Any]:
 
 def _name_of(path: Any) -> str:
     return str(path.toString())
-
-
-def _with_bytes(status: Any) -> str:
-    """A file's name. Spark makes no task for one that has no bytes: it would be left out without a word."""
-    name = _name_of(status.getPath())
-    if status.getLen() == 0:
-        raise InvalidRequestError(
-            "the file is empty",
-            actor=_ACTOR,
-            place=name,
-            expected="one or more records",
-            action="leave it out of the paths, or mend it; nothing was loaded",
-            reason=Reason.NO_RECORDS,
-        )
-    return name
 
 
 def _visible(status: Any) -> Any:

@@ -21,6 +21,7 @@ from txn_engine.files import (
     DecimalMark,
     FileFormat,
     Missing,
+    ThousandsMark,
     Unknown,
     format_of,
     read_records,
@@ -60,11 +61,13 @@ def load_files(
     quote: str = '"',
     header: bool | Sequence[str] = True,
     null_values: Sequence[str] = ("",),
+    skip_footer: int = 0,
     columns: Mapping[str, str] | None = None,
     missing_columns: Missing = "refuse",
     unknown_columns: Unknown = "refuse",
     date_format: str | None = None,
     decimal: DecimalMark = ".",
+    thousands: ThousandsMark | None = None,
     binary: BinaryText = "text",
     transaction_timeout_ms: int = DEFAULT_TIMEOUT_MS,
     markers: MarkerMode = "inline",
@@ -97,7 +100,7 @@ def load_files(
         InvalidRequestError: no file, one of no known format, a dead-letter topic of other columns, or a run that the
             log may have forgotten; before anything is written.
         SparkJobError: a file does not fit the topic; nothing of the load is visible.
-        InvalidRecordError: too many rows do not.
+        InvalidRecordError: too many rows do not, or no file has any rows.
     """
     check_classic(spark, _ACTOR)
     with opened(url_or_engine, **connect_kwargs) as engine:
@@ -119,11 +122,13 @@ def load_files(
             "quote": quote,
             "header": header,
             "null_values": null_values,
+            "skip_footer": skip_footer,
             "columns": dict(columns or {}),
             "missing_columns": missing_columns,
             "unknown_columns": unknown_columns,
             "date_format": date_format,
             "decimal": decimal,
+            "thousands": thousands,
             "binary": binary,
             "row_checks": () if vote is None else vote.row_checks_of(topic),
         }
@@ -164,9 +169,10 @@ def files_of(
                     action="name the format: csv, jsonl or parquet",
                     reason=Reason.UNKNOWN_FORMAT,
                 )
-    files = _opened(handing_over_one_by_one(spark), names, options)
+    files = _opened(handing_over_one_by_one(spark), list(names), options)
     listed = files.select("path") if all(map(is_local, names)) else files.select("path", "content")
-    return FileRows(_spread(listed, len(names)), FileReader(topic, reading))
+    named = frozenset(name for name, is_named in names.items() if is_named)
+    return FileRows(_spread(listed, len(names)), FileReader(topic, reading, named))
 
 
 def _opened(spark: SparkSession, names: list[str], options: Mapping[str, str]) -> DataFrame:
@@ -197,10 +203,11 @@ def _spread(files: DataFrame, count: int) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class FileReader:
-    """A task's files to rows of the topic; it pickles."""
+    """A task's files to rows of the topic; it pickles. named: files that have to have some."""
 
     topic: Topic
     reading: Mapping[str, Any] = field(default_factory=dict)
+    named: frozenset[str] = frozenset()
 
     def __call__(
         self, batches: Iterator[pa.RecordBatch], taker: Taker | None = None
@@ -209,11 +216,15 @@ class FileReader:
         for batch in batches:
             uris, *contents = batch.columns
             for number, uri in enumerate(map(str, uris.to_pylist())):
-                if contents:
-                    yield from self._copied(uri, contents[0][number], taker)
-                else:
-                    path = _path_of(uri)
-                    yield from self._read(Path(path), path, taker)
+                try:
+                    if contents:
+                        yield from self._copied(uri, contents[0][number], taker)
+                    else:
+                        path = _path_of(uri)
+                        yield from self._read(Path(path), path, taker)
+                except InvalidRecordError as error:
+                    if error.reason is not Reason.NO_RECORDS or uri in self.named:
+                        raise  # others may have rows: the driver sees whether any has
 
     def _copied(self, uri: str, content: Any, taker: Taker | None) -> Iterator[pa.RecordBatch]:
         with ScratchFolder("load") as scratch:

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, Row
 from txn_engine.engine import Engine
 from txn_engine.errors import (
     InvalidGroupIdError,
+    InvalidRecordError,
     InvalidRequestError,
     OffsetsMovedError,
     OffsetsPendingError,
@@ -302,6 +303,13 @@ def write_with(
     if letters is not None:
         files[letters.topic] = [file for each in uploaded.values() for file in each.letters]
     has_files = any(files.values())
+    if not has_files and any(isinstance(rows, FileRows) for rows in outputs.values()):
+        raise InvalidRecordError(
+            "no records in any file",
+            actor=_actor(outputs),
+            expected="at least one",
+            reason=Reason.NO_RECORDS,
+        )
     if not has_files and offsets is None:
         return {topic: WriteResult(topic, 0, (), checks=checked) for topic in outputs}
 

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txn_engine.databases.writing import in_utc
+from txn_engine.databases.writing import FIRST_WRITTEN_DAY, LAST_WRITTEN_DAY, in_utc, require_days
 from txn_engine.exact import InexactError, cast_exactly
 from txn_engine.files.kinds import is_binary, is_string
 
@@ -71,6 +71,7 @@ def as_stored(column: Any) -> Any:
         return pa.chunked_array([pa.array(texts, pa.string())])
     if is_binary(kind):
         return column.cast(pa.binary())
+    require_days(column, FIRST_WRITTEN_DAY, LAST_WRITTEN_DAY)
     return in_utc(column).cast(pa.string())
 
 

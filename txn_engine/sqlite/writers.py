@@ -18,7 +18,10 @@ _ROWS: Final = 10_000
 class SqliteWriter(TableWriter[sqlite3.Connection]):
     """Puts records into a table of SQLite."""
 
-    not_kept = "a number that SQLite does not have: above 64 bits, or no number at all"
+    not_kept = (
+        "a value that cannot be written to SQLite as it is: a number above 64 bits, a NaN, or a time outside of the "
+        "years -32767 to 32767"
+    )
 
     def __init__(self, table: str, **chosen: Any) -> None:
         super().__init__(table, **chosen)

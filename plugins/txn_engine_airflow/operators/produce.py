@@ -50,11 +50,13 @@ READ_OPTIONS = frozenset(
         "quote",
         "header",
         "null_values",
+        "skip_footer",
         "columns",
         "missing_columns",
         "unknown_columns",
         "date_format",
         "decimal",
+        "thousands",
         "binary",
     }
 )
@@ -334,28 +336,32 @@ class TxnProduceOperator(BaseOperator):
             kept = None
             if self.manifest is not None:
                 kept = stack.enter_context(Manifest(engine, self.manifest, topic=topic))
-            load = FileLoad(engine, topic, reading, self.partition, dead, kept, run_id)
+            named = set(map(Path, self._paths()))
+            load = FileLoad(engine, topic, reading, self.partition, dead, kept, run_id, named=named)
             uploads = producer.upload()
             load.upload_to(uploads)
             for file in self._files(kept):
                 load.take(file) if isinstance(file, Path) else load.take_seen(file)
             load.check()
             commit_run(producer, run_id, uploads, lambda: load.send(producer))
+        self._tell_passed_over("which have no rows", list(load.empty))
         return load.sent
 
     def _files(self, kept: Manifest | None) -> Sequence[Path | SeenFile]:
         """Those that are named, without what the manifest knows."""
         from txn_engine.files import files_named
 
-        paths = [self.path] if isinstance(self.path, str) else self.path or ()
         passed_over: list[Path] = []
-        files = files_named(paths, self.read_options.get("format"), passed_over=passed_over.append)
+        files = files_named(self._paths(), self.read_options.get("format"), passed_over=passed_over.append)
         self._tell_passed_over("for how their names begin or end", passed_over)
         if kept is None:
             return files
         new = kept.new(files, again=self.again)
         self._tell_passed_over(f"which manifest {self.manifest!r} knows", kept.passed_over)
         return new
+
+    def _paths(self) -> Sequence[str]:
+        return [self.path] if isinstance(self.path, str) else self.path or ()
 
     def _tell_passed_over(self, why: str, names: Sequence[object]) -> None:
         if names:

@@ -414,7 +414,8 @@ class Chooser:
             held = row[name]
             return None if held is None else any(compared("=", each, wanted.value(row)) for each in held)
 
-        return _boolean(f"list_contains({name}, {wanted.sql})", value)
+        written = self._one_of(["list_contains({0}, {1})", "{1} IN {0}"])
+        return _boolean(written.format(name, wanted.sql), value)
 
     def _map(self) -> Part:
         name = self._one_of(["facts", "numbered"])
@@ -499,7 +500,7 @@ _CASTS: dict[str, list[tuple[str, tuple[Any, ...]]]] = {
     "decimal": _NUMBERS,
     "float": _NUMBERS,
     "text": [("BIGINT", ("int", 64, True)), ("VARCHAR", ("text",)), ("DATE", ("date",))],
-    "bool": [("VARCHAR", ("text",)), ("BOOLEAN", ("bool",))],
+    "bool": [("VARCHAR", ("text",)), ("BOOLEAN", ("bool",)), ("BIGINT", ("int", 64, True))],
     "date": [
         *(("VARCHAR", ("text",)), ("TIMESTAMP", ("timestamp", "us", False))),
         ("TIMESTAMP_S", ("timestamp", "s", False)),

@@ -154,6 +154,8 @@ def _as_number(value: Any, source: tuple[Any, ...], target: tuple[Any, ...]) -> 
         return found
     if isinstance(value, float) and (not math.isfinite(value) or target[0] == "decimal"):
         raise NoAnswerError
+    if target[0] == "decimal" and source == ("bool",):
+        raise NoAnswerError
     number = Fraction(value)
     if target[0] == "int":
         if number.denominator != 1:

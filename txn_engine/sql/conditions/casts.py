@@ -38,6 +38,8 @@ def conversion(source: Kind, target: Kind) -> Conversion | None:
         return _from_text(target)
     if target == TEXT:
         return _to_text(source)
+    if source == BOOLEAN and pa.types.is_integer(target):
+        return lambda values: values.cast(target)
     if pa.types.is_timestamp(source) and target == DAY:
         return lambda values: _day_of(values, DAY_NS // NANOSECONDS[source.unit])
     if source == DAY and pa.types.is_timestamp(target):

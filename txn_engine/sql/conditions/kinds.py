@@ -49,7 +49,7 @@ _DECIMAL_NAMES: Final = ("DECIMAL", "NUMERIC", "DEC")
 
 def kind_of(stored: Kind) -> Kind:
     """The type that a condition has for values of this Arrow type."""
-    if pa.types.is_dictionary(stored) or pa.types.is_run_end_encoded(stored):
+    if pa.types.is_dictionary(stored):
         return kind_of(stored.value_type)
     if pa.types.is_string(stored) or pa.types.is_large_string(stored) or pa.types.is_string_view(stored):
         return TEXT
@@ -94,8 +94,6 @@ def plain(values: Any) -> Any:
         return plain(values.storage)
     if pa.types.is_dictionary(stored):
         return plain(values.dictionary_decode())
-    if pa.types.is_run_end_encoded(stored):
-        return plain(values.cast(stored.value_type))
     kind = computed(kind_of(stored))
     return values if stored == kind else values.cast(kind)
 
@@ -139,7 +137,7 @@ def type_name(kind: Kind) -> str:
         return _TYPE_NAMES[kind][0]
     if pa.types.is_decimal(kind):
         return f"DECIMAL({kind.precision}, {kind.scale})"
-    return str(kind)[:100]
+    return "FLOAT16" if pa.types.is_float16(kind) else str(kind)[:100]
 
 
 def has_name(kind: Kind) -> bool:

@@ -7,14 +7,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import date
-from decimal import ROUND_HALF_EVEN, Context, Decimal
+from decimal import ROUND_HALF_EVEN, Context, Decimal, Inexact
 from fractions import Fraction
 from typing import Any, Final
 
 import pyarrow as pa
 
 from txn_engine.reasons import Reason
-from txn_engine.sql.conditions.kinds import BOOLEAN, BYTES, DAY, TEXT, Kind, computed, type_name
+from txn_engine.sql.conditions.kinds import BOOLEAN, BYTES, DAY, TEXT, Kind, computed, is_number, type_name
 from txn_engine.sql.conditions.refusals import Misfit
 
 NANOSECONDS: Final = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
@@ -61,6 +61,18 @@ class Number:
         if found is None or abs(int(found[1] or 0)) > _EXPONENT_MAX:
             raise Misfit(f"a number of more than {_CHARS_MAX} digits, or that is not decimal")
         return cls(Decimal(digits), found[1] is not None)
+
+    def joined(self, sign: str, other: Number) -> Number:
+        """The sum, difference or product with another number, with all its digits."""
+        exactly = Context(prec=_CHARS_MAX, traps=[Inexact])
+        join = {"+": exactly.add, "-": exactly.subtract, "*": exactly.multiply}[sign]
+        try:
+            value = join(self.value, other.value)
+        except Inexact:
+            value = Decimal(10) ** (_EXPONENT_MAX + 1)
+        if abs(value.adjusted()) > _EXPONENT_MAX:
+            raise Misfit(f"a number of more than {_CHARS_MAX} digits")
+        return Number(value, self.has_exponent or other.has_exponent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +222,7 @@ def how_to_write(kind: Kind) -> str | None:
         return "write TIME '12:00:00'"
     if pa.types.is_duration(kind):
         return "write INTERVAL 5 SECOND"
-    return "write a number without quotes" if not pa.types.is_nested(kind) else None
+    return "write a number without quotes" if is_number(kind) else None
 
 
 # --- what a text says -----------------------------------------------------------------------------------------

@@ -69,6 +69,7 @@ _FUNCTIONS: Final = (
     *("starts_with", "trim", "upper"),
 )
 """The functions that a condition may call, for errors; some have other names too."""
+_LIST_FUNCTIONS: Final = ("list_contains", "list_has", "array_contains", "array_has")
 _LIKES: Final = (("~~", 2), ("!~~", 2), ("like_escape", 3), ("not_like_escape", 3))
 """What the parser makes of LIKE and NOT LIKE: these functions, and how many arguments each has."""
 _DURATION: Final = pa.duration("ns")
@@ -191,18 +192,14 @@ class Typed:
         kinds = {each.kind for each in parts}
         floats = any(map(pa.types.is_floating, kinds))
         exact = any(pa.types.is_integer(kind) or pa.types.is_decimal(kind) for kind in kinds)
-        action = None
         if one.constant is not None:
             one, other = other, one
-        if other.constant is not None:
-            action = how_to_write(one.kind)
-        elif conversion(other.kind, one.kind) is not None and has_name(one.kind):
-            action = f"write the conversion out: CAST({other.name or '...'} AS {type_name(one.kind)})"
+        written = how_to_write(one.kind) if other.constant is not None else None
         return self._refused(
             node,
             f"{_called(one)} compared with {_called(other)}",
             Reason.FLOAT_COMPARISON if floats and exact else Reason.CONDITION_TYPES_DIFFER,
-            action or "write a conversion with CAST, if there is one",
+            written or _cast_between(other, one) or _cast_between(one, other),
             _ONE_TYPE,
         )
 
@@ -419,12 +416,12 @@ class Typed:
             return Expression.made_by(TEXT, operations.CHANGED_TEXTS[name], self._text(nodes[0], name))
         if name in ("length", "char_length", "character_length") and count == 1:
             return Expression.made_by(LENGTH, operations.length, self._text(nodes[0], name))
+        if name in _LIST_FUNCTIONS and count == 2:
+            return self._list_contains(name, *nodes)
         if name in operations.AFFIXES and count == 2:
             return self._affix(name, *nodes)
         if name == "isnan" and count == 1:
             return self._is_nan(nodes[0])
-        if name in ("list_contains", "list_has", "array_contains", "array_has") and count == 2:
-            return self._list_contains(name, *nodes)
         if name in _LENGTHS and count == 1:
             return self._length_of_time(node, name, nodes[0])
         raise self._refused(
@@ -445,6 +442,8 @@ class Typed:
         return Expression.made_by(BOOLEAN, operations.like(wanted, sign), text)
 
     def _affix(self, name: str, subject: Node, wanted: Node) -> Part:
+        if name == "contains" and self._is_list(subject):
+            return self._list_contains(name, subject, wanted)
         text, part = self._text(subject, name), self._constant_text(wanted, name)
         if part is None:
             return Expression.of_constant(BOOLEAN, pa.scalar(None, BOOLEAN))
@@ -457,6 +456,10 @@ class Typed:
                 child, f"isnan of {_called(found)}", Reason.CONDITION_TYPES_DIFFER, None, "a float"
             )
         return Expression.made_by(BOOLEAN, pc.is_nan, found)
+
+    def _is_list(self, node: Node) -> bool:
+        found = self._part(node)
+        return isinstance(found, Expression) and is_list(found.kind)
 
     def _list_contains(self, name: str, lists: Node, value: Node) -> Part:
         found = self._typed(lists)
@@ -477,6 +480,9 @@ class Typed:
             if sign == "+" and isinstance(found, Number):
                 return found
             raise self._unknown(node)
+        left, right = (self._part(each) for each in nodes)
+        if isinstance(left, Number) and isinstance(right, Number):
+            return left.joined(sign, right)
         kind, parts = self._agreeing(node, nodes)
         if not pa.types.is_integer(kind):
             seen = f"{sign} of {type_name(kind)}"
@@ -553,6 +559,13 @@ def _called(part: Part) -> str:
     if part.name is not None:
         return f"the {type_name(part.kind)} {'field' if '.' in part.name else 'column'} {part.name!r}"
     return f"an expression of type {type_name(part.kind)}"
+
+
+def _cast_between(source: Expression, target: Expression) -> str | None:
+    """The conversion of a part to the type of another one, as advice; None where there is none."""
+    if not has_name(target.kind) or conversion(source.kind, target.kind) is None:
+        return None
+    return f"write the conversion out: CAST({source.name or '...'} AS {type_name(target.kind)})"
 
 
 def _inside(kind: Kind) -> str | None:

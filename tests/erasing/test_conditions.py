@@ -270,6 +270,51 @@ def test_what_is_chosen(condition: str, places: list[int]) -> None:
     assert chosen(condition) == places
 
 
+@pytest.mark.parametrize(
+    ("value", "kind", "cast", "literal"),
+    [
+        (2.0**53, pa.float64(), "BIGINT", str(2**53)),
+        (-(2.0**63), pa.float64(), "BIGINT", str(-(2**63))),
+        (2.0**63, pa.float64(), "BIGINT", None),
+        (2.0**63, pa.float64(), "UBIGINT", str(2**63)),
+        (-1.0, pa.float64(), "UBIGINT", None),
+        (1.5, pa.float64(), "BIGINT", None),
+        (math.nan, pa.float64(), "BIGINT", None),
+        (math.inf, pa.float64(), "BIGINT", None),
+        (0.1, pa.float64(), "FLOAT", None),
+        (1e300, pa.float64(), "FLOAT", None),
+        (math.inf, pa.float64(), "FLOAT", "'inf'::FLOAT"),
+        (0.5, pa.float32(), "DOUBLE", "0.5"),
+        (2**54, pa.int64(), "DOUBLE", str(2**54)),
+        (2**63 - 1, pa.int64(), "DOUBLE", None),
+        (2**64 - 1, pa.uint64(), "DOUBLE", None),
+        (2**24 + 1, pa.int32(), "FLOAT", None),
+        (2**63, pa.uint64(), "BIGINT", None),
+        (Decimal("0.10"), pa.decimal128(5, 2), "DOUBLE", "0.1"),
+        (Decimal("9007199254740.93"), pa.decimal128(20, 2), "DOUBLE", "9007199254740.93"),
+        (Decimal("90071992547409.93"), pa.decimal128(20, 2), "DOUBLE", None),
+        (Decimal("900719925474099.301"), pa.decimal128(20, 3), "DOUBLE", None),
+        (Decimal("1.50"), pa.decimal128(5, 2), "DECIMAL(4, 1)", "1.5"),
+        (Decimal("1.55"), pa.decimal128(5, 2), "DECIMAL(4, 1)", None),
+        (Decimal("2.00"), pa.decimal256(60, 2), "TINYINT", "2"),
+        ("+042", pa.string(), "INTEGER", "42"),
+        (" 42", pa.string(), "INTEGER", None),
+        ("4_2", pa.string(), "INTEGER", None),
+        ("1e2", pa.string(), "INTEGER", None),
+        ("9007199254740993", pa.string(), "DOUBLE", None),
+        ("0.1", pa.string(), "DOUBLE", "0.1"),
+    ],
+)
+def test_casts_of_numbers(value: Any, kind: Any, cast: str, literal: str | None) -> None:
+    """A cast gives the same number. If the type does not have it, the condition has no answer (literal: None)."""
+    table = pa.table({"held": pa.array([value, None], kind)})
+    if literal is not None:
+        assert chosen(f"CAST(held AS {cast}) = {literal}", table) == [0]
+        return
+    with refused(InvalidRequestError, Reason.CONDITION_UNANSWERED):
+        chosen(f"CAST(held AS {cast}) IS NULL", table)
+
+
 def test_texts_of_several_lines() -> None:
     """In a pattern of LIKE, % and _ stand for the end of a line, too."""
     table = pa.table({"name": ["a\nb", "a\n", "ab", "a.b"]})

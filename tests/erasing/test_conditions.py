@@ -257,6 +257,7 @@ def test_what_is_refused(condition: str, reason: Reason) -> None:
         ("code = x'00FF' OR code = '\\x61b'::BLOB", [0, 2]),
         ("flag", [0, 2]),
         ("CAST(flag AS INTEGER) = 0", [1]),
+        ("small" + " + 1" * 90 + " = 132", [1]),
         ("small = 40 + 2 AND amount = 0.5 * 3", [1]),
         ("NOT flag", [1]),
         ("flag IS NOT TRUE", [1, 3]),

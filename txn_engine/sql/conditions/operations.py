@@ -133,16 +133,25 @@ def is_same(kind: Kind, left: Any, right: Any) -> Any:
     return pc.or_(pc.and_(one, other), pc.fill_null(compare("=", kind, left, right), False))
 
 
-def is_among(kind: Kind, constants: Sequence[Any]) -> Callable[[Any], Any]:
-    """IN, for constants."""
+def is_between(kind: Kind, value: Any, low: Any, high: Any) -> Any:
+    """BETWEEN."""
+    return pc.and_kleene(compare(">=", kind, value, low), compare("<=", kind, value, high))
+
+
+def is_among(kind: Kind, constants: Sequence[Any]) -> Callable[..., Any]:
+    """IN, for constants, and other values that the function gets."""
     values = pa.array([each for each in constants if each.is_valid], computed(kind))
     known, has_null = _ordered(kind, values), len(values) < len(constants)
+    nothing = pa.scalar(None, BOOLEAN)
 
-    def function(item: Any) -> Any:
+    def function(item: Any, *others: Any) -> Any:
         found = pc.is_in(_ordered(kind, item), value_set=known)
-        nothing = pa.scalar(None, BOOLEAN)
-        found = pc.if_else(item.is_null(), nothing, found)
-        return pc.if_else(found, found, nothing) if has_null else found
+        found = pc.if_else(pc.is_null(item), nothing, found) if constants else pa.scalar(False)
+        if has_null:
+            found = pc.or_kleene(found, nothing)
+        for other in others:
+            found = pc.or_kleene(found, compare("=", kind, item, other))
+        return found
 
     return function
 

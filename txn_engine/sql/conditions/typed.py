@@ -88,17 +88,7 @@ class Typed:
         self._columns: dict[str, None] = {}
         self._depth = 0
         self._known = _known_columns(schema, topic)
-        root = self._part(parsed.root)
-        if isinstance(root, Null):
-            root = Expression.of_constant(BOOLEAN, constant(root, BOOLEAN))
-        if not isinstance(root, Expression) or root.kind != BOOLEAN:
-            seen = (
-                f"an expression of type {type_name(root.kind)}"
-                if isinstance(root, Expression)
-                else "a literal"
-            )
-            raise refusal(f"{seen}, which is neither true nor false", Reason.CONDITION_NOT_BOOLEAN)
-        self.root: Expression = root
+        self.root = self._boolean(parsed.root)
 
     @property
     def columns(self) -> Sequence[str]:
@@ -147,7 +137,9 @@ class Typed:
         return found
 
     def _text(self, node: Node, function: str) -> Expression:
-        found = self._part(node)
+        return self._as_text(node, self._part(node), function)
+
+    def _as_text(self, node: Node, found: Part, function: str) -> Expression:
         if not isinstance(found, Expression) or found.kind != TEXT:
             seen = f"{function} of {_called(found)}"
             action = "write the conversion out: CAST(the column AS VARCHAR)"
@@ -167,7 +159,11 @@ class Typed:
 
     def _agreeing(self, node: Node, nodes: Sequence[Node]) -> tuple[Kind, list[Expression]]:
         """Parts that are compared with each other: of one type, which literals among them take."""
-        parts = [self._part(each) for each in nodes]
+        return self._agreed(node, nodes, [self._part(each) for each in nodes])
+
+    def _agreed(
+        self, node: Node, nodes: Sequence[Node], parts: Sequence[Part]
+    ) -> tuple[Kind, list[Expression]]:
         kinds = {each.kind: each for each in parts if isinstance(each, Expression)}
         if len(kinds) > 1:
             raise self._differing(node, list(kinds.values()))
@@ -267,10 +263,8 @@ class Typed:
         raise self._unknown(node)
 
     def _between(self, node: Node) -> Part:
-        kind, (value, low, high) = self._agreeing(node, (node["input"], node["lower"], node["upper"]))
-        at_least = Expression.made_by(BOOLEAN, partial(operations.compare, ">=", kind), value, low)
-        at_most = Expression.made_by(BOOLEAN, partial(operations.compare, "<=", kind), value, high)
-        return operations.joined((at_least, at_most), both=True)
+        kind, parts = self._agreeing(node, (node["input"], node["lower"], node["upper"]))
+        return Expression.made_by(BOOLEAN, partial(operations.is_between, kind), *parts)
 
     def _conjunction(self, node: Node) -> Part:
         if node["type"] not in ("CONJUNCTION_AND", "CONJUNCTION_OR"):
@@ -309,13 +303,8 @@ class Typed:
     def _in(self, node: Node, children: Sequence[Node]) -> Expression:
         kind, (item, *others) = self._agreeing(node, children)
         known = [each.constant for each in others if each.constant is not None]
-        found = []
-        if known:
-            found.append(Expression.made_by(BOOLEAN, operations.is_among(kind, known), item))
-        equals = partial(operations.compare, "=", kind)
         computed = [each for each in others if each.constant is None]
-        found += [Expression.made_by(BOOLEAN, equals, item, each) for each in computed]
-        return operations.joined(found, both=False)
+        return Expression.made_by(BOOLEAN, operations.is_among(kind, known), item, *computed)
 
     def _extract(self, node: Node, of: Node, key: Node) -> Part:
         held = self._typed(of)
@@ -417,7 +406,7 @@ class Typed:
         if name in ("length", "char_length", "character_length") and count == 1:
             return Expression.made_by(LENGTH, operations.length, self._text(nodes[0], name))
         if name in _LIST_FUNCTIONS and count == 2:
-            return self._list_contains(name, *nodes)
+            return self._element_of(name, nodes[0], self._typed(nodes[0]), nodes[1])
         if name in operations.AFFIXES and count == 2:
             return self._affix(name, *nodes)
         if name == "isnan" and count == 1:
@@ -442,9 +431,10 @@ class Typed:
         return Expression.made_by(BOOLEAN, operations.like(wanted, sign), text)
 
     def _affix(self, name: str, subject: Node, wanted: Node) -> Part:
-        if name == "contains" and self._is_list(subject):
-            return self._list_contains(name, subject, wanted)
-        text, part = self._text(subject, name), self._constant_text(wanted, name)
+        found = self._part(subject)
+        if name == "contains" and isinstance(found, Expression) and is_list(found.kind):
+            return self._element_of(name, subject, found, wanted)
+        text, part = self._as_text(subject, found, name), self._constant_text(wanted, name)
         if part is None:
             return Expression.of_constant(BOOLEAN, pa.scalar(None, BOOLEAN))
         return Expression.made_by(BOOLEAN, operations.affix(name, part), text)
@@ -457,12 +447,7 @@ class Typed:
             )
         return Expression.made_by(BOOLEAN, pc.is_nan, found)
 
-    def _is_list(self, node: Node) -> bool:
-        found = self._part(node)
-        return isinstance(found, Expression) and is_list(found.kind)
-
-    def _list_contains(self, name: str, lists: Node, value: Node) -> Part:
-        found = self._typed(lists)
+    def _element_of(self, name: str, lists: Node, found: Expression, value: Node) -> Part:
         if not is_list(found.kind) or not is_compared(kind_of(found.kind.value_type)):
             seen = f"{name} of {_called(found)}"
             raise self._refused(
@@ -483,7 +468,7 @@ class Typed:
         left, right = (self._part(each) for each in nodes)
         if isinstance(left, Number) and isinstance(right, Number):
             return left.joined(sign, right)
-        kind, parts = self._agreeing(node, nodes)
+        kind, parts = self._agreed(node, nodes, (left, right))
         if not pa.types.is_integer(kind):
             seen = f"{sign} of {type_name(kind)}"
             raise self._refused(

@@ -229,7 +229,8 @@ class Typed:
         names = [field.name for field in struct.kind]
         alike = [at for at, each in enumerate(names) if each.lower() == name.lower()]
         if len(alike) != 1:
-            seen = f"{len(alike) or 'no'} fields {name[:60]!r} in {_called(struct)}"
+            count = f"{len(alike)} fields" if alike else "no field"
+            seen = f"{count} {name[:60]!r} in {_called(struct)}"
             reason = Reason.COLUMN_NAMES_ALIKE if alike else Reason.UNKNOWN_COLUMN
             raise self._refused(node, seen, reason, expected=f"one of: {', '.join(names)}"[:400])
         kind = kind_of(struct.kind.field(alike[0]).type)
@@ -462,8 +463,8 @@ class Typed:
     def _arithmetic(self, node: Node, sign: str, nodes: Sequence[Node]) -> Part:
         if len(nodes) == 1:
             found = self._part(nodes[0])
-            if sign == "+" and isinstance(found, Number):
-                return found
+            if sign in "+-" and isinstance(found, Number):
+                return Number.of("0").joined(sign, found)
             raise self._unknown(node)
         left, right = (self._part(each) for each in nodes)
         if isinstance(left, Number) and isinstance(right, Number):

@@ -372,7 +372,7 @@ def test_files_of_several_versions(engine: Engine) -> None:
 # --- random conditions ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("seed", "number"), in_shard("kills", [("short", 300), ("long", 20_000)], keep=1))
+@pytest.mark.parametrize(("seed", "number"), in_shard("kills", [("short", 300), ("long", 10_000)], keep=1))
 def test_random_conditions_over_every_type(seed: str, number: int) -> None:
     """Conditions that a generator draws are refused, or choose what a naive evaluation chooses. At least half of them
     are accepted."""

@@ -1,7 +1,7 @@
 # The commands of the README are `make demo`, `make airflow` and `make test`; each does all the set-up it needs, in .venv and .cache.
 
 .DEFAULT_GOAL := help
-.PHONY: docs help setup demo airflow postgres airflow-numbers test test-all shard check-fast coverage mutants-check simulate explore mutants differential fuzz torture bench numbers check lint typecheck imports format prove-setup minio lock wheel sbom clean clean-all
+.PHONY: docs help setup demo airflow postgres airflow-numbers test test-all shard check-fast coverage mutants-check simulate explore mutants differential fuzz conditions torture bench numbers check lint typecheck imports format prove-setup minio lock wheel sbom clean clean-all
 
 ENV := . .ci/env &&
 BIN := .venv/bin
@@ -64,6 +64,9 @@ explore: setup ## Small configurations over every interleaving: make explore ARG
 
 fuzz: setup ## Objects changed, their checksums right again: make fuzz ARGS="--minutes 60", ARGS="--case SEED/NUMBER"
 	@$(ENV) PYTHONPATH=.:plugins $(BIN)/python -m tests.fuzz $(ARGS)
+
+conditions: setup ## Random conditions of erasures against a naive evaluator: make conditions ARGS="--minutes 60", ARGS="--case SEED/NUMBER"
+	@$(ENV) PYTHONPATH=.:plugins $(BIN)/python -m tests.erasing.condition_cases $(ARGS)
 
 mutants: setup ## Deliberate bugs, hunted by the simulator one by one (ARGS="--name no-epoch-check --budget 100")
 	@$(ENV) $(BIN)/python -m tests.simulator.mutants $(ARGS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import AbstractContextManager, ExitStack, closing, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Self, Unpack
@@ -348,27 +348,26 @@ class Engine:
         info, is_deleted = self._erasable(topic)
         matcher_of = partial(self._matcher, where)
         former = FormerEraser(self.logs, topic, self._cuts, self._pins)
-        with ExitStack() as stack:
-            matcher = stack.enter_context(matcher_of(info))
-            if execute and not everything:
-                refuse_constant(matcher)
-            search: BackupsSearch | None = None
-            held: list[StillHeld] = []
-            stores = [self._objects.store]
-            if backups is not None:
-                with store_errors():
-                    place = open_store(backups, create=False) if isinstance(backups, str) else backups
-                search = stack.enter_context(closing(BackupsSearch(self.logs, place, info, matcher_of)))
-                held = search.held()  # before anything is done: the place may be the wrong one
-                stores.append(place)
-            report = ErasureReport(topic, info.incarnation, execute, ())
-            if not is_deleted:
-                eraser = self._topic_eraser(info, progress)
-                report = eraser.erase(matcher, everything=everything) if execute else eraser.look(matcher)
-            before, written = former.erase(matcher_of) if execute else (former.look(matcher_of), [])
-            if execute and search is not None:
-                held = search.held()  # one may have been made meanwhile
-            leftovers, staged = take_leftovers(stores, execute=execute)
+        matcher = matcher_of(info)
+        if execute and not everything:
+            refuse_constant(matcher)
+        search: BackupsSearch | None = None
+        held: list[StillHeld] = []
+        stores = [self._objects.store]
+        if backups is not None:
+            with store_errors():
+                place = open_store(backups, create=False) if isinstance(backups, str) else backups
+            search = BackupsSearch(self.logs, place, info, matcher_of)
+            held = search.held()  # before anything is done: the place may be the wrong one
+            stores.append(place)
+        report = ErasureReport(topic, info.incarnation, execute, ())
+        if not is_deleted:
+            eraser = self._topic_eraser(info, progress)
+            report = eraser.erase(matcher, everything=everything) if execute else eraser.look(matcher)
+        before, written = former.erase(matcher_of) if execute else (former.look(matcher_of), [])
+        if execute and search is not None:
+            held = search.held()  # one may have been made meanwhile
+        leftovers, staged = take_leftovers(stores, execute=execute)
         return replace(
             report,
             former=tuple(before),
@@ -388,9 +387,9 @@ class Engine:
             last = self.logs.topics.as_left(last)
         return last, True
 
-    def _matcher(self, where: str | Matcher, topic: Topic) -> AbstractContextManager[Matcher]:
+    def _matcher(self, where: str | Matcher, topic: Topic) -> Matcher:
         if not isinstance(where, str):
-            return nullcontext(where)
+            return where
         try:
             from txn_engine.sql.interruptible import interruptibly
             from txn_engine.sql.predicate import SqlPredicate
@@ -400,7 +399,7 @@ class Engine:
                 action="pip install 'txn-engine[sql]'",
                 reason=Reason.MISSING_PACKAGE,
             ) from error
-        return closing(interruptibly(lambda: SqlPredicate(where, topic.schema, topic=topic.name)))
+        return interruptibly(lambda: SqlPredicate(where, topic.schema, topic=topic.name))
 
     def finish_erasures(self, topic: str | None = None, *, progress: Progress = silent) -> Listing[Finished]:
         """Finish the erasures that were begun and cut off, of one topic or of all; in `unreadable` the topics where

@@ -500,53 +500,38 @@ def test_an_erasure_that_is_damaged_is_named(partitions: object) -> None:
 
 
 def test_functions_of_a_records_own_values() -> None:
-    """A condition may use functions of a record's own values. Some need the session's time zone, which is
-    UTC."""
+    """A condition may use sums, and some functions of a record's own values. Times are in UTC."""
     store, clock = ledger()
     with open_engine(store, clock) as engine:
         looked = engine.erase(
-            TOPIC, f"account_id - 1 + 1 = {PERSON} AND date_trunc('year', _timestamp) = DATE '2023-01-01'"
+            TOPIC,
+            f"account_id - 1 + 1 = {PERSON} AND lower(name) = 'arthur philip dent' "
+            "AND _timestamp BETWEEN TIMESTAMPTZ '2023-11-14 22:13:20' AND TIMESTAMPTZ '2024-01-01 00:00:00+00'",
         )
         assert looked.records == engine.erase(TOPIC, WHERE).records > 0
 
 
-def test_whole_numbers_and_floats() -> None:
-    """Whole numbers and floats may be compared if each number is a float of its own, or if all its digits are
-    kept."""
+def test_a_neighbour_that_is_the_same_float_stays() -> None:
+    """The record of one number is erased, and the record of the next number, which is the same float, is kept."""
     with open_engine(MemoryStore(), ManualClock()) as engine:
-        of: pa.DataType = pa.struct([("id", pa.int64())])
-        schema = pa.schema([("id", pa.int64()), ("small", pa.int32()), ("rate", pa.float64()), ("of", of)])
-        engine.admin.create_topic("odd", schema=schema)
-        ids = [2**53, 2**53 + 1]
-        values = {"id": ids, "small": [1, 1000], "rate": [1.0, 2.0], "of": [{"id": each} for each in ids]}
-        engine.partition("odd", 0).append(pa.table(values, schema=schema))
-        fine = ("id = 9007199254740993", "id = 9007199254740993.0", "small = 1e3", "rate = 0.2e1")
-        for where in (
-            *fine,
-            "abs(of.id) = 9007199254740993",
-            "_offset < 1e0",
-            "id / 2 > rate AND rate > 1.5",
-        ):
-            assert engine.erase("odd", where).records == 1
-        alike = (
-            "id = 9007199254740993e0",
-            "id = rate",
-            "of.id = 9007199254740993e0",
-            "id = rate + 9007199254740990",
-        )
-        for where in (*alike, "-id = -9007199254740993e0", f"id = 9007199254740993.{23 * '0'}"):
-            with refused(InvalidRequestError, Reason.FLOAT_COMPARISON):
-                engine.erase("odd", where)
+        engine.admin.create_topic("near", schema=pa.schema([("id", pa.int64())]), partitions=1)
+        engine.partition("near", 0).append(pa.table({"id": [2**53, 2**53 + 1]}))
+        with refused(InvalidRequestError, Reason.FLOAT_COMPARISON):
+            engine.erase("near", "id = 9007199254740993e0", execute=True)
+        assert engine.erase("near", "id = 9007199254740993", execute=True).records == 1
+        assert engine.scan("near").to_table()["id"].to_pylist() == [2**53]
 
 
 @pytest.mark.parametrize("kind", [pa.float16(), pa.decimal256(50, 2)])
 def test_columns_that_duckdb_has_no_type_for(kind: pa.DataType) -> None:
-    """A condition on the column is refused, and a condition on other columns works."""
+    """DuckDB only parses a condition, so its types do not matter."""
     with open_engine(MemoryStore(), ManualClock()) as engine:
-        engine.admin.create_topic("odd", schema=pa.schema([("id", pa.int64()), ("odd", kind)]))
-        with refused(InvalidRequestError, Reason.UNSUPPORTED_TYPE):
-            engine.erase("odd", "odd = 1")
-        assert engine.erase("odd", "id = 1").records == 0
+        schema = pa.schema([("id", pa.int64()), ("odd", kind)])
+        engine.admin.create_topic("odd", schema=schema, partitions=1)
+        odd = pa.array(np.array([1, 2], np.float16)) if pa.types.is_floating(kind) else pa.array([1, 2], kind)
+        engine.partition("odd", 0).append(pa.table({"id": [1, 2], "odd": odd}, schema=schema))
+        assert engine.erase("odd", "odd = 1.0").records == 1
+        assert engine.erase("odd", "id = 1").records == 1
 
 
 @pytest.mark.parametrize(
@@ -558,7 +543,7 @@ def test_columns_that_duckdb_has_no_type_for(kind: pa.DataType) -> None:
         ("nobody = 1", Reason.UNKNOWN_COLUMN),
         ("account_id IN (SELECT 1)", Reason.NOT_IN_A_CONDITION),
         ("random() > 0.5", Reason.FUNCTION_NOT_ALLOWED),
-        ("account_id = 'Arthur'", Reason.CONDITION_UNANSWERED),
+        ("account_id = 'Arthur'", Reason.CONDITION_TYPES_DIFFER),
         ("account_id = 1; DROP TABLE x", Reason.BAD_CONDITION),
         ("account_id = #1", Reason.NOT_IN_A_CONDITION),
         ("account_id = 4.242424242424242E+15", Reason.FLOAT_COMPARISON),

@@ -11,14 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import pyarrow as pa
 import pytest
 
 from storage import MemoryStore
 from txn_engine.quality.in_process import InProcess
 from txn_engine.sql.interruptible import interruptibly
 from txn_engine.sql.locked import LockedDuckDB
-from txn_engine.sql.predicate import SqlPredicate
 
 LONG = "SELECT sum(i * i % 7) FROM range(3_000_000_000) t(i)"
 DELAY_S = 0.2
@@ -88,13 +86,3 @@ def test_a_check_of_quality_is_ended(tmp_path: Path) -> None:
     with InProcess(MemoryStore("checked"), spill=tmp_path) as reducer, stopped_in_a_moment():
         reducer.query(LONG)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_search_for_records_to_erase_is_ended() -> None:
-    schema = pa.schema([("note", pa.string())])
-    records = pa.table({"note": ["ab" * 400] * 40_000}, schema)
-    with (
-        closing(SqlPredicate("levenshtein(note, reverse(note)) = 1", schema, topic="t")) as predicate,
-        stopped_in_a_moment(),
-    ):
-        predicate.matches(records)

@@ -102,7 +102,7 @@ _ALL: tuple[Shard, ...] = (
     ),
     Shard(
         "kills",
-        "processes, servers and power cut down at every store operation, Spark's streams and compaction",
+        "processes, servers, power cut down at every store operation, Spark's streams, compaction, random conditions",
         (
             "txn_engine/maintain/",
             "txn_engine/backup/",
@@ -111,6 +111,7 @@ _ALL: tuple[Shard, ...] = (
             "txn_engine/erasing/",
             "txn_engine/loading/",
         ),
+        ("python -m tests.erasing.condition_cases --minutes 2",),
     ),
     Shard(
         "machine",

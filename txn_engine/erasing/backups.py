@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from itertools import groupby
 from typing import Final
 
@@ -45,13 +44,8 @@ class BackupsSearch:
         self._place = place
         self._topic = topic
         self._matcher_of = matcher_of
-        self._stack = ExitStack()
         self._counting: dict[int, _Counting] = {}
         self._counts: dict[str, int] = {}
-
-    def close(self) -> None:
-        """Let go of the conditions."""
-        self._stack.close()
 
     def held(self) -> list[StillHeld]:
         """The backups that hold some of the records now, and how many, also of the topic from before it was deleted;
@@ -98,10 +92,9 @@ class BackupsSearch:
         found = self._counting.get(incarnation)
         if found is None:
             if incarnation == self._topic.incarnation:
-                topic, matcher = self._topic, self._stack.enter_context(self._matcher_of(self._topic))
+                topic, matcher = self._topic, self._matcher_of(self._topic)
             else:
-                opened = searchable(self._logs, self._topic.name, incarnation, self._matcher_of)
-                topic, matcher = self._stack.enter_context(opened)
+                topic, matcher = searchable(self._logs, self._topic.name, incarnation, self._matcher_of)
             found = self._counting[incarnation] = _Counting(self._place, topic, matcher, self._counts)
         return found
 

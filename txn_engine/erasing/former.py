@@ -7,8 +7,7 @@ too: it is damaged, or half removed, or has not the columns that the condition l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
@@ -27,7 +26,7 @@ from txn_engine.reasons import Reason
 from txn_engine.schemas.layout import OFFSET, PARTITION, TIMESTAMP
 from txn_engine.unreadable import DAMAGE, one_place
 
-MatcherOf = Callable[[Topic], AbstractContextManager[Matcher]]
+MatcherOf = Callable[[Topic], Matcher]
 """The condition on the records of a topic with these columns."""
 CANNOT_TELL: Final = (InvalidRequestError, SchemaChangedError, *DAMAGE)
 _ROUNDS: Final = 3
@@ -79,13 +78,8 @@ class FormerEraser:
     def _records(self, dead: DeadIncarnation, matcher_of: MatcherOf) -> int:
         """How many of the records it holds; -1: some, or nobody can tell."""
         try:
-            with (
-                one_place(dead.topic),
-                searchable(self._logs, dead.topic, dead.incarnation, matcher_of) as (
-                    topic,
-                    matcher,
-                ),
-            ):
+            with one_place(dead.topic):
+                topic, matcher = searchable(self._logs, dead.topic, dead.incarnation, matcher_of)
                 targets = [self._target(topic, number) for number in partitions_of(self._objects, dead)]
                 if any(any(erased_files(target)) for target in targets):
                     return SOME  # of an erasure that was under way when the topic was deleted
@@ -102,10 +96,7 @@ class FormerEraser:
         return Target(topic.name, partition, log, logs.tools, self._cuts, self._pins, topic, logs.topics)
 
 
-@contextmanager
-def searchable(
-    logs: Logs, name: str, incarnation: int, matcher_of: MatcherOf
-) -> Iterator[tuple[Topic, Matcher]]:
+def searchable(logs: Logs, name: str, incarnation: int, matcher_of: MatcherOf) -> tuple[Topic, Matcher]:
     """An incarnation that was deleted, as it was, and the condition on its columns. Raises `InvalidRequestError` where
     it has not the columns that the condition looks at; `CorruptObjectError` where nobody knows what it was.
     """
@@ -113,16 +104,16 @@ def searchable(
     if created is None:
         raise InvalidRequestError(f"incarnation {incarnation} of topic {name!r}, which is a tombstone")
     topic = logs.topics.as_left(created)
-    with matcher_of(topic) as matcher:
-        own = (PARTITION, OFFSET, TIMESTAMP)
-        missing = [each for each in matcher.columns if each not in own and each not in topic.schema.names]
-        if missing:
-            raise InvalidRequestError(
-                f"no column {missing[0]!r} in incarnation {incarnation} of topic {name!r}",
-                actor="erase",
-                reason=Reason.UNKNOWN_COLUMN,
-            )
-        yield topic, matcher
+    matcher = matcher_of(topic)
+    own = (PARTITION, OFFSET, TIMESTAMP)
+    missing = [each for each in matcher.columns if each not in own and each not in topic.schema.names]
+    if missing:
+        raise InvalidRequestError(
+            f"no column {missing[0]!r} in incarnation {incarnation} of topic {name!r}",
+            actor="erase",
+            reason=Reason.UNKNOWN_COLUMN,
+        )
+    return topic, matcher
 
 
 def _still_written(dead: DeadIncarnation) -> StillHeld:

@@ -1,0 +1,1 @@
+"""Conditions on records, for `erase --where`: DuckDB parses them, they are typed, and Arrow evaluates them."""

@@ -34,8 +34,9 @@ GREENLETS = (
     "tests/engine/test_turns.py",
     "tests/verify/test_kept.py",
 )
-"""The tests that run the engine in greenlets, measured by themselves: with many threads the measurement of greenlets
-hangs for ever (greenlet frees those of a dead thread in the main thread, whose tracer then asks for the current one)."""
+"""The tests that run the engine in greenlets. They are measured by themselves: where many threads end, the measurement
+of greenlets hangs (greenlet frees those of a dead thread in the main thread, whose tracer then asks for the current
+one)."""
 
 
 def measure(arguments: Sequence[str], *, by_test: bool = False, keep: bool = False) -> int:

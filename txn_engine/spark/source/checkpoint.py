@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ _VERSION: Final = "v1"
 _HEAD_LINES: Final = 2
 _NO_OFFSET: Final = "-"
 _LOG_OFFSET: Final = "logOffset"
+_COMPACT: Final = ".compact"
+_COMPACT_NAME: Final = re.compile(r"[0-9]+\.compact")
 _TABLE_VERSIONS: Final = (
     frozenset({"reservoirId", "reservoirVersion", "index"}),  # Delta
     frozenset({"snapshot_id", "position"}),  # Iceberg
@@ -171,9 +174,12 @@ class _Ranges:
 def _ranges(files: _Files, batch_id: int) -> _Ranges:
     version, metadata, ends = _journal(files, batch_id)
     starts = _journal(files, batch_id - 1)[2] if batch_id else [_NO_OFFSET] * len(ends)
-    if len(starts) != len(ends):
+    try:
+        logs = [
+            _log(files, number, *ends_of) for number, ends_of in enumerate(zip(starts, ends, strict=True))
+        ]
+    except ValueError:
         return _Ranges("", "", [], [], [])
-    logs = [_log(files, number, *ends_of) for number, ends_of in enumerate(zip(starts, ends, strict=True))]
     return _Ranges(version, metadata, starts, ends, logs)
 
 
@@ -203,7 +209,7 @@ def _spelled(line: str) -> str:
 
 def _log(files: _Files, source: int, start: str, end: str) -> list[str] | None:
     """What names the rows between two offsets of a source beside the offsets themselves: the files of a file source,
-    whose offset only counts. None where nothing does.
+    whose offset only counts. None where nothing does. ValueError: it is not there to be read.
     """
     if start == end:
         return []
@@ -211,9 +217,8 @@ def _log(files: _Files, source: int, start: str, end: str) -> list[str] | None:
     if not isinstance(found, dict):  # a counter in memory, as of a socket
         return None
     if set(found) == {_LOG_OFFSET}:
-        before = _json(start)
-        first = before[_LOG_OFFSET] + 1 if isinstance(before, dict) else 0
-        return _files_read(files, source, first, found[_LOG_OFFSET])
+        first = 0 if start == _NO_OFFSET else _log_offset(_json(start)) + 1
+        return _files_read(files, f"sources/{source}", first, _log_offset(found))
     if any(names <= set(found) for names in _TABLE_VERSIONS) or _is_by_partition(found):
         return []
     return None
@@ -224,22 +229,32 @@ def _is_by_partition(offsets: dict[str, Any]) -> bool:
     topics = [value for name, value in offsets.items() if not name.startswith("_")]
     return bool(topics) and all(
         isinstance(partitions, dict)
+        and partitions
         and all(number.isdecimal() and isinstance(offset, int) for number, offset in partitions.items())
         for partitions in topics
     )
 
 
-def _files_read(files: _Files, source: int, first: int, last: int) -> list[str] | None:
-    """The entries `first` to `last` of a file source's log, each with the path and the time of a file; None where one
-    is not there. Every tenth file of the log (N.compact) repeats all entries before it, which may be removed.
+def _log_offset(offset: Any) -> int:
+    number = offset.get(_LOG_OFFSET) if isinstance(offset, dict) else None
+    if not isinstance(number, int):
+        raise ValueError(offset)
+    return number
+
+
+def _files_read(files: _Files, log: str, first: int, last: int) -> list[str]:
+    """The entries `first` to `last` of a file source's log, each with the path and the time of a file. Every tenth file
+    of the log (N.compact) repeats all entries before it, which may be removed. ValueError: an entry is not there.
     """
+    there = set(files.names(log))
+    compact = sorted(int(name.removesuffix(_COMPACT)) for name in there if _COMPACT_NAME.fullmatch(name))
     entries: list[str] = []
     for number in range(first, last + 1):
-        names = [str(number), *(f"{later}.compact" for later in range(number, last + 1))]
-        texts = (files.read(f"sources/{source}/{name}") for name in names)
-        text = next((text for text in texts if text is not None), None)
+        later = next((f"{each}{_COMPACT}" for each in compact if each >= number), None)
+        name = str(number) if str(number) in there else later
+        text = None if name is None else files.read(f"{log}/{name}")
         if text is None:
-            return None
+            raise ValueError(number)
         lines = [(line, _json(line)) for line in text.split("\n")[1:]]
         entries += sorted(
             line for line, entry in lines if isinstance(entry, dict) and entry.get("batchId") == number

@@ -36,7 +36,7 @@ from txn_engine.spark.errors import (
     reason_of,
     reasons_in_text,
 )
-from txn_engine.spark.hadoop import bucket_options
+from txn_engine.spark.hadoop import bucket_options, check_readable
 from txn_engine.spark.java import JavaNotFoundError
 
 
@@ -174,6 +174,24 @@ def test_a_store_without_a_connector() -> None:
         bucket_options(None, store)  # type: ignore[arg-type]
     assert refused.value.reason is Reason.NO_CONNECTOR
     assert 'format("txn_engine")' in str(refused.value.action)
+
+
+def test_a_checkpoint_in_a_store_without_a_connector() -> None:
+    """It is refused before a query begins, whatever the session has."""
+    with refused(SparkSessionError, Reason.NO_CONNECTOR):
+        check_readable(None, "az://container/checkpoint")  # type: ignore[arg-type]
+    check_readable(None, "/srv/checkpoint")  # type: ignore[arg-type]
+
+
+def test_a_read_does_not_take_the_endpoint_of_its_session() -> None:
+    """A session is told of one server, and of no secret. A read names its own server, also where that is AWS."""
+    server = S3Store(S3Config("bucket", endpoint="http://minio:9000", access_key="AKIA", secret_key="s3cr3t"))
+    told = server.hadoop_session_settings()
+    assert told["fs.s3a.endpoint"] == "http://minio:9000"
+    assert not {"AKIA", "s3cr3t"} & set(told.values())
+    amazon = S3Store(S3Config("bucket")).hadoop_options()
+    assert amazon["fs.s3a.bucket.bucket.endpoint"] == ""
+    assert amazon["fs.s3a.bucket.bucket.path.style.access"] == "false"
 
 
 @pytest.mark.spark

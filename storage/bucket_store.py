@@ -134,6 +134,12 @@ class BucketStore(ABC):
         """What Spark's connector is told of this bucket, secrets among it; empty where there is no connector."""
         return {}
 
+    def hadoop_session_settings(self) -> dict[str, str]:
+        """What a whole session of Spark is told, for every bucket of this kind: where the server is, and no secret.
+        Empty where there is no connector.
+        """
+        return {}
+
     def duckdb_secret(self) -> tuple[str, dict[str, str]]:
         """DuckDB's extension for it, and what its `CREATE SECRET` is told."""
         raise self._unknown_to("DuckDB")

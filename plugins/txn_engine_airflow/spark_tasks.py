@@ -24,7 +24,8 @@ _KIND = re.compile(r"\[[A-Z][A-Z0-9_.]+\]|\b\w+(?:Error|Exception)\b")
 
 @contextmanager
 def task_spark(url: str, settings: Mapping[str, str], *, app_name: str) -> Iterator[SparkSession]:
-    """A session, stopped at the end unless it ran before.
+    """A session, stopped at the end unless it ran before. What an error of the block says is logged at once: the
+    traceback that Airflow logs begins with Java's stack.
 
     What Spark says of a failure may quote a record, and a task's standard error is its log: so Spark has a file of its
     own, in a folder for the worker's user alone, which stays where the job fails.
@@ -37,14 +38,14 @@ def task_spark(url: str, settings: Mapping[str, str], *, app_name: str) -> Itera
 
     logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of every connection that it closes
     if SparkSession.getActiveSession() is not None:
-        with unlogged_queries(every_thread=True):
+        with unlogged_queries(every_thread=True), _sentence_first():
             yield spark_session(url, app_name=app_name, extra=settings)
         return
     folder = Path(tempfile.mkdtemp(prefix="txn-engine-spark-"))
     try:
         spark = spark_session(url, app_name=app_name, extra=settings, log_path=folder / "spark.log")
         try:
-            with unlogged_queries(every_thread=True):
+            with unlogged_queries(every_thread=True), _sentence_first():
                 yield spark
         finally:
             spark.stop()
@@ -52,6 +53,17 @@ def task_spark(url: str, settings: Mapping[str, str], *, app_name: str) -> Itera
         log.info("what Spark said: %s on this worker; it may quote records", folder / "spark.log")
         raise
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _sentence_first() -> Iterator[None]:
+    from txn_engine.errors import TxnEngineError
+
+    try:
+        yield
+    except TxnEngineError as error:
+        log.error("%s", error)
+        raise
 
 
 def vote_told(vote: SuitesRun) -> dict[str, Any]:

@@ -198,9 +198,7 @@ class S3Store(BucketStore):
     def hadoop_options(self) -> dict[str, str]:
         """For this one bucket. They never belong on a command line or into Spark's own settings."""
         config = self._config
-        settings = {"endpoint.region": config.region}
-        if config.endpoint is not None:
-            settings |= {"endpoint": config.endpoint, "path.style.access": "true"}
+        settings = self._hadoop_server()
         if credentials := config.credentials():
             access_key, secret_key, session_token = credentials
             provider = "Simple" if session_token is None else "Temporary"
@@ -212,6 +210,20 @@ class S3Store(BucketStore):
             if session_token is not None:
                 settings["session.token"] = session_token
         return {f"fs.s3a.bucket.{config.bucket}.{name}": value for name, value in settings.items()}
+
+    def hadoop_session_settings(self) -> dict[str, str]:
+        """As the base class says. The connector finds keys in the JVM's environment, else the machine's role."""
+        server = {f"fs.s3a.{name}": value for name, value in self._hadoop_server().items()}
+        return server | {"fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem"}
+
+    def _hadoop_server(self) -> dict[str, str]:
+        """Where the server is, for the connector: AWS under an empty endpoint, so that a session's does not count."""
+        config = self._config
+        return {
+            "endpoint.region": config.region,
+            "endpoint": config.endpoint or "",
+            "path.style.access": str(config.endpoint is not None).lower(),
+        }
 
     def duckdb_secret(self) -> tuple[str, dict[str, str]]:
         """Of its extension httpfs."""

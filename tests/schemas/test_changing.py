@@ -142,6 +142,20 @@ def test_records_of_before_are_completed_and_widened(engine: Engine) -> None:
         engine.producer().produce("payments", rows(2).drop_columns(["note"])).result()
 
 
+def test_a_column_that_is_there_twice_is_named(engine: Engine) -> None:
+    """The error says which column is there twice, and nothing of columns that are missing or unknown."""
+    twice = rows(1).append_column("id", pa.array([1], pa.int64()))
+    with refused(InvalidRecordError, Reason.OTHER_COLUMNS) as caught:
+        engine.producer().produce("payments", twice).result()
+    assert caught.value.seen == "column 'id' is given twice"
+    both = twice.drop_columns(["note"]).append_column("x", pa.array([1])).append_column("y", pa.array([1]))
+    with refused(InvalidRecordError, Reason.OTHER_COLUMNS) as caught:
+        engine.producer().produce("payments", both).result()
+    assert caught.value.seen == (
+        "column 'note' is missing, columns 'x' and 'y' are unknown, column 'id' is given twice"
+    )
+
+
 READS: dict[str, Callable[[Engine], pa.Table]] = {
     "scan": lambda engine: engine.scan("payments").to_table(),
     "batches": lambda engine: pa.Table.from_batches(engine.scan("payments").to_batches()),

@@ -11,8 +11,10 @@ import sys
 import tempfile
 
 from minio import Minio
+from pyspark.sql import SparkSession
 
 import txn_engine
+from storage import open_store
 from tests.spark.conftest import SCHEMA, load, payments
 from tests.spark.copying_streams import copy_by_format, copy_by_stream_topic
 from tests.spark.test_loading import csv_of
@@ -59,9 +61,30 @@ def main(url: str, log: str) -> None:
             for _ in range(2):
                 copy_by_format(spark, url, folder)
             seen["streamed"] = copied(engine, "others")
+            seen["from_a_bucket"] = [from_a_bucket(spark, engine, scheme) for scheme in ("s3a", "s3")]
         seen["findings"] = [str(finding) for finding in engine.admin.verify().findings]
         print(json.dumps(seen))
         spark.stop()
+
+
+def from_a_bucket(spark: SparkSession, engine: Engine, scheme: str) -> bool:
+    """Whether two streams whose checkpoints are in the bucket copy each payment once. After their first run the note
+    of the last micro-batch is removed, and they are started again.
+    """
+    config = engine.store.config  # type: ignore[attr-defined]
+    folder = f"{scheme}://{config.bucket}/checkpoints/{scheme}"
+    topics = [f"copies-{scheme}", f"others-{scheme}"]
+    for topic in topics:
+        engine.admin.create_topic(topic, partitions=2, schema=SCHEMA, key="account_id")
+    checkpoints = open_store(f"s3://{config.bucket}/checkpoints/{scheme}")
+    for run in range(2):
+        copy_by_stream_topic(spark, engine, f"{folder}/a", output_topic=topics[0], transactional_id=topics[0])
+        copy_by_format(spark, engine.url, f"{folder}/b", topic=topics[1])
+        if not run:
+            for name in ("a/topic/commits/0", "b/format/commits/0"):
+                checkpoints.head(name)
+                checkpoints.delete(name)
+    return all(copied(engine, topic) for topic in topics)
 
 
 def copied(engine: Engine, topic: str) -> bool:

@@ -36,7 +36,7 @@ from txn_engine.spark.errors import (
     reason_of,
     reasons_in_text,
 )
-from txn_engine.spark.hadoop import bucket_options
+from txn_engine.spark.hadoop import bucket_options, check_readable
 from txn_engine.spark.java import JavaNotFoundError
 
 
@@ -176,6 +176,24 @@ def test_a_store_without_a_connector() -> None:
     assert 'format("txn_engine")' in str(refused.value.action)
 
 
+def test_a_checkpoint_in_a_store_without_a_connector() -> None:
+    """It is refused before a query begins, whatever the session has."""
+    with refused(SparkSessionError, Reason.NO_CONNECTOR):
+        check_readable(None, "az://container/checkpoint")  # type: ignore[arg-type]
+    check_readable(None, "/srv/checkpoint")  # type: ignore[arg-type]
+
+
+def test_a_read_does_not_take_the_endpoint_of_its_session() -> None:
+    """A session is told of one server, and of no secret. A read names its own server, also where that is AWS."""
+    server = S3Store(S3Config("bucket", endpoint="http://minio:9000", access_key="AKIA", secret_key="s3cr3t"))
+    told = server.hadoop_session_settings()
+    assert told["fs.s3a.endpoint"] == "http://minio:9000"
+    assert not {"AKIA", "s3cr3t"} & set(told.values())
+    amazon = S3Store(S3Config("bucket")).hadoop_options()
+    assert amazon["fs.s3a.bucket.bucket.endpoint"] == ""
+    assert amazon["fs.s3a.bucket.bucket.path.style.access"] == "false"
+
+
 @pytest.mark.spark
 def test_a_session_without_the_jars_of_a_connector(spark: SparkSession) -> None:
     """A bucket that the running session cannot read is refused, and the session keeps no key of it. The shared JVM has
@@ -222,10 +240,13 @@ def test_s3a_on_a_real_server(minio_bucket: S3Bucket, tmp_path: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.minio
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("of", ["environment", "connect"])
 def test_streams_on_a_real_server(minio_bucket: S3Bucket, tmp_path: Path, of: str) -> None:
     """Files and streams work with the credentials of the environment, and with credentials that only
-    `connect()` got."""
+    `connect()` got. With the environment's, a query's checkpoint may be in the bucket, under s3a:// and s3://: a query
+    that is started again there writes nothing twice.
+    """
     environment = os.environ | (minio_bucket.environment if of == "environment" else {})
     if of == "connect":
         environment["STORE"] = f"{minio_bucket.endpoint} {minio_bucket.access_key} {minio_bucket.secret_key}"
@@ -239,11 +260,11 @@ def test_streams_on_a_real_server(minio_bucket: S3Bucket, tmp_path: Path, of: st
         capture_output=True,
         text=True,
         check=False,
-        timeout=240,
+        timeout=800,
     )
     assert done.returncode == 0, done.stderr[-3_000:]
     seen = json.loads(done.stdout.splitlines()[-1])
-    streamed = {"streamed": True} if of == "environment" else {}
+    streamed = {"streamed": True, "from_a_bucket": [True, True]} if of == "environment" else {}
     assert seen == {"loads": [100, 0], "copied": True, "findings": [], **streamed}
     for secret in (minio_bucket.access_key, minio_bucket.secret_key):
         assert secret not in log.read_text() + done.stdout + done.stderr

@@ -539,6 +539,8 @@ REFUSED = {
     "unsigned": pa.uint32(),
     "nanoseconds": pa.timestamp("ns", tz="UTC"),
     "times": pa.time64("us"),
+    "durations": pa.duration("us"),
+    "floats": pa.float16(),
     "decimals": pa.decimal256(60, 2),
     "inside": pa.list_(pa.struct([("each", pa.duration("ms"))])),
     "cases": pa.struct([("a", pa.int64()), ("A", pa.int64())]),
@@ -556,6 +558,8 @@ def test_a_type_that_delta_has_not_is_refused(engine: Engine, name: str) -> None
         engine.tables.publish("odd")
     assert raised.value.actor == "publish 'odd' as delta"
     assert f"'{name}" in raised.value.seen
+    if name in ("unsigned", "nanoseconds", "times", "durations", "floats", "decimals"):
+        assert name in str(raised.value.expected)
     assert len(str(raised.value).splitlines()) == 1
     assert [info.key for info in engine.store.list("")] == before
 

@@ -15,6 +15,7 @@ from txn_engine.log.row_sizes import RowSizes
 from txn_engine.producer.sender import tables_of
 from txn_engine.reasons import Reason
 from txn_engine.row_checks import RowCheck
+from txn_engine.schemas.column_names import given_twice, names_unlike
 from txn_engine.schemas.defaults import fills
 
 if TYPE_CHECKING:
@@ -81,14 +82,11 @@ class TableLoad:
         may_lack = fills(self.topic.schemas)
         missing = [name for name in wanted.names if name not in names and name not in may_lack]
         unknown = [name for name in names if name not in wanted.names]
-        if missing or unknown or len(set(names)) != len(names):
+        twice = given_twice(names)
+        if missing or unknown or twice:
             reason = Reason.UNKNOWN_COLUMN if unknown else Reason.DUPLICATE_COLUMN
             reason = Reason.MISSING_COLUMN if missing else reason
-            raise self._refused(
-                f"columns missing {missing}, unknown {unknown}" if missing or unknown else "a column twice",
-                f"the columns {wanted.names}",
-                reason,
-            )
+            raise self._refused(names_unlike(missing, unknown, twice), f"the columns {wanted.names}", reason)
         for each in schema:
             kind = wanted.field(each.name).type
             if not is_convertible(each.type, kind):

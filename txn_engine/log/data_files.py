@@ -44,6 +44,7 @@ from txn_engine.protocol.file_names import DataFileName
 from txn_engine.protocol.log_time import bounded_time
 from txn_engine.protocol.partition import LogFile
 from txn_engine.reasons import Reason
+from txn_engine.schemas.column_names import given_twice, names_unlike
 from txn_engine.schemas.defaults import filled, fills
 from txn_engine.schemas.layout import (
     OFFSET,
@@ -136,7 +137,7 @@ def _in_order(table: pa.Table, schemas: Schemas, *, topic: str) -> pa.Table:
         missing = [name for name in schema.names if name not in table.schema.names]
         extra = [name for name in table.schema.names if name not in schema.names]
         raise InvalidRecordError(
-            f"columns missing {missing}, unknown {extra}{_former_names(schemas, extra)}",
+            f"{names_unlike(missing, extra, given_twice(table.schema.names))}{_former_names(schemas, extra)}",
             actor=actor,
             expected=f"the columns {schema.names}",
             reason=Reason.OTHER_COLUMNS,

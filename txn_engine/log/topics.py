@@ -55,6 +55,7 @@ from txn_engine.protocol.cleaning import DELETE_RETENTION_MS
 from txn_engine.protocol.log_time import bounded_time
 from txn_engine.reasons import Reason
 from txn_engine.schemas.changes import Change
+from txn_engine.schemas.column_names import given_twice, names_unlike
 from txn_engine.schemas.evolving import ANOTHER_TOPIC, Rules, evolved
 from txn_engine.schemas.layout import Layout, Schemas, original
 from txn_engine.schemas.plan import check_known
@@ -739,6 +740,10 @@ def is_topic_name(name: str) -> bool:
 def _check_name(name: object) -> None:
     if not isinstance(name, str):
         raise InvalidTopicError(f"topic name {name!r:.80}", expected="a text")
+    if not name:
+        raise InvalidTopicError(
+            "the topic's name is empty", expected="1 to 249 of letters, digits, '.', '_' and '-'"
+        )
     if name.startswith("__"):
         raise InvalidTopicError(
             f"topic name {name!r}", expected="a name that does not begin with two underscores"
@@ -769,8 +774,8 @@ def checked_schema(name: str, schema: pa.Schema | None, key: str | None) -> tupl
         raise InvalidRecordError(
             "a column whose name is not UTF-8", actor=actor, expected="names in UTF-8", reason=Reason.NOT_UTF8
         )
-    if len(set(schema.names)) != len(schema.names):
-        raise InvalidRecordError("a schema with a column twice", actor=actor, expected="different names")
+    if twice := given_twice(schema.names):
+        raise InvalidRecordError(names_unlike([], [], twice), actor=actor, expected="different names")
     reserved = [column for column in schema.names if column.startswith("_") or not column]
     if reserved:
         raise InvalidRecordError(

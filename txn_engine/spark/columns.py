@@ -19,6 +19,7 @@ from txn_engine.files import is_convertible
 from txn_engine.log.data_files import conform
 from txn_engine.reasons import Reason
 from txn_engine.scan import TOPIC
+from txn_engine.schemas.column_names import given_twice, names_unlike
 from txn_engine.schemas.layout import OFFSET, PARTITION, TIMESTAMP, Schemas
 
 _SIMPLE: dict[pa.DataType, DataType] = {
@@ -140,10 +141,10 @@ def check_columns(seen: StructType, schema: pa.Schema, *, topic: str, has_letter
         field.name for field in seen if has_letters and _READ_TYPES.get(field.name) == _told(field.dataType)
     }
     extra = [name for name in seen.names if name not in wanted.names and name not in read]
-    twice = sorted({name for name in seen.names if seen.names.count(name) > 1})
+    twice = given_twice(seen.names)
     if missing or extra or twice:
         raise InvalidRecordError(
-            f"columns missing {missing}, unknown {extra}, given twice {twice}",
+            names_unlike(missing, extra, twice),
             actor=actor,
             expected=f"the columns {wanted.names}",
             reason=Reason.OTHER_COLUMNS,

@@ -9,7 +9,7 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from storage import BucketStore, Hadoop, backend_of
+from storage import Backend, BucketStore, Hadoop, backend_of
 from txn_engine.reasons import Reason
 from txn_engine.spark.errors import SparkSessionError
 
@@ -38,7 +38,7 @@ def bucket_options(spark: SparkSession, store: BucketStore) -> dict[str, str]:
     connector = _connector(store)
     jvm: Any = spark.sparkContext._jvm
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()
-    _check_jars(jvm, hadoop, connector, store)
+    _check_jars(jvm, hadoop, connector.scheme, store.url)
     options = store.hadoop_options()
     bucket = store.config.bucket
     mine = hashlib.sha256(json.dumps(sorted(options.items())).encode()).hexdigest()
@@ -52,15 +52,20 @@ def bucket_options(spark: SparkSession, store: BucketStore) -> dict[str, str]:
 
 def _connector(store: BucketStore) -> Hadoop:
     if store.backend.hadoop is None:
-        raise SparkSessionError(
-            f"Spark reads no {store.backend.schemes[0]}:// by itself here",
-            actor="spark",
-            place=store.url,
-            expected=f"a store that one of Spark's connectors reads, which {store.backend.name} has none of here",
-            action='use spark.read.format("txn_engine") (txn_engine.spark.register(spark)), which needs no connector',
-            reason=Reason.NO_CONNECTOR,
-        )
+        raise _no_connector(store.backend, store.url)
     return store.backend.hadoop
+
+
+def _no_connector(backend: Backend, url: str) -> SparkSessionError:
+    return SparkSessionError(
+        f"Spark cannot open {backend.schemes[0]}:// by itself here",
+        actor="spark",
+        place=url,
+        expected=f"a store that one of Spark's connectors opens; there is no connector for {backend.name} here",
+        action='read topics with spark.read.format("txn_engine") (txn_engine.spark.register(spark)), which needs no '
+        "connector, and keep checkpoints on a disk or in another bucket",
+        reason=Reason.NO_CONNECTOR,
+    )
 
 
 def _close_cached(jvm: Any, hadoop: Any, url: str, options: dict[str, str]) -> None:
@@ -71,14 +76,27 @@ def _close_cached(jvm: Any, hadoop: Any, url: str, options: dict[str, str]) -> N
     jvm.org.apache.hadoop.fs.FileSystem.get(jvm.java.net.URI(url), settings).close()
 
 
-def _check_jars(jvm: Any, hadoop: Any, connector: Hadoop, store: BucketStore) -> None:
+def check_readable(spark: SparkSession, url: str) -> None:
+    """Raise `SparkSessionError` for a URL of a bucket that Spark cannot open by itself in this session; it is for Spark
+    to judge any other URL.
+    """
+    backend = backend_of(url)
+    if backend is None:
+        return
+    if backend.hadoop is None:
+        raise _no_connector(backend, url)
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    _check_jars(spark.sparkContext._jvm, hadoop, url.partition(":")[0], url)
+
+
+def _check_jars(jvm: Any, hadoop: Any, scheme: str, url: str) -> None:
     try:
-        jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(connector.scheme, hadoop)
+        jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, hadoop)
     except Py4JJavaError as error:
         raise SparkSessionError(
-            f"the Spark session has no {connector.scheme.upper()} jars",
+            f"the Spark session has no {scheme.upper()} jars",
             actor="spark",
-            place=store.url,
+            place=url,
             expected="a session made by txn_engine.spark.spark_session(url) with this URL",
             action="stop the session that runs, or start it with txn_engine.spark.jars.jar_settings(url)",
             reason=Reason.NO_CONNECTOR_JARS,

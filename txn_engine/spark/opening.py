@@ -18,11 +18,16 @@ from txn_engine.spark.session import check_spark_url
 UrlOrEngine = str | os.PathLike[str] | Engine
 
 
+def is_connect(spark: object) -> bool:
+    """Whether this is a session of Spark Connect."""
+    return any(kind.__module__.startswith("pyspark.sql.connect.") for kind in type(spark).__mro__)
+
+
 def check_classic(spark: object, actor: str) -> None:
     """Raise `SparkSessionError` for a session of Spark Connect: plans are made in another process, where a client can
     neither name files nor choose what Spark is told of them.
     """
-    if any(kind.__module__.startswith("pyspark.sql.connect.") for kind in type(spark).__mro__):
+    if is_connect(spark):
         raise SparkSessionError(
             "a session of Spark Connect",
             actor=actor,

@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from storage import is_remote
+from storage import BucketStore, is_remote, open_store
 from txn_engine.engine import URL_VARIABLE
 from txn_engine.errors import InvalidRequestError
 from txn_engine.reasons import Reason
@@ -64,7 +64,9 @@ def spark_session(
     """A session fit for the store at `url` (else the environment's TXN_ENGINE_URL): the running one, else a new one.
 
     Nothing of it listens anywhere but on 127.0.0.1. For a bucket that a connector of Hadoop's reads it brings its jars
-    (fetched once into `TXN_ENGINE_CACHE`); endpoint and credentials are set by the read itself, in memory only.
+    (fetched once into `TXN_ENGINE_CACHE`); endpoint and credentials are set by the read itself, in memory only. What
+    Spark itself keeps in a bucket of that server, such as a query's checkpoint, it opens by the endpoint and the
+    credentials of the environment as it was when the session began.
     `extra`: Spark settings of your own, stronger than ours; a running session takes those that can change. `log_path`:
     a file for what Spark says, instead of standard error.
 
@@ -103,7 +105,18 @@ def _settings(url: str, extra: Mapping[str, str] | None) -> dict[str, str]:
     own = dict(extra or {})
     if jars := jar_settings(url):
         own["spark.jars"] = ",".join(filter(None, (jars["spark.jars"], own.get("spark.jars"))))
+        settings |= _server_settings(url)
     return settings | own
+
+
+def _server_settings(url: str) -> dict[str, str]:
+    """Where the store's server is, for what Spark itself keeps in a bucket, such as a query's checkpoint. No secret."""
+    store = open_store(url)
+    try:
+        found = store.hadoop_session_settings() if isinstance(store, BucketStore) else {}
+    finally:
+        store.close()
+    return {f"spark.hadoop.{name}": value for name, value in found.items()}
 
 
 def _start(

@@ -23,6 +23,7 @@ from txn_engine.producer import Producer
 from txn_engine.reasons import Reason
 from txn_engine.spark.dead_letters import DeadLettersTo, dead_letters_to
 from txn_engine.spark.errors import reasons_in_text
+from txn_engine.spark.hadoop import check_readable
 from txn_engine.spark.job import Output, outputs_of
 from txn_engine.spark.layout import FileLayout
 from txn_engine.spark.opening import UrlOrEngine, check_classic, opened
@@ -84,12 +85,15 @@ def stream_topic(
     The report is that of the last vote. `dead_letter_topic` and `max_dead_letters` (of each micro-batch) are
     `run_consume_job`'s; letters have the run id `<transactional id>/<number of the micro-batch>`.
 
-    It needs a classic session.
+    It needs a classic session. `checkpoint` may be in a bucket that the session's connector opens, as
+    `spark_session` says.
 
     Raises what `read_topic` raises; an error of a micro-batch ends the query. `OffsetsMovedError`: the group is neither
     at the beginning nor at the end of the micro-batch: somebody else moved it, or an older checkpoint was restored.
     """
     check_classic(spark, "stream_topic")
+    if checkpoint is not None:
+        check_readable(spark, os.fspath(checkpoint))
     if max_offsets_per_trigger is not None and max_offsets_per_trigger < 1:
         raise InvalidRequestError(
             f"max_offsets_per_trigger={max_offsets_per_trigger!r}",

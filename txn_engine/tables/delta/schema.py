@@ -15,6 +15,7 @@ from txn_engine.errors import InvalidRequestError
 from txn_engine.log.topics import Topic
 from txn_engine.reasons import Reason
 from txn_engine.schemas.layout import OFFSET_DELTA, TIMESTAMP, TIMESTAMP_TYPE, Column, Layout
+from txn_engine.tables.type_families import family_of
 
 _PLAIN: Final = {
     pa.bool_(): "boolean",
@@ -150,7 +151,7 @@ def _type(kind: pa.DataType, topic: str, column: str) -> Any:
         topic,
         column,
         f"of type {kind}",
-        "types that Delta has: no unsigned numbers, no nanoseconds",
+        f"a type that Delta has; it has no {family_of(kind)}",
         reason=Reason.UNSUPPORTED_TYPE,
     )
 

@@ -15,6 +15,7 @@ from txn_engine.log.topics import Topic
 from txn_engine.reasons import Reason
 from txn_engine.schemas.field_ids import OWN_IDS, field_id
 from txn_engine.schemas.layout import Layout
+from txn_engine.tables.type_families import family_of
 
 LOG_PARTITION: Final = "log_partition"
 LOG_BASE_OFFSET: Final = "log_base_offset"
@@ -185,7 +186,7 @@ def _type(kind: Any, topic: Topic, column: str) -> Any:
         topic,
         column,
         f"of type {kind}",
-        "types that Iceberg has: no unsigned numbers, no nanoseconds",
+        f"a type that Iceberg has; it has no {family_of(kind, has_times=True)}",
         reason=Reason.UNSUPPORTED_TYPE,
     )
 

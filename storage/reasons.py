@@ -83,3 +83,7 @@ class StoreReason(StrEnum):
     """The server's TLS certificate was not accepted."""
     CONNECTION_BROKE = "connection_broke"
     """The connection broke in a way that the client does not name."""
+    BUSY = "busy"
+    """The store answered that it is busy, or that it failed, and did so for as long as it was asked again."""
+    BROKEN_ANSWER = "broken_answer"
+    """The store began an answer that was cut short, or that cannot be parsed, each time that it was asked."""

@@ -30,7 +30,7 @@ from storage import (
 )
 from storage import decode_json as storage_decode_json
 from storage import encode_json as storage_encode_json
-from storage.settle import default_jittered_pause
+from storage.patience import jittered_pause
 from txn_engine.errors import (
     CorruptObjectError,
     InvalidRequestError,
@@ -111,7 +111,7 @@ def _write_errors() -> AbstractContextManager[None]:
 class Objects:
     """The store's operations that the engine uses, with the engine's errors."""
 
-    def __init__(self, store: ObjectStore, pause: Callable[[int], None] = default_jittered_pause) -> None:
+    def __init__(self, store: ObjectStore, pause: Callable[[int], None] = jittered_pause) -> None:
         self.store = store
         self._pause = pause
         self._map = store.map if isinstance(store, MappableStore) else None

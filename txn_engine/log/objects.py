@@ -31,11 +31,13 @@ from storage import (
 from storage import decode_json as storage_decode_json
 from storage import encode_json as storage_encode_json
 from storage.patience import jittered_pause
+from storage.reasons import StoreReason
 from txn_engine.errors import (
     CorruptObjectError,
     InvalidRequestError,
     OutcomeUnknownError,
     StoreAccessError,
+    StoreFaultError,
     StoreUnavailableError,
     TxnEngineError,
     UnsupportedFormatError,
@@ -43,6 +45,15 @@ from txn_engine.errors import (
 from txn_engine.reasons import Reason
 
 Named = TypeVar("Named")
+_FAULTS = frozenset(
+    {
+        StoreReason.NO_ROOM,
+        StoreReason.TOO_MANY_OPEN_FILES,
+        StoreReason.DISK_FAILED,
+        StoreReason.SYNC_FAILED_BEFORE,
+        StoreReason.NOT_CONFIRMED,
+    }
+)
 
 
 def translated(error: StorageError) -> TxnEngineError:
@@ -60,6 +71,8 @@ def translated(error: StorageError) -> TxnEngineError:
         kind = CorruptObjectError
     elif isinstance(error, (InvalidStoreUrlError, InvalidKeyError, ObjectTooLargeError)):
         kind = InvalidRequestError
+    elif error.reason in _FAULTS:
+        kind = StoreFaultError
     else:
         kind = StoreAccessError
     return kind(

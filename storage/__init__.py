@@ -54,12 +54,25 @@ from storage.memory import MemoryStore
 from storage.opening import open_store, overlap, would_overlap
 from storage.parquet_footer import UNCOMPRESSED
 from storage.parquet_limits import DATA_LIMITS, LimitError, ParquetLimits
+from storage.patience import JOB_PATIENCE, PERSON_PATIENCE, Patience
 from storage.proof import PutIfAbsentProof, prove_put_if_absent
 from storage.row_groups import ROW_BYTES_MAX, ROW_NULLS_MAX, row_too_large
 from storage.settle import PutOutcome, settle_put_if_absent
-from storage.store import FolderStore, MappableStore, ObjectInfo, ObjectStore, SpoolingStore, StagingStore
+from storage.store import (
+    FolderStore,
+    MappableStore,
+    ObjectInfo,
+    ObjectStore,
+    PatientStore,
+    SpoolingStore,
+    StagingStore,
+)
 
 __all__ = [
+    "JOB_PATIENCE",
+    "PERSON_PATIENCE",
+    "Patience",
+    "PatientStore",
     "BACKENDS",
     "Backend",
     "BucketStore",

@@ -24,6 +24,16 @@ _UNREACHABLE = re.compile(
     r"error sending request|kind: (?:Connect|Timeout|Interrupted)|operation timed out|dns error|"
     r"error decoding response|connection (?:reset|closed)|request or response body error"
 )
+_NO_ANSWER = re.compile(r"kind: (?:Connect|Timeout)\b|operation timed out|TimedOut|dns error|certificate")
+# What obstore says of an answer that began: its body ended early, or is not what it should be.
+_BROKEN = re.compile(
+    r"request or response body error|error decoding response|kind: Decode|invalid utf-8 sequence|"
+    r"Error getting list response body|Got invalid list response|IncompleteBody|IncompleteMessage|UnexpectedEof"
+)
+_XML_BODY = re.compile(r"status code: \d{3}[^:\n]*: (<\?xml.*|<Error.*)", re.DOTALL)
+_XML_ROOT = re.compile(r"(?:<\?xml[^>]*\?>)?\s*<(\w+)")
+_BUSY_STATUS = frozenset({408, 429})
+_BUSY_CODES = frozenset({"RequestTimeout", "SlowDown", "ServerBusy", "ServiceUnavailable"})
 _UNLISTABLE = re.compile(
     r'object with invalid path: (?:Error parsing )?Path "(.*)"(?:: | contained )', re.DOTALL
 )
@@ -98,6 +108,8 @@ def classified(
         )
     if code in words.no_object:
         return ObjectNotFoundError("there is no such object", actor=actor, place=place)
+    if _is_cut_short(text):
+        return _broken_answer(operation, actor, place)
     if status == 404 or isinstance(error, FileNotFoundError):
         unclear = AmbiguousNotFoundError if operation == "head" else StoreUnreachableError
         return unclear(
@@ -126,16 +138,41 @@ def classified(
         )
     if status in (301, 307, 308) or "redirect" in text:
         return StorageError(said, actor=actor, place=place, action=redirect_action)
-    return _unclear(text, status, said, operation, words, place)
+    return _unclear(text, status, code, said, operation, words, place)
 
 
-def _unclear(text: str, status: int, said: str, operation: str, words: Words, place: str) -> StorageError:
+def _is_cut_short(text: str) -> bool:
+    """Whether an error's body is XML whose end did not come, which a 404 needs to be the service's own word."""
+    if (body := _XML_BODY.search(text.partition("Debug source")[0])) is None:
+        return False
+    root = _XML_ROOT.match(body[1])
+    return root is None or f"</{root[1]}>" not in body[1]
+
+
+def _broken_answer(operation: str, actor: str, place: str) -> StorageError:
+    return StoreUnreachableError(
+        f"{operation} failed: the answer was cut short, or cannot be parsed",
+        actor=actor,
+        place=place,
+        expected="a whole answer",
+        action="try again; if it stays, look at the network and at what stands between (a proxy?)",
+        reason=StoreReason.BROKEN_ANSWER,
+    )
+
+
+def _unclear(
+    text: str, status: int, code: str, said: str, operation: str, words: Words, place: str
+) -> StorageError:
     """What says nothing of the object, or that the client says of the credentials before it asks anybody."""
     actor = words.actor
     if status:
-        kind = StoreUnreachableError if status == 429 or status >= 500 else StorageError
+        is_busy = code in _BUSY_CODES or status in _BUSY_STATUS or (status >= 500 and status != 501)
+        kind = StoreUnreachableError if is_busy or status >= 500 else StorageError
         action = "try again; if it stays, look at the store's own log"
-        return kind(said, actor=actor, place=place, action=action)
+        reason = StoreReason.BUSY if is_busy else None
+        return kind(said, actor=actor, place=place, action=action, reason=reason)
+    if _BROKEN.search(text) and not _NO_ANSWER.search(text):
+        return _broken_answer(operation, actor, place)
     if _UNREACHABLE.search(text):
         kind = NotConnectedError if _NOT_CONNECTED.search(text) else StoreUnreachableError
         broke, reason = _transport(text)

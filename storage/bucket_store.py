@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import builtins
-import mmap
 import os
-import tempfile
 import threading
 import weakref
 from abc import ABC, abstractmethod
@@ -15,6 +13,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final, Self, TypeVar
 
 from storage.backend import Backend, Finding
+from storage.bodies import Body, temporary_file
 from storage.bucket_errors import (
     AmbiguousNotFoundError,
     UnlistableNameError,
@@ -30,6 +29,7 @@ from storage.errors import (
     StorageError,
 )
 from storage.keys import validate_key, validate_prefix
+from storage.patience import JOB_PATIENCE, Waits
 from storage.ranges import check_size, short_range, validate_range
 from storage.store import ObjectInfo
 
@@ -46,13 +46,13 @@ _SMALL_PUT_TIMEOUT: Final = "6s"
 _SMALL_PUT_BYTES_MAX: Final = 1 << 20
 _HELD_BYTES_MAX: Final = 64 << 20
 _CHUNK_BYTES: Final = 4 << 20
-_READ_RETRIES_MAX: Final = 4
-_READ_RETRY_TIMEOUT: Final = timedelta(seconds=8)
+_NO_RETRIES: Final[dict[str, Any]] = {"max_retries": 0, "retry_timeout": timedelta(0)}
+"""obstore's own are not used: it gives a busy store up after a second or two, and knows nothing of half an answer."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class _Clients:
-    """The clients of one process: three, because a client's retries and timeouts are fixed at its making."""
+    """The clients of one process: three, because a client's timeouts are fixed at its making."""
 
     pid: int
     obstore: Obstore
@@ -71,10 +71,11 @@ class BucketStore(ABC):
     """An ObjectStore in a bucket, over HTTP.
 
     A put is one request, never resent by the client library: a resent create would be told "already there"
-    of its own first try. Reads are retried for 8 seconds, so that an unreachable store is reported within
-    20 seconds of a call. Clients are made at the first call, and anew in a forked child. Pickled as its
-    configuration: credentials given as keywords go along, those from the environment are read from the
-    environment of the process that unpickles.
+    of its own first try. Whatever is safe to ask again (reads, listings, deletes) is asked again, by one policy:
+    `patience` (storage/patience.py). A busy store is waited for, an answer that was cut short is read again, and an
+    unreachable store is reported within 20 seconds of a call. Clients are made at the first call, and anew in a
+    forked child. Pickled as its configuration and patience: credentials given as keywords go along, those from the
+    environment are read from the environment of the process that unpickles.
 
     The configuration is a frozen dataclass that shows no secret in its `repr`: `bucket`, `prefix`, `url`, and each
     setting of the backend by its keyword, `endpoint` among them.
@@ -84,6 +85,7 @@ class BucketStore(ABC):
     words: ClassVar[Words]
 
     def __init__(self, config: Any) -> None:
+        self.patience = JOB_PATIENCE
         self._config = config
         self._lock = threading.Lock()
         self._clients: _Clients | None = None
@@ -219,38 +221,42 @@ class BucketStore(ABC):
     def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
         """Return the whole object; ObjectNotFoundError only when the service itself says so."""
         validate_key(key)
-
-        def read(clients: _Clients) -> bytes:
-            answer = clients.obstore.get(clients.reads, key)
-            if max_bytes is not None:
-                check_size(
-                    self._at(key), int(answer.meta["size"]), max_bytes
-                )  # the body is read by bytes() alone
-            return bytes(answer.bytes())
-
-        return self._call(read, key, "get")
+        return bytes(self._body(key, max_bytes, lambda _: None))
 
     def spool(self, key: str, *, max_bytes: int) -> memoryview:
         """Return the whole object; one of more than 64 MiB comes into a temporary file, if there can be one."""
         validate_key(key)
+        return memoryview(self._body(key, max_bytes, _file_of_a_large_object))
 
-        def read(clients: _Clients) -> memoryview:
-            answer = clients.obstore.get(clients.reads, key)
-            size = int(answer.meta["size"])
-            check_size(self._at(key), size, max_bytes)
-            file = _temporary_file(size) if size > _HELD_BYTES_MAX else None
-            if file is None:
-                return memoryview(bytes(answer.bytes()))
-            with file:
-                for chunk in answer.stream(min_chunk_size=_CHUNK_BYTES):
-                    file.write(chunk)
-                file.flush()
-                come = file.tell()
-                if come != size:
-                    raise short_range(self._at(key), 0, size, come)
-                return memoryview(mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ))
-
-        return self._call(read, key, "get")
+    def _body(
+        self, key: str, max_bytes: int | None, file_for: Callable[[int], BinaryIO | None]
+    ) -> bytes | memoryview:
+        """The whole object, held or in a file: what has come of a large one is not asked for again."""
+        waits = Waits(self.patience)
+        body: Body | None = None
+        while True:
+            clients = self._of_this_process()
+            try:
+                if body is None:
+                    answer = clients.obstore.get(clients.reads, key)
+                    size = int(answer.meta["size"])
+                    check_size(self._at(key), size, max_bytes)  # what follows is read below alone
+                    if size <= _CHUNK_BYTES:
+                        return bytes(answer.bytes())
+                    body = Body(size, answer.meta.get("e_tag"), file_for(size))
+                else:
+                    answer = clients.obstore.get(clients.reads, key, options=body.rest())
+                body.take(answer.stream(min_chunk_size=_CHUNK_BYTES), waits.came_further)
+                return body.whole(self._at(key))
+            except Exception as error:
+                if body is not None and not body.can_go_on(error, clients.obstore.PreconditionError):
+                    body.close()
+                    body = None
+                answer_of_store = self._answer(error, key, "get")
+                if not waits.again(answer_of_store):
+                    if body is not None:
+                        body.close()
+                    raise answer_of_store from error
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """Return exactly `length` bytes from `start` on."""
@@ -285,12 +291,7 @@ class BucketStore(ABC):
         if start_after is not None:
             validate_key(start_after)
 
-        def begin(clients: _Clients) -> Iterator[Any]:
-            return iter(
-                clients.obstore.list(clients.reads, folder or None, offset=start_after, chunk_size=1_000)
-            )
-
-        return self._listed(self._call(begin, folder, "list"), folder, start_after)
+        return self._listed(folder, start_after)
 
     def list_folders(self, prefix: str) -> builtins.list[str]:
         """Return the names of the folders right below `prefix`, sorted."""
@@ -326,31 +327,49 @@ class BucketStore(ABC):
         return f"{type(self).__name__}({self.place})"
 
     def __getstate__(self) -> Any:
-        return self._config
+        return self._config, self.patience
 
-    def __setstate__(self, config: Any) -> None:
+    def __setstate__(self, state: Any) -> None:
+        config, patience = state
         self.__init__(config)  # type: ignore[misc]
+        self.patience = patience
 
-    def _listed(self, pages: Iterator[Any], folder: str, start_after: str | None) -> Iterator[ObjectInfo]:
-        last = start_after
+    def _listed(self, folder: str, start_after: str | None) -> Iterator[ObjectInfo]:
+        last = begun_after = start_after
+        is_in_order = True
+        waits = Waits(self.patience)
+        pages: Iterator[Any] | None = None
         while True:
             try:
+                if pages is None:
+                    pages = self._pages(folder, last)
                 page = next(pages, None)
             except Exception as error:
                 answer = self._answer(error, folder, "list")
-                if not isinstance(answer, UnlistableNameError):
+                if isinstance(answer, UnlistableNameError):
+                    yield from self.list_any_names(folder, last, answer)
+                    return
+                # A listing out of order has no place from which it could go on.
+                if not is_in_order or not waits.again(answer):
                     raise answer from error
-                yield from self.list_any_names(folder, last, answer)
-                return
+                pages, begun_after = None, last
+                continue
             if page is None:
                 return
+            waits.came_further()
             for meta in page:
                 info = self._named_in_full(_info(meta))
-                if start_after is not None and info.key <= start_after:
+                if begun_after is not None and info.key <= begun_after:
                     continue  # a server that knows no place to start from begins at the folder's first
+                if last is not None and info.key <= last:
+                    is_in_order = False
                 last = info.key
                 if info.key != "/":  # the marker of the store's own folder
                     yield info
+
+    def _pages(self, folder: str, start_after: str | None) -> Iterator[Any]:
+        clients = self._of_this_process()
+        return iter(clients.obstore.list(clients.reads, folder or None, offset=start_after, chunk_size=1_000))
 
     def list_any_names(
         self, folder: str, start_after: str | None, error: StorageError
@@ -384,13 +403,17 @@ class BucketStore(ABC):
         *,
         range_asked: tuple[int, int] | None = None,
     ) -> _T:
-        clients = self._of_this_process()
-        try:
-            return operation(clients)
-        except Exception as error:
-            if range_asked is not None and is_beyond_the_end(str(error), self.words):
-                raise short_range(self._at(key), *range_asked, None) from error
-            raise self._answer(error, key, name) from error
+        waits = Waits(self.patience)
+        while True:
+            clients = self._of_this_process()
+            try:
+                return operation(clients)
+            except Exception as error:
+                if range_asked is not None and is_beyond_the_end(str(error), self.words):
+                    raise short_range(self._at(key), *range_asked, None) from error
+                answer = self._answer(error, key, name)
+                if not waits.again(answer):
+                    raise answer from error
 
     def _put_client(self, clients: _Clients, data: bytes) -> Any:
         return clients.puts if len(data) <= _SMALL_PUT_BYTES_MAX else clients.large_puts
@@ -414,28 +437,22 @@ class BucketStore(ABC):
             clients = _Clients(
                 os.getpid(),
                 obstore,
-                reads=self._client(
-                    obstore, _TRANSFER_TIMEOUT, retries_max=_READ_RETRIES_MAX, read_timeout=_READ_TIMEOUT
-                ),
-                puts=self._client(obstore, _SMALL_PUT_TIMEOUT, retries_max=0),
-                large_puts=self._client(obstore, _TRANSFER_TIMEOUT, retries_max=0),
+                reads=self._client(obstore, _TRANSFER_TIMEOUT, read_timeout=_READ_TIMEOUT),
+                puts=self._client(obstore, _SMALL_PUT_TIMEOUT),
+                large_puts=self._client(obstore, _TRANSFER_TIMEOUT),
             )
             _clients_alive.add(clients)
         except Exception as error:
             raise self._answer(error, "", "open") from error
         return clients
 
-    def _client(
-        self, obstore: Obstore, timeout: str, *, retries_max: int, read_timeout: str | None = None
-    ) -> Any:
+    def _client(self, obstore: Obstore, timeout: str, *, read_timeout: str | None = None) -> Any:
         options: dict[str, Any] = {"connect_timeout": _CONNECT_TIMEOUT, "timeout": timeout}
         if read_timeout is not None:
             options["read_timeout"] = read_timeout
         if self.server is not None:
             options["allow_http"] = self.server.startswith("http://")
-        return self.client(
-            obstore, options, {"max_retries": retries_max, "retry_timeout": _READ_RETRY_TIMEOUT}
-        )
+        return self.client(obstore, options, _NO_RETRIES)
 
     def _answer(self, error: Exception, key: str, operation: str) -> StorageError:
         if isinstance(error, StorageError):
@@ -460,19 +477,8 @@ class BucketStore(ABC):
         return f"{place} ({self.server})" if self.server else place
 
 
-def _temporary_file(size: int) -> BinaryIO | None:
-    """A file without a name, with room for so many bytes; None where the machine has none to give."""
-    try:
-        file: BinaryIO = tempfile.TemporaryFile(prefix="txn-engine-")  # noqa: SIM115 -- the caller's
-    except OSError:
-        return None
-    try:
-        if hasattr(os, "posix_fallocate"):  # macOS has none, and says so at the write
-            os.posix_fallocate(file.fileno(), 0, size)
-    except OSError:
-        file.close()
-        return None
-    return file
+def _file_of_a_large_object(size: int) -> BinaryIO | None:
+    return temporary_file(size) if size > _HELD_BYTES_MAX else None
 
 
 def _info(meta: Any) -> ObjectInfo:

@@ -8,6 +8,7 @@ looked at each time (`plain_columns`).
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -47,9 +48,12 @@ class _Name(NamedTuple):
 
 
 class KnownParquet:
-    """The last footers of objects of one kind, all of whose columns are read. Threads may share it."""
+    """The last footers of objects of one kind, all of whose columns are read, or these (None: all), in the order in
+    which they stand in the object. Threads may share it.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, columns: Sequence[str] | None = None) -> None:
+        self._columns = columns
         self._known: dict[tuple[int, int, int, bytes], _Known] = {}
 
     def read(self, data: bytes, key: str) -> PlainParquet | None:
@@ -67,7 +71,9 @@ class KnownParquet:
         return None if columns is None else PlainParquet(columns, name.write_id)
 
     def learn(self, data: bytes, opened: OpenedParquet, table: pa.Table) -> None:
-        """Arrow has read this table of an object that was opened without complaint: know the next one of its footer."""
+        """Know the next object of this footer. `table`: What Arrow has read of these columns of an object that was
+        opened without complaint.
+        """
         name = _name(data)
         if name is None or name.write_id != opened.metadata.get("write_id"):
             return
@@ -78,7 +84,7 @@ class KnownParquet:
             self._known[name.known_by] = _Known()
         elif not known.is_learned:
             known.is_learned = True
-            known.plain = _plain(data, opened, table)
+            known.plain = _plain(data, opened, table, alone=self._columns is None)
 
 
 def _name(data: bytes) -> _Name | None:
@@ -97,12 +103,18 @@ def _name(data: bytes) -> _Name | None:
     return _Name((footer_at, begin, digits_at, known_by), found[1].decode())
 
 
-def _plain(data: bytes, opened: OpenedParquet, table: pa.Table) -> PlainColumns | None:
+def _plain(data: bytes, opened: OpenedParquet, table: pa.Table, *, alone: bool) -> PlainColumns | None:
     """How the columns are cut out; None unless that gives what Arrow has read."""
     plain = plain_columns(
-        opened.footer, opened.file.metadata, table.schema, data, table.column_names, alone=True
+        opened.footer, opened.file.metadata, table.schema, data, table.column_names, alone=alone
     )
     cut = None if plain is None else plain.cut(data)
     if plain is None or cut is None:
         return None
-    return plain if plain.values(cut) == [tuple(column.to_pylist()) for column in table.columns] else None
+    return plain if plain.values(cut) == [_as_stored(column) for column in table.columns] else None
+
+
+def _as_stored(column: pa.ChunkedArray[Any]) -> tuple[Any, ...]:
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.int64())
+    return tuple(column.to_pylist())

@@ -38,6 +38,12 @@ _NO_FILE: Final = (
     errno.ELOOP,
     errno.ENXIO,
 )  # opening a symbolic link, a socket or a device that nobody drives
+_NOT_PERMITTED: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+_NOT_SUPPORTED: Final = frozenset(
+    {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL, errno.EMLINK, errno.EXDEV}
+)
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_TOO_MANY_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE})
 _OWNER_FILE: Final = 0o600
 _OWNER_FOLDER: Final = 0o700
 _FULL_SYNC: Final[int | None] = getattr(fcntl, "F_FULLFSYNC", None)
@@ -334,6 +340,8 @@ class LocalStore:
         self._folders.add(self._root)
 
     def _refuse_root(self, error: OSError) -> NoReturn:
+        if error.errno in _NO_ROOM | _TOO_MANY_FILES:
+            self._refuse_write(error, "")
         raise StoreNotWritableError(
             _words(error),
             actor="local store",
@@ -658,12 +666,13 @@ class LocalStore:
             raise AccessDeniedError(
                 _words(error), actor="local store", place=self.uri(key), action="fix the permissions"
             ) from error
+        reason, seen, action = _fault_of(error)
         raise StorageError(
-            f"reading failed: {error}",
+            f"reading failed: {seen}",
             actor="local store",
             place=self.uri(key),
-            action="look at the disk",
-            reason=_reason_of(error),
+            action=action,
+            reason=reason,
         ) from error
 
     def _refuse_write(self, error: OSError, key: str) -> NoReturn:
@@ -684,13 +693,15 @@ class LocalStore:
                 action="find out who put it there, and put the folder back from a copy",
                 reason=StoreReason.FILE_IN_THE_WAY,
             ) from error
+        if error.errno in _NOT_PERMITTED:
+            expected, reason, seen, action = "permission to write", None, _words(error), "fix the permissions"
+        elif error.errno in _NOT_SUPPORTED:
+            expected, reason, seen = "a file system with hard links and fsync", None, _words(error)
+            action = "keep the store on a local disk, not on a network drive"
+        else:
+            expected, (reason, seen, action) = "", _fault_of(error)
         raise StoreNotWritableError(
-            _words(error),
-            actor="local store",
-            place=self.uri(key),
-            expected="a folder on a local disk, with room, permission to write and hard links",
-            action="fix that, then try again",
-            reason=_reason_of(error),
+            seen, actor="local store", place=self.uri(key), expected=expected, action=action, reason=reason
         ) from error
 
 
@@ -765,6 +776,19 @@ def _refuse_unsure(folder: str) -> None:
 
 def _reason_of(error: Exception) -> StoreReason | None:
     return StoreReason.SYNC_FAILED_BEFORE if isinstance(error, _UnsureError) else None
+
+
+def _fault_of(error: Exception) -> tuple[StoreReason, str, str]:
+    """What is the matter with the disk or the machine, in words, and what to do about it."""
+    number = error.errno if isinstance(error, OSError) else None
+    if number in _NO_ROOM:
+        return StoreReason.NO_ROOM, _words(error), "make room on the disk, then try again"
+    if number in _TOO_MANY_FILES:
+        whose = "process" if number == errno.EMFILE else "machine"
+        action = f"raise the {whose}'s limit of open files (`ulimit -n`), or close some, then try again"
+        return StoreReason.TOO_MANY_OPEN_FILES, _words(error), action
+    reason = _reason_of(error) or StoreReason.DISK_FAILED
+    return reason, _words(error), "look at the disk and at the system's log, then try again"
 
 
 def _words(error: Exception) -> str:

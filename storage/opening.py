@@ -14,6 +14,7 @@ from storage.bucket_store import BucketStore
 from storage.errors import InvalidKeyError, InvalidStoreUrlError
 from storage.local import LocalStore
 from storage.memory import MemoryStore
+from storage.patience import JOB_PATIENCE, Patience
 from storage.reasons import StoreReason
 from storage.store import ObjectStore
 
@@ -22,14 +23,21 @@ _NEARLY_A_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _NAMELESS = "nameless"
 
 
-def open_store(url: str | os.PathLike[str], *, create: bool = True, **settings: str | None) -> ObjectStore:
+def open_store(
+    url: str | os.PathLike[str],
+    *,
+    create: bool = True,
+    patience: Patience = JOB_PATIENCE,
+    **settings: str | None,
+) -> ObjectStore:
     """Return the store that `url` names: a path, `file:///path`, `memory://name`, or a URL of a kind in `backends`.
 
     `memory://` alone is one store of the process, as each name is.
     Cheap and without a request: a store in the network is first contacted by the first call on it. `create` makes a
-    missing local folder (not its parent); it makes no bucket. `settings` are those of the URL's kind, by keyword
-    (`endpoint`, keys and the like); whatever is not given comes from the environment. A folder and memory need none,
-    and are given what others have without harm. InvalidStoreUrlError for anything else.
+    missing local folder (not its parent); it makes no bucket. `patience`: how long calls wait for a store in the
+    network that is busy; `PERSON_PATIENCE` where a person waits for the answer. `settings` are those of the URL's
+    kind, by keyword (`endpoint`, keys and the like); whatever is not given comes from the environment. A folder and
+    memory need none, and are given what others have without harm. InvalidStoreUrlError for anything else.
     """
     _check_known(settings)
     text = os.fspath(url)
@@ -55,7 +63,9 @@ def open_store(url: str | os.PathLike[str], *, create: bool = True, **settings: 
             f"give of {', '.join(_keywords(backend))} what it needs",
             reason=StoreReason.SETTING_OF_OTHER_STORES,
         )
-    return backend.open(text, settings)
+    store = backend.open(text, settings)
+    store.patience = patience
+    return store
 
 
 def overlap(one: ObjectStore, other: ObjectStore) -> bool:

@@ -8,6 +8,7 @@ has to be asked. Nothing is skipped for it: the page headers and levels must be,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from decimal import Context, Decimal
 from functools import partial
 from struct import Struct
 from typing import Any, Final, TypeAlias
@@ -32,9 +33,12 @@ _NUMBERS: Final = {
     pa.timestamp("ms", tz="UTC"): ("INT64", "q"),
     pa.int32(): ("INT32", "i"),
     pa.int16(): ("INT32", "i"),
+    pa.float64(): ("DOUBLE", "d"),
 }
 _MAGIC_BYTES: Final = 4  # "PAR1", before the first column
 _SHORT_MAX: Final = 2**15 - 1
+_DECIMAL_BYTES_MAX: Final = 16
+_EXACT: Final = Context(prec=39, Emin=-200, Emax=200)  # whatever the caller's own context says
 
 
 class PlainColumns:
@@ -132,6 +136,8 @@ def _take(leaf: Leaf, schema: pa.Schema, physical: str, rows: int) -> _Take | No
         return partial(_shorts if kind == pa.int16() else _numbers, numbers)
     if kind == pa.bool_() and physical == "BOOLEAN":
         return partial(_bools, rows)
+    if kind is not None and pa.types.is_decimal128(kind) and physical == "FIXED_LEN_BYTE_ARRAY":
+        return partial(_decimals, rows, kind.precision, kind.scale)
     return partial(_texts, rows) if kind == pa.string() and physical == "BYTE_ARRAY" else None
 
 
@@ -153,6 +159,16 @@ def _bools(rows: int, raw: bytes) -> tuple[bool, ...]:
         raise ValueError("another number of values")
     bits = int.from_bytes(raw, "little")
     return tuple(bool(bits >> at & 1) for at in range(rows))
+
+
+def _decimals(rows: int, precision: int, scale: int, raw: bytes) -> tuple[Decimal, ...]:
+    width, rest = divmod(len(raw), rows)
+    if rest or not 0 < width <= _DECIMAL_BYTES_MAX:
+        raise ValueError("another number of values")
+    found = [int.from_bytes(raw[at : at + width], "big", signed=True) for at in range(0, len(raw), width)]
+    if max(map(abs, found)) >= 10**precision:
+        raise ValueError("a number with too many digits")
+    return tuple(_EXACT.scaleb(Decimal(number), -scale) for number in found)
 
 
 def _texts(rows: int, raw: bytes) -> tuple[str, ...]:

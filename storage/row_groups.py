@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,6 +31,9 @@ _WRITTEN_OUT: Final = frozenset(
 )
 
 
+_OFFSETS: Final = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
+
+
 @dataclass(frozen=True, slots=True)
 class Load:
     """What rows take in a Parquet page, at most: bytes, and nulls of the list column that has the most."""
@@ -47,12 +51,19 @@ def row_groups(table: pa.Table, rows_max: int) -> Iterator[pa.Table]:
     by itself is a part of its own. An empty table is one part.
     """
     rows = table.num_rows
-    # One row is never cut, so nobody needs to know its load: an entry's has thirty columns, each to be looked into.
-    if rows <= 1 or (rows <= rows_max and load_of(table).fits(ROW_GROUP_BYTES, ROW_GROUP_NULLS)):
+    # One row is never cut, so nobody needs to know its load. A snapshot of two rows has 72 leaves to be looked into.
+    if rows <= 1 or (rows <= rows_max and _fits(table)):
         yield table
         return
     for start in range(0, table.num_rows, rows_max):
         yield from _cut(table.slice(start, rows_max), ROW_GROUP_BYTES, ROW_GROUP_NULLS)
+
+
+def _fits(table: pa.Table) -> bool:
+    quick = load_at_most(table)
+    if quick is not None and quick.fits(ROW_GROUP_BYTES, ROW_GROUP_NULLS):
+        return True
+    return load_of(table).fits(ROW_GROUP_BYTES, ROW_GROUP_NULLS)
 
 
 def row_too_large(table: pa.Table) -> tuple[int, Load] | None:
@@ -72,6 +83,55 @@ def _cut(table: pa.Table, most_bytes: int, most_nulls: int) -> Iterator[pa.Table
     half = table.num_rows // 2
     yield from _cut(table.slice(0, half), most_bytes, most_nulls)
     yield from _cut(table.slice(half), most_bytes, most_nulls)
+
+
+def load_at_most(table: pa.Table) -> Load | None:
+    """What the rows certainly do not exceed, by Arrow's buffers alone, which is known at once whatever the schema; None
+    for a schema of which these say nothing.
+    """
+    levels = _levels(table.schema)
+    if levels is None:
+        return None
+    chunks = max((column.num_chunks for column in table.columns), default=1)
+    held = table.get_total_buffer_size() * chunks  # chunks may be of the same buffers, which are counted once
+    slots = table.num_rows + held  # every element of a list has a byte at the least in some buffer
+    return Load(held + slots * levels.bytes, slots * levels.depth)
+
+
+class _Levels(NamedTuple):
+    """bytes: what pages may have for a slot of every leaf, beside Arrow's own. depth: of the deepest list, plus 1."""
+
+    bytes: int
+    depth: int
+
+
+@lru_cache(maxsize=256)
+def _levels(schema: pa.Schema) -> _Levels | None:
+    """None for a schema with a leaf whose elements may have no byte of their own: in a list a bool, a null, or bytes of
+    no width; a dictionary and a view, which Parquet writes out, anywhere.
+    """
+    leaves: list[int] = []
+    if not all(_add_leaves(kind, 0, leaves) for kind in schema.types):
+        return None
+    return _Levels(
+        sum((depth + 1) * (1 + depth // 4 + _VALUE_BYTES_MIN) for depth in leaves), max(leaves, default=0) + 1
+    )
+
+
+def _add_leaves(kind: pa.DataType, depth: int, leaves: list[int]) -> bool:
+    """Add of each leaf how many lists are around it; False where one is not of the types of which `_levels` says."""
+    if pa.types.is_struct(kind):
+        return all(_add_leaves(field.type, depth, leaves) for field in kind)
+    if pa.types.is_map(kind):
+        inside = (kind.key_type, kind.item_type)
+        return all(_add_leaves(each, depth + 1, leaves) for each in inside)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _add_leaves(kind.value_type, depth + 1, leaves)
+    leaves.append(depth)
+    if kind in _OFFSETS:
+        return True
+    has_width = not kind.num_fields and kind.id not in _WRITTEN_OUT and pa.types.is_primitive(kind)
+    return has_width and (kind.bit_width >= 8 or not depth)
 
 
 def load_of(table: pa.Table) -> Load:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -22,10 +20,9 @@ from storage.errors import (
     StoreUnreachableError,
 )
 from storage.keys import validate_key
-from storage.store import ObjectStore
-
-_PAUSE_MS_FIRST = 20
-_PAUSE_MS_MAX = 1_000
+from storage.patience import JOB_PATIENCE, Waits, jittered_pause
+from storage.reasons import StoreReason
+from storage.store import ObjectStore, PatientStore
 
 _NOTHING_WRITTEN = (
     AccessDeniedError,
@@ -45,27 +42,22 @@ class PutOutcome:
     winner: bytes
 
 
-def default_jittered_pause(attempt: int) -> None:
-    """Sleep before try `attempt` (1, 2, ...): up to 20 ms at first, twice as long each time, at most 1 s."""
-    ceiling_ms = min(_PAUSE_MS_MAX, _PAUSE_MS_FIRST << min(attempt - 1, 10))
-    time.sleep(random.uniform(0.5, 1.0) * ceiling_ms / 1_000)
-
-
 def settle_put_if_absent(
     store: ObjectStore,
     key: str,
     data: bytes,
     *,
     attempts: int = 5,
-    pause: Callable[[int], None] = default_jittered_pause,
+    pause: Callable[[int], None] = jittered_pause,
     max_bytes: int | None = None,
 ) -> PutOutcome:
     """Create the object or learn who did, and never guess.
 
     Guarantee: `won=True` means that exactly these bytes are at the key; `won=False` that other bytes are,
     and which. Any doubt is PutOutcomeUnknownError. Only these bytes are ever sent to this key, at most
-    `attempts` times. The bytes must be the writer's own (carry a write id): two writers of equal bytes are
-    both told that they won.
+    `attempts` times. A try that the store answers with "busy" is not counted: it is made again for as long as
+    the store's patience says, each time after the key was read as absent. The bytes must be the writer's own
+    (carry a write id): two writers of equal bytes are both told that they won.
 
     True from the store is believed. After anything else the key is read back and compared as a whole,
     because a store may answer with an error, or "already there" to a resent request, after it stored the
@@ -88,9 +80,10 @@ def settle_put_if_absent(
     most = None if max_bytes is None else max(max_bytes, len(data))
     problem: StorageError | None = None
     may_have_landed = False
-    for attempt in range(1, attempts + 1):
-        if attempt > 1:
-            pause(attempt - 1)
+    waits: Waits | None = None
+    tried = sent = 0
+    while True:
+        sent += 1
         problem = None
         try:
             if store.put_if_absent(key, data):
@@ -106,9 +99,22 @@ def settle_put_if_absent(
             return PutOutcome(won=winner == data, winner=winner)
         if refusal is not None and not isinstance(refusal, NotConnectedError):
             raise refusal
+        if problem is not None and problem.reason is StoreReason.BUSY:
+            waits = waits or _waits_for(store, pause)
+            if waits.again(problem):
+                continue
+            break
+        tried += 1
+        if tried == attempts:
+            break
+        pause(tried)
     if problem is not None and not may_have_landed:
         raise problem
-    raise _unknown(store, key, f"the object was still absent after {attempts} tries", problem)
+    raise _unknown(store, key, f"the object was still absent after {sent} tries", problem)
+
+
+def _waits_for(store: ObjectStore, pause: Callable[[int], None]) -> Waits:
+    return Waits(store.patience if isinstance(store, PatientStore) else JOB_PATIENCE, pause=pause)
 
 
 def _read_back(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from storage.patience import Patience
 from storage.temporary import Swept
 
 
@@ -106,6 +107,16 @@ class MappableStore(ObjectStore, Protocol):
 
     def map(self, key: str) -> memoryview:
         """Return the whole object read-only and without a copy; it stays valid while the view lives."""
+        ...
+
+
+@runtime_checkable
+class PatientStore(ObjectStore, Protocol):
+    """A store that may be busy, and says how long its calls wait for it: an optional capability, as mapping is."""
+
+    @property
+    def patience(self) -> Patience:
+        """Of all its calls."""
         ...
 
 

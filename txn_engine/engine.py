@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self, Unpack
 import pyarrow as pa
 
 from storage import ObjectStore, open_store
-from storage.settle import default_jittered_pause
+from storage.patience import JOB_PATIENCE, Patience, jittered_pause
 from txn_engine.admin import Admin
 from txn_engine.backup import BackupMaker, Cuts, Manifest, Progress
 from txn_engine.backup.copying import silent
@@ -87,6 +87,7 @@ def connect(
     endpoint: str | None = None,
     clock: Clock | None = None,
     configs: Mapping[str, object] | None = None,
+    patience: Patience = JOB_PATIENCE,
     **settings: str | None,
 ) -> Engine:
     """Open a store, setting it up if it was never used.
@@ -95,8 +96,9 @@ def connect(
     TXN_ENGINE_URL. `endpoint`: its server, where that is not the provider's own. `settings`: keys and the like, by the
     keywords of the URL's kind of store (docs/STORES.md); what is not given comes from the environment. `clock` gives
     milliseconds since the epoch. `configs`: the store's settings, by Kafka's names, with which a fresh one begins;
-    refused with `InvalidConfigError` where the store is there and has others. A store that does not keep put-if-absent
-    is refused with `StoreAccessError`; a reader needs no right to write once the store is set up.
+    refused with `InvalidConfigError` where the store is there and has others. `patience`: how long calls wait for a
+    store that is busy (`storage.PERSON_PATIENCE` where a person waits for them). A store that does not keep
+    put-if-absent is refused with `StoreAccessError`; a reader needs no right to write once the store is set up.
     """
     url = url or os.environ.get(URL_VARIABLE)
     if not url:
@@ -104,7 +106,7 @@ def connect(
             "no store was named", expected=f"a URL, or {URL_VARIABLE} in the environment"
         )
     with store_errors():
-        store = open_store(url, create=True, endpoint=endpoint, **settings)
+        store = open_store(url, create=True, patience=patience, endpoint=endpoint, **settings)
     return Engine(store, clock=clock or system_clock, configs=configs)
 
 
@@ -124,7 +126,7 @@ class Engine:
         *,
         clock: Clock = system_clock,
         new_id: IdSource = new_write_id,
-        pause: Callable[[int], None] = default_jittered_pause,
+        pause: Callable[[int], None] = jittered_pause,
         waiting: Waiting = _REAL_WAITING,
         executors: Callable[[int, str], Executor] = ForkSafeExecutor,
         snapshot_after: int = 1_000,

@@ -421,6 +421,16 @@ class StoreAccessError(TxnEngineError):
     of_a_write = False
 
 
+class StoreFaultError(StoreAccessError):
+    """The disk of a local store is full or has failed, or the process has too many files open.
+
+    Nobody refused anything: the same call works once the machine is well again.
+    """
+
+    code = "KAFKA_STORAGE_ERROR"
+    retry_helps = True
+
+
 class SpillFullError(TxnEngineError):
     """The local disk has no room for what a job on one machine puts aside. Nothing was changed for want of it."""
 

@@ -316,6 +316,8 @@ class Reason(StrEnum):
     """A callback of `produce` made a call that waits for writes."""
     IN_A_READER = "in_a_reader"
     """The reader that `produce` reads from made a call that ends the transaction."""
+    IN_A_SIGNAL_HANDLER = "in_a_signal_handler"
+    """A signal handler made a call of the engine."""
     PRODUCER_CLOSED = "producer_closed"
     """The producer was closed before the records were written."""
     ENGINE_CLOSED = "engine_closed"

@@ -19,6 +19,7 @@ from txn_engine.log.data_files import begun
 from txn_engine.log.logs import Logs
 from txn_engine.log.reading import (
     FileSlice,
+    SmallFiles,
     check_start,
     choose_files,
     empty_table,
@@ -222,8 +223,8 @@ class Scan:
             yield from self._logs.file_versions.of(topic, keys)
 
     def to_batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """The records, a file at a time; files are read a few ahead. `columns` may name `_partition`,
-        `_offset`, `_timestamp`.
+        """The records, a file at a time, or several small files together; files are read a few ahead. `columns` may
+        name `_partition`, `_offset`, `_timestamp`.
         """
         for table in self._current_tables(columns):
             yield from table.to_batches()
@@ -267,15 +268,20 @@ class Scan:
                     )
         objects = self._logs.tools.objects
 
-        def read(item: tuple[Topic, FileSlice]) -> Iterator[pa.Table]:
-            topic, part = item
-            tables = begun(read_slice(objects, topic, part, physical))
+        small = {topic.name: SmallFiles(objects, topic, physical) for topic in self._topics}
+
+        def read(topic: Topic, parts: Sequence[FileSlice]) -> Iterator[pa.Table]:
+            if SmallFiles.has(parts[0]):
+                tables = iter(list(small[topic.name].read(parts)))
+            else:
+                tables = begun(read_slice(objects, topic, parts[0], physical))
             return (self._with_topic(topic, table, columns) for table in tables)
 
         ahead: deque[Future[Iterator[pa.Table]]] = deque()
         try:
-            for item in self._slices:
-                ahead.append(self._logs.workers.submit(read, item))
+            # One after the other they would cost a round trip each, where that is what costs.
+            for topic, parts in _read_together(self._slices, _SMALL_TOGETHER if objects.is_near else 1):
+                ahead.append(self._logs.workers.submit(read, topic, parts))
                 if len(ahead) >= _FILES_AHEAD:
                     yield from ahead.popleft().result()
             while ahead:
@@ -297,6 +303,27 @@ class Scan:
 
 
 _FILES_AHEAD = 32
+_SMALL_TOGETHER = 16
+
+
+def _read_together(
+    slices: Sequence[tuple[Topic, FileSlice]], most: int
+) -> Iterator[tuple[Topic, list[FileSlice]]]:
+    """The files in their order: small ones that follow one another together, `most` at a time, and each other alone."""
+    topic: Topic | None = None
+    together: list[FileSlice] = []
+    for each, part in slices:
+        is_small = SmallFiles.has(part)
+        if topic is not None and together and (not is_small or each is not topic or len(together) == most):
+            yield topic, together
+            together = []
+        topic = each
+        if is_small:
+            together.append(part)
+        else:
+            yield each, [part]
+    if topic is not None and together:
+        yield topic, together
 
 
 def check_isolation(isolation_level: str) -> None:

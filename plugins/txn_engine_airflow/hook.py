@@ -36,15 +36,17 @@ def open_engine_of_run(conn_id: str) -> Iterator[Engine]:
         yield engine
 
 
-def connect_to(store: StoreConnection) -> Engine:
-    """The engine of a store, its secrets masked in the logs. Raises the engine's own errors."""
+def connect_to(store: StoreConnection, *, person_waits: bool = False) -> Engine:
+    """The engine of a store, its secrets masked in the logs. Raises the engine's own errors.
+
+    person_waits: Whether a person waits for its answers, so that a busy store is given up earlier.
+    """
+    from storage import JOB_PATIENCE, PERSON_PATIENCE
     from txn_engine import connect
 
     _mask(store)
-    return connect(
-        store.url,
-        **store.access,
-    )
+    patience = PERSON_PATIENCE if person_waits else JOB_PATIENCE
+    return connect(store.url, patience=patience, **store.access)
 
 
 def _mask(store: StoreConnection) -> None:
@@ -109,23 +111,19 @@ class TxnEngineHook(BaseHook):
 
 def _describe(store: StoreConnection) -> str:
     """One line on a store that was read. Raises the engine's errors."""
-    from storage import open_store
+    from storage import PERSON_PATIENCE, open_store
     from txn_engine.log.objects import Objects, store_errors
     from txn_engine.log.store_config import read_store_config
 
     _mask(store)
     with store_errors():
-        place = open_store(
-            store.url,
-            **store.access,
-            create=False,
-        )
+        place = open_store(store.url, **store.access, create=False, patience=PERSON_PATIENCE)
     try:
         url, config = place.url, read_store_config(Objects(place))
     finally:
         place.close()
     if config is None:
         return f"{url} answers; nothing is there yet: the first producer or topic sets it up"
-    with connect_to(store) as engine:
+    with connect_to(store, person_waits=True) as engine:
         topics = engine.admin.list_topics()
     return f"{url} answers: {len(topics)} {'topic' if len(topics) == 1 else 'topics'}"

@@ -10,14 +10,17 @@ from collections.abc import Iterator
 
 from minio.datatypes import Object
 
+from storage.patience import Patience, Waits
 from storage.s3.config import S3Config
 from storage.s3.minio_client import minio_client, minio_error
 from storage.store import ObjectInfo
 
 
-def list_objects(config: S3Config, folder: str, *, start_after: str | None) -> Iterator[ObjectInfo]:
+def list_objects(
+    config: S3Config, folder: str, *, start_after: str | None, patience: Patience
+) -> Iterator[ObjectInfo]:
     """What is below the folder (empty, or with its slash), in S3's order; raises `StorageError`."""
-    for found in _listed(config, folder, start_after, recursive=True):
+    for found in _listed(config, folder, start_after, patience, recursive=True):
         key = _key(config, found)
         if not key:
             continue  # the marker of the store's own folder
@@ -25,25 +28,36 @@ def list_objects(config: S3Config, folder: str, *, start_after: str | None) -> I
         yield ObjectInfo(key, found.size or 0, modified_ms)
 
 
-def list_folders(config: S3Config, folder: str) -> Iterator[str]:
+def list_folders(config: S3Config, folder: str, *, patience: Patience) -> Iterator[str]:
     """The names of the folders right below it; raises `StorageError`."""
-    for found in _listed(config, folder, None, recursive=False):
+    for found in _listed(config, folder, None, patience, recursive=False):
         name = _key(config, found).removeprefix(folder).removesuffix("/")
         if found.is_dir and name:  # not the folder's own marker
             yield name
 
 
-def _listed(config: S3Config, folder: str, start_after: str | None, *, recursive: bool) -> Iterator[Object]:
+def _listed(
+    config: S3Config, folder: str, start_after: str | None, patience: Patience, *, recursive: bool
+) -> Iterator[Object]:
+    """The listing, gone on with behind the last name that came where an answer was none."""
     root = f"{config.prefix}/" if config.prefix else ""
-    try:
-        yield from minio_client(config).list_objects(
-            config.bucket,
-            prefix=root + folder,
-            start_after=None if start_after is None else root + start_after,
-            recursive=recursive,
-        )
-    except Exception as error:
-        raise minio_error(error, config) from error
+    last = None if start_after is None else root + start_after
+    waits = Waits(patience)
+    while True:
+        try:
+            for found in minio_client(config).list_objects(
+                config.bucket, prefix=root + folder, start_after=last, recursive=recursive
+            ):
+                if recursive:
+                    last = found.object_name
+                    waits.came_further()
+                yield found
+            return
+        except Exception as error:
+            answer = minio_error(error, config)
+            # What a listing of folders has given is given again: its names are those of no objects to begin behind.
+            if not waits.again(answer):
+                raise answer from error
 
 
 def _key(config: S3Config, found: Object) -> str:

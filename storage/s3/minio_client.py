@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 from urllib.parse import urlsplit
+from xml.etree import ElementTree
 
 import urllib3
 from minio import Minio
@@ -24,6 +25,7 @@ from storage.errors import (
     StorageError,
     StoreUnreachableError,
 )
+from storage.reasons import StoreReason
 from storage.s3.config import S3Config
 
 TIMEOUT: Final = urllib3.Timeout(connect=4, read=8)
@@ -88,6 +90,16 @@ def minio_error(error: Exception, config: S3Config) -> StorageError:
             place=config.place,
             expected="an S3 store",
             action="check the endpoint and the network, then try again",
+            reason=_reason_of(error),
+        )
+    if isinstance(error, ElementTree.ParseError):
+        return StoreUnreachableError(
+            "the answer was cut short, or cannot be parsed",
+            actor="bucket",
+            place=config.place,
+            expected="a whole answer",
+            action="try again; if it stays, look at the network and at what stands between (a proxy?)",
+            reason=StoreReason.BROKEN_ANSWER,
         )
     if isinstance(error, ValueError):  # what minio-py refuses before it asks
         return InvalidStoreUrlError(str(error), actor="bucket", place=config.place, action="fix the URL")
@@ -96,3 +108,12 @@ def minio_error(error: Exception, config: S3Config) -> StorageError:
             str(error), actor="bucket", place=config.place, action="check endpoint and credentials"
         )
     return StorageError(f"{type(error).__name__}: {error}", actor="bucket", place=config.place)
+
+
+def _reason_of(error: Exception) -> StoreReason | None:
+    reason = error.reason if isinstance(error, urllib3.exceptions.MaxRetryError) else error
+    if isinstance(reason, (urllib3.exceptions.ResponseError, ServerError)):
+        return StoreReason.BUSY
+    if isinstance(reason, urllib3.exceptions.ProtocolError):
+        return StoreReason.BROKEN_ANSWER
+    return None

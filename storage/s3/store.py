@@ -138,14 +138,14 @@ class S3Store(BucketStore):
         del error
         from storage.s3.any_names import list_objects
 
-        yield from list_objects(self._config, folder, start_after=start_after)
+        yield from list_objects(self._config, folder, start_after=start_after, patience=self.patience)
 
     def list_folders_of_any_name(self, folder: str, error: StorageError) -> Iterator[str]:
         """Likewise."""
         del error
         from storage.s3.any_names import list_folders
 
-        yield from list_folders(self._config, folder)
+        yield from list_folders(self._config, folder, patience=self.patience)
 
     # --- for people -----------------------------------------------------------------------------------------
 

@@ -13,9 +13,13 @@ import pytest
 from storage import ObjectStore, StorageError
 
 
+class Cut(bytes):
+    """A body of which only the first half is sent before the connection closes."""
+
+
 class OddServer:
     """A server that answers each request by a script of (status, body), repeats the last one for ever, and
-    counts the requests."""
+    counts the requests. A body of status 206 is the whole object, of which the range that was asked for is sent."""
 
     def __init__(
         self, *script: tuple[int, bytes], store: Callable[[str], Any], retry_after_s: int = 0
@@ -34,6 +38,11 @@ class OddServer:
                 odd.headers.append({name.lower(): value for name, value in self.headers.items()})
                 status, body = odd.script.pop(0) if len(odd.script) > 1 else odd.script[0]
                 self.send_response(status)
+                asked = self.headers.get("range")
+                if status == 206 and asked:
+                    first = int(asked.removeprefix("bytes=").partition("-")[0])
+                    self.send_header("Content-Range", f"bytes {first}-{len(body) - 1}/{len(body)}")
+                    body = type(body)(body[first:])
                 self.send_header("Content-Length", str(len(body)))
                 self.send_header("ETag", '"0"')
                 if status == 503 and retry_after_s:
@@ -41,7 +50,8 @@ class OddServer:
                 self.send_header("Last-Modified", "Sat, 21 Nov 2026 00:00:00 GMT")
                 self.end_headers()
                 if self.command != "HEAD":
-                    self.wfile.write(body)
+                    self.wfile.write(body[: len(body) // 2] if isinstance(body, Cut) else body)
+                self.close_connection = self.close_connection or isinstance(body, Cut)
 
             do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = answer
 

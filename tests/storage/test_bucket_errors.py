@@ -92,11 +92,17 @@ def test_what_is_the_same_for_all(
         ("error sending request kind: Timeout, TimedOut", StoreReason.NO_ANSWER),
         ("operation timed out kind: Timeout", StoreReason.NO_ANSWER),
         ("error sending request, invalid peer certificate", StoreReason.BAD_CERTIFICATE),
-        ("error decoding response", StoreReason.CONNECTION_BROKE),
+        ("error sending request kind: Unknown", StoreReason.CONNECTION_BROKE),
+        ("error decoding response", StoreReason.BROKEN_ANSWER),
+        ("request or response body error kind: Interrupted", StoreReason.BROKEN_ANSWER),
+        ("request or response body error, TimedOut", StoreReason.NO_ANSWER),
+        (body(503, "SlowDown"), StoreReason.BUSY),
+        (body(429, ""), StoreReason.BUSY),
+        (body(501, "NotImplemented"), None),
     ],
 )
-def test_why_a_store_could_not_be_reached(backend: Backend, text: str, reason: StoreReason) -> None:
-    """The reason says what happened to the connection."""
+def test_why_a_store_could_not_be_reached(backend: Backend, text: str, reason: StoreReason | None) -> None:
+    """The reason says what happened to the connection, or to the answer, and so whether another try may help."""
     error = told(backend, text)
     assert isinstance(error, StoreUnreachableError)
     assert error.reason is reason

@@ -34,6 +34,7 @@ from storage import (
 from storage.reasons import StoreReason
 from storage.temporary import Swept, sweep_temporary, temporary_name
 from tests.storage.conformance import StoreConformance, run_race_in_processes
+from tests.storage.odd_server import error_of
 from tests.support.damage import nested
 from tests.support.faults import keys_of, no_pause
 from tests.support.refusals import refused
@@ -873,3 +874,74 @@ def test_a_file_that_was_written_again_has_another_tag(tmp_path: Path) -> None:
         file.write(b"two")
     os.utime(tmp_path / "a", ns=(first.modified_ms * 1_000_000,) * 2)
     assert store.head("a").tag != first.tag
+
+
+FAULTS = pytest.mark.parametrize(
+    ("number", "reason"),
+    [
+        (errno.ENOSPC, StoreReason.NO_ROOM),
+        (errno.EDQUOT, StoreReason.NO_ROOM),
+        (errno.EMFILE, StoreReason.TOO_MANY_OPEN_FILES),
+        (errno.ENFILE, StoreReason.TOO_MANY_OPEN_FILES),
+        (errno.EIO, StoreReason.DISK_FAILED),
+        (errno.ENOMEM, StoreReason.DISK_FAILED),
+        (errno.ESTALE, StoreReason.DISK_FAILED),
+    ],
+    ids=lambda each: errno.errorcode.get(each, "") if isinstance(each, int) else str(each),
+)
+
+
+@FAULTS
+def test_a_fault_of_the_machine_is_no_matter_of_permissions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, reason: StoreReason
+) -> None:
+    """If the disk is full or failing, or too many files are open, each call says so, and advises nothing about hard
+    links or permissions.
+    """
+    store = LocalStore(tmp_path / "store")
+    store.put("a", b"x")
+
+    def failing(*arguments: object, **keywords: object) -> object:
+        raise OSError(number, os.strerror(number))
+
+    calls: list[Callable[[], object]] = [
+        lambda: store.put_if_absent("b", b"x"),
+        lambda: store.put("a", b"x"),
+        lambda: store.get("a"),
+        lambda: store.get_range("a", 0, 1),
+        lambda: list(store.list("")),
+    ]
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", failing)
+        patch.setattr(os, "scandir", failing)
+        errors = [error_of(call) for call in calls]
+    for error in errors:
+        assert error.reason is reason
+        assert os.strerror(number).lower() in error.seen.lower()
+        assert not any(word in f"{error.expected} {error.action}" for word in ("link", "permission"))
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [
+        (errno.EACCES, "permission"),
+        (errno.EROFS, "permission"),
+        (errno.EOPNOTSUPP, "hard links"),
+        (errno.EMLINK, "hard links"),
+    ],
+    ids=errno.errorcode.get,
+)
+def test_what_a_file_system_refuses_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, advice: str
+) -> None:
+    """A refused permission and a file system without hard links are named as what they are."""
+    store = LocalStore(tmp_path / "store")
+
+    def failing(*arguments: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "link", failing)
+    error = error_of(lambda: store.put_if_absent("a", b"x"))
+    assert type(error) is StoreNotWritableError
+    assert error.reason is None
+    assert advice in error.expected

@@ -16,7 +16,7 @@ from storage import LARGE, SMALL, decode_parquet, encode_json, encode_parquet, o
 from storage.envelope import JSON_BYTES_MAX, decode_json
 from storage.errors import ObjectTooLargeError
 from storage.reasons import StoreReason
-from storage.row_groups import ROW_BYTES_MAX, load_of, row_too_large
+from storage.row_groups import ROW_BYTES_MAX, load_at_most, load_of, row_too_large
 from tests.suite.tiers import in_shard
 from tests.support.refusals import refused
 
@@ -66,6 +66,45 @@ def test_a_load_is_no_less_than_what_is_written(column: Column, seed: int) -> No
     stored = sum(value is not None for value in leaves(table.column(0).to_pylist()))
     if table.schema.field(0).type.num_fields:
         assert load.nulls >= group.column(0).num_values - stored or group.column(0).num_values == 2_000
+
+
+@pytest.mark.parametrize("column", COLUMNS.values(), ids=COLUMNS)
+@pytest.mark.parametrize("seed", range(5))
+def test_what_buffers_say_is_no_less_than_the_load(column: Column, seed: int) -> None:
+    """What is known at once of a table is at least its load: of a slice, and of one chunk many times over too. Of types
+    whose buffers do not say it, nothing is known at once.
+    """
+    chance = random.Random(seed)
+    array = column(chance, 200)
+    tables = [
+        pa.table({"c": array, "n": pa.array(range(200))}),
+        pa.table({"c": array}).slice(chance.randrange(100), chance.randrange(1, 100)),
+        pa.table({"c": pa.chunked_array([array] * 50)}),
+        pa.table(
+            {
+                "c": pa.array(
+                    [{"inside": value} for value in array.to_pylist()], pa.struct([("inside", array.type)])
+                )
+            }
+        )
+        if not pa.types.is_dictionary(array.type)
+        else pa.table({"c": array}),
+    ]
+    for table in tables:
+        quick = load_at_most(table)
+        if quick is not None:
+            load = load_of(table)
+            assert quick.bytes >= load.bytes
+            assert quick.nulls >= load.nulls
+
+
+def test_a_small_table_is_not_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table of a few rows, as a snapshot is, is one part without a look at each of its leaves."""
+    struct = pa.struct([(f"field {number}", pa.int64()) for number in range(30)])
+    lists = pa.list_(pa.struct([("topic", pa.string()), ("partition", pa.int64())]))
+    table = pa.table({"section": ["a", "b"], "file": pa.nulls(2, struct), "partitions": pa.nulls(2, lists)})
+    monkeypatch.setattr(row_groups, "load_of", lambda table: pytest.fail("each leaf was looked into"))
+    assert list(row_groups.row_groups(table, 1_000)) == [table]
 
 
 def leaves(value: Any) -> Iterator[Any]:

@@ -22,7 +22,6 @@ from storage import (
     StoreUnreachableError,
     settle_put_if_absent,
 )
-from storage.settle import default_jittered_pause
 from tests.support.faults import Fault, FaultyStore, faults, no_pause, raising
 
 OURS, THEIRS = b"ours: write id 1", b"theirs: write id 2"
@@ -221,16 +220,6 @@ def test_pauses_grow_and_end() -> None:
     with pytest.raises(PutOutcomeUnknownError):
         settle_put_if_absent(store, "k", OURS, attempts=4, pause=pauses.append)
     assert pauses == [1, 2, 3]
-
-
-def test_the_default_pause_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each default pause takes between 10 ms and 1 s, however many tries there are."""
-    slept: list[float] = []
-    monkeypatch.setattr("storage.settle.time.sleep", slept.append)
-    for attempt in range(1, 100):
-        default_jittered_pause(attempt)
-    assert all(0.01 <= seconds <= 1.0 for seconds in slept)
-    assert slept[0] < 0.021
 
 
 FAULTS: list[Fault | None] = [None, "before", "after", "taken_after"]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from storage import ObjectInfo, ObjectStore
-from storage.settle import default_jittered_pause
+from storage.patience import jittered_pause
 from txn_engine.backup.copying import Progress, Side, data_files, listed, silent
 from txn_engine.backup.manifest import LogRef, Manifest, ObjectRef, Removal
 from txn_engine.backup.place import BackupPlace, Held
@@ -54,7 +54,7 @@ def prune(
     progress: Progress = silent,
     clock: Clock = system_clock,
     new_id: IdSource = new_write_id,
-    pause: Callable[[int], None] = default_jittered_pause,
+    pause: Callable[[int], None] = jittered_pause,
     executors: Callable[[int, str], Executor] = ForkSafeExecutor,
 ) -> Pruned:
     """Remove backups from a place, with all that no other backup there needs; without `execute` only say which.

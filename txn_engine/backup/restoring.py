@@ -15,7 +15,7 @@ from itertools import chain
 from typing import Final
 
 from storage import JSON_BYTES_MAX, LogKeys, ObjectStore, overlap, would_overlap
-from storage.settle import default_jittered_pause
+from storage.patience import jittered_pause
 from txn_engine.backup.copying import (
     Copier,
     Progress,
@@ -87,7 +87,7 @@ def restore(
     progress: Progress = silent,
     clock: Clock = system_clock,
     new_id: IdSource = new_write_id,
-    pause: Callable[[int], None] = default_jittered_pause,
+    pause: Callable[[int], None] = jittered_pause,
     executors: Callable[[int, str], Executor] = ForkSafeExecutor,
 ) -> Restored:
     """Restore the backup of this number, or the newest, into an empty place.

@@ -58,14 +58,14 @@ class Check:
 
 def check_store(place: Place) -> list[Check]:
     """Everything about the store, up to the first thing without which the rest cannot be asked."""
-    from storage import StorageError, open_store
+    from storage import PERSON_PATIENCE, StorageError, open_store
 
     checks: list[Check] = []
     try:
         missing = _missing_folder(place.required())
         if missing is not None:
             return missing
-        store = open_store(place.required(), endpoint=place.endpoint, create=False)
+        store = open_store(place.required(), endpoint=place.endpoint, create=False, patience=PERSON_PATIENCE)
         for check in _store_checks(store):
             checks.append(check)
             if check.failed:

@@ -253,12 +253,13 @@ class Coordinator:
     def finish(self, transactional_id: str, *, has_looked: bool = False) -> SweepReport:
         """Write what is missing of this id's decided transaction, whoever decided it.
 
-        `has_looked`: who was told CONCURRENT_TRANSACTIONS need not ask the store again who is meant.
+        `has_looked`: who was told CONCURRENT_TRANSACTIONS need not ask the store again who is meant. Such a caller
+        would ask again at once, so a disk that is full or has failed is raised as `StoreFaultError`.
         """
         current = self._stored(transactional_id) if has_looked else self.current(transactional_id)
         if current is None or not current.row.state.is_prepared:
             return SweepReport()
-        return self._markers.finish([current])
+        return self._markers.finish([current], raises_faults=has_looked)
 
     # --- what stands in the log -----------------------------------------------------------------------------
 

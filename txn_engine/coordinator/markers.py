@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from storage.reasons import StoreReason
 from txn_engine.clock import Clock
 from txn_engine.errors import (
     CorruptObjectError,
     IllegalStateError,
+    StoreFaultError,
     TxnEngineError,
     UnexpectedError,
     UnknownTopicOrPartitionError,
@@ -29,7 +31,7 @@ from txn_engine.unreadable import one_place
 class _PartitionOutcome:
     """What became of one partition's markers: the decisions that are not done there, and why; entries written."""
 
-    failed: dict[StoredRow, str]
+    failed: dict[StoredRow, TxnEngineError]
     written: int
     marked: int
 
@@ -41,11 +43,14 @@ class MarkerWriter:
         self._logs = logs
         self._clock = clock
 
-    def finish(self, decisions: Sequence[StoredRow]) -> SweepReport:
+    def finish(self, decisions: Sequence[StoredRow], *, raises_faults: bool = False) -> SweepReport:
         """Write all markers of these Prepare rows, many to an entry, and the Complete rows of those that got
         everywhere.
 
         A decision with a partition that failed stays pending, for the next who meets it; the report says why.
+
+        raises_faults: Raise `StoreFaultError` instead where the disk is full or has failed, after everything was tried.
+        A caller that would ask again in a moment would get the same answer.
         """
         outcomes = self._mark_all(decisions)
         failures = {decision: why for outcome in outcomes for decision, why in outcome.failed.items()}
@@ -53,6 +58,11 @@ class MarkerWriter:
             [decision for decision in decisions if decision not in failures]
         )
         failures |= more
+        if (
+            raises_faults
+            and (fault := next(filter(_is_fault_of_a_disk, failures.values()), None)) is not None
+        ):
+            raise fault
         return SweepReport(
             transactional_ids=tuple(sorted(completed)),
             partitions_marked=sum(outcome.marked for outcome in outcomes),
@@ -65,7 +75,7 @@ class MarkerWriter:
         try:
             outcomes = self._mark_all([decision])
         except IllegalStateError as closed:  # the engine is
-            return (_told(decision, str(closed)),)
+            return (_told(decision, closed),)
         return tuple(_told(at, why) for outcome in outcomes for at, why in outcome.failed.items())
 
     def complete_alone(self, decision: StoredRow) -> tuple[str, ...]:
@@ -83,8 +93,7 @@ class MarkerWriter:
             with one_place(partition.topic, partition.partition):
                 return self._mark(partition, decisions)
         except UnexpectedError as error:
-            why = dict.fromkeys(decisions, str(error))
-            return _PartitionOutcome(why, 0, 0)
+            return _PartitionOutcome(dict.fromkeys(decisions, error), 0, 0)
 
     def _mark(self, partition: TransactionPartition, decisions: Sequence[StoredRow]) -> _PartitionOutcome:
         """Put one entry with the markers of all these decisions. A deleted topic's incarnation counts as done."""
@@ -95,13 +104,13 @@ class MarkerWriter:
             verdicts = log.append([_marker(decision) for decision in decisions])
             producers = log.view().producers
         except TxnEngineError as error:
-            return _PartitionOutcome(dict.fromkeys(decisions, str(error)), 0, 0)
-        failed = {}
+            return _PartitionOutcome(dict.fromkeys(decisions, error), 0, 0)
+        failed: dict[StoredRow, TxnEngineError] = {}
         for decision, verdict in zip(decisions, verdicts, strict=True):
             if isinstance(verdict, Refused) and not _is_marked(
                 producers.get(decision.row.producer_id), decision
             ):
-                failed[decision] = str(verdict.error)
+                failed[decision] = verdict.error
         marked = sum(isinstance(verdict, Appended) for verdict in verdicts)
         return _PartitionOutcome(failed, int(marked > 0), marked)
 
@@ -131,19 +140,21 @@ class MarkerWriter:
         except TxnEngineError:
             return False  # the store is asked then
 
-    def _complete(self, decisions: Sequence[StoredRow]) -> tuple[list[str], int, dict[StoredRow, str]]:
+    def _complete(
+        self, decisions: Sequence[StoredRow]
+    ) -> tuple[list[str], int, dict[StoredRow, TxnEngineError]]:
         by_log: dict[int, list[StoredRow]] = defaultdict(list)
         for decision in decisions:
             by_log[self._logs.coordinator_partition(decision.row.transactional_id)].append(decision)
         completed: list[str] = []
-        failures: dict[StoredRow, str] = {}
+        failures: dict[StoredRow, TxnEngineError] = {}
         objects = 0
         for number, group in by_log.items():
             try:
                 with one_place(TRANSACTION_STATE_TOPIC, number):
                     verdicts = self._complete_in_one_log(group)
             except TxnEngineError as error:
-                failures |= dict.fromkeys(group, str(error))
+                failures |= dict.fromkeys(group, error)
                 continue
             completed += [decision.row.transactional_id for decision in group]
             objects += any(isinstance(verdict, Appended) for verdict in verdicts)
@@ -172,7 +183,14 @@ def decisions_by_partition(
     return found
 
 
-def _told(decision: StoredRow, why: str) -> str:
+def _is_fault_of_a_disk(error: TxnEngineError) -> bool:
+    return isinstance(error, StoreFaultError) and error.reason in (
+        StoreReason.NO_ROOM,
+        StoreReason.DISK_FAILED,
+    )
+
+
+def _told(decision: StoredRow, why: TxnEngineError) -> str:
     return f"{decision.row.transactional_id}: {why}"
 
 

@@ -5,7 +5,7 @@ topic's schema.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
@@ -348,23 +348,31 @@ def read_data_file(
     columns: Sequence[str] | None = None,
     *,
     topic: str,
+    data: bytes | None = None,
+    on_read: Callable[[OpenedParquet, pa.Table], None] | None = None,
 ) -> Iterator[pa.Table]:
     """The records of a file, with `_partition`, `_offset` and `_timestamp`; `columns` chooses among all of these.
 
     In parts, one at the least: as many row groups as take 128 MiB of memory together, or one that takes more. Where the
     log says that the file has no gaps, offsets are counted: its own distances are what `verify` reads. A file of
     another version of the schema gives the columns of the one that is asked for (`schemas.plan`).
+    data: The object, if the caller has it. on_read: Told what was read of a file whose columns are the topic's as they
+    stand there, once all of it was checked.
     Raises `CorruptObjectError` unless the object is, byte for byte, the one that the log names; `SchemaChangedError`
     where it has a newer version than `schemas` knows.
     """
     key = f"{prefix}/{log_file.file.data_path}"
     wanted = [*schemas.arrow.names, PARTITION, OFFSET, TIMESTAMP] if columns is None else list(columns)
     needs_deltas = OFFSET in wanted and log_file.has_gaps
-    opened, chosen = open_data_file(objects, key, log_file, schemas, wanted, topic=topic, deltas=needs_deltas)
+    opened, chosen = open_data_file(
+        objects, key, log_file, schemas, wanted, topic=topic, deltas=needs_deltas, data=data
+    )
     behind = 0
     for groups in _parts(opened.row_group_bytes):
         table = read_row_groups(opened, groups, chosen.stored, key)
         check_records(table, log_file, key, first_delta=behind)
+        if on_read is not None and chosen.is_as_stored():
+            on_read(opened, table)
         begin, behind = behind, behind + len(table)
         if OFFSET_DELTA in chosen.stored and len(table):
             behind = table.column(OFFSET_DELTA)[-1].as_py() + 1
@@ -426,6 +434,10 @@ class Chosen:
     stored: list[str]
     sources: Mapping[str, Source]
 
+    def is_as_stored(self) -> bool:
+        """Whether every column is one of the file's, as it stands there."""
+        return all(name == each.stored and not each.is_cast for name, each in self.sources.items())
+
     def column(self, table: pa.Table, name: str) -> pa.ChunkedArray[Any]:
         """The topic's column that comes of what was read of the file."""
         source = self.sources[name]
@@ -457,13 +469,15 @@ def open_data_file(
     *,
     topic: str,
     deltas: bool,
+    data: bytes | memoryview | None = None,
 ) -> tuple[OpenedParquet, Chosen]:
     """The file that the log names, for these columns of a read (and its own `deltas`): no record is read yet.
 
     Raises `CorruptObjectError` unless the object is, byte for byte, that one, with the topic's columns as of its
     version of the schema and as many records as the log says, within the format's limits.
     """
-    data = objects.read(key, max_bytes=log_file.file.data_bytes)
+    if data is None:
+        data = objects.read(key, max_bytes=log_file.file.data_bytes)
     if len(data) != log_file.file.data_bytes:
         raise CorruptObjectError(
             f"{len(data)} bytes", place=key, expected=f"{log_file.file.data_bytes}, as the log says"

@@ -111,8 +111,10 @@ def transaction_from_dict(values: Mapping[str, Any]) -> TransactionRow:
         bounded_time(values["update_ms"]),
     )
     fields["partitions"] = tuple(
-        TransactionPartition(*(_held(part, name) for name in _PARTITION_FIELDS))
-        for part in values["partitions"]
+        sorted(
+            TransactionPartition(*(_held(part, name) for name in _PARTITION_FIELDS))
+            for part in values["partitions"]
+        )
     )
     fields["committed_run_ids"] = tuple(values["committed_run_ids"])
     return TransactionRow(**fields)

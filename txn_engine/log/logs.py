@@ -13,6 +13,7 @@ from txn_engine.log.entry_format import OFFSETS_LOG, TRANSACTION_LOG, USER_LOG, 
 from txn_engine.log.entry_log import EntryLog, LogTools
 from txn_engine.log.file_versions import FileVersions
 from txn_engine.log.own_process import OwnLock, OwnProcess
+from txn_engine.log.signal_handlers import refuse_in_a_signal_handler
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, StoreConfig
 from txn_engine.log.store_settings import StoreSettings
 from txn_engine.log.topics import Topic, TopicRegistry, partition_prefix
@@ -185,6 +186,7 @@ class ForkSafeExecutor(ThreadPoolExecutor):
     def submit(self, fn, /, *args, **kwargs):  # type: ignore[no-untyped-def]
         """Run in a thread of this process."""
         self._process.check()
+        refuse_in_a_signal_handler()  # the pool's locks may be held by what it interrupted
         try:
             return super().submit(fn, *args, **kwargs)
         except RuntimeError as error:

@@ -30,12 +30,14 @@ from storage import (
 )
 from storage import decode_json as storage_decode_json
 from storage import encode_json as storage_encode_json
-from storage.settle import default_jittered_pause
+from storage.patience import jittered_pause
+from storage.reasons import StoreReason
 from txn_engine.errors import (
     CorruptObjectError,
     InvalidRequestError,
     OutcomeUnknownError,
     StoreAccessError,
+    StoreFaultError,
     StoreUnavailableError,
     TxnEngineError,
     UnsupportedFormatError,
@@ -43,6 +45,15 @@ from txn_engine.errors import (
 from txn_engine.reasons import Reason
 
 Named = TypeVar("Named")
+_FAULTS = frozenset(
+    {
+        StoreReason.NO_ROOM,
+        StoreReason.TOO_MANY_OPEN_FILES,
+        StoreReason.DISK_FAILED,
+        StoreReason.SYNC_FAILED_BEFORE,
+        StoreReason.NOT_CONFIRMED,
+    }
+)
 
 
 def translated(error: StorageError) -> TxnEngineError:
@@ -60,6 +71,8 @@ def translated(error: StorageError) -> TxnEngineError:
         kind = CorruptObjectError
     elif isinstance(error, (InvalidStoreUrlError, InvalidKeyError, ObjectTooLargeError)):
         kind = InvalidRequestError
+    elif error.reason in _FAULTS:
+        kind = StoreFaultError
     else:
         kind = StoreAccessError
     return kind(
@@ -111,7 +124,7 @@ def _write_errors() -> AbstractContextManager[None]:
 class Objects:
     """The store's operations that the engine uses, with the engine's errors."""
 
-    def __init__(self, store: ObjectStore, pause: Callable[[int], None] = default_jittered_pause) -> None:
+    def __init__(self, store: ObjectStore, pause: Callable[[int], None] = jittered_pause) -> None:
         self.store = store
         self._pause = pause
         self._map = store.map if isinstance(store, MappableStore) else None

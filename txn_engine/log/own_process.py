@@ -9,6 +9,7 @@ import threading
 from contextlib import AbstractContextManager
 
 from txn_engine.errors import IllegalStateError
+from txn_engine.log.signal_handlers import refuse_in_a_signal_handler
 from txn_engine.reasons import Reason
 
 
@@ -45,7 +46,9 @@ class OwnLock:
 
     def here(self) -> AbstractContextManager[object]:
         """The lock, for `with`: entered and left by nobody else, because Ctrl-C inside an `__enter__` or `__exit__` of
-        Python's would leave it held for ever.
+        Python's would leave it held for ever. Refused in a signal handler, which would find what the lock protects half
+        changed.
         """
         self._process.check()
+        refuse_in_a_signal_handler()
         return self._lock

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
+from storage import KnownParquet, OpenedParquet
+from storage.envelope import stored_checksum
 from txn_engine.errors import OffsetOutOfRangeError
 from txn_engine.log.data_files import logical_schema, read_data_file
-from txn_engine.log.objects import Objects
+from txn_engine.log.objects import Objects, store_errors
 from txn_engine.log.topics import Topic
 from txn_engine.protocol.partition import LogFile, PartitionState
-from txn_engine.schemas.layout import OFFSET, TIMESTAMP
+from txn_engine.schemas.layout import OFFSET, PARTITION, TIMESTAMP
 from txn_engine.types import IsolationLevel
+
+_SMALL_ROWS_MAX: Final = 64
+_SMALL_BYTES_MAX: Final = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +152,96 @@ def read_slice(
         inside = between(table, part.start_offset, part.end_offset)
         if inside.num_rows:
             yield inside if columns is None else inside.select(list(columns))
+
+
+class SmallFiles:
+    """The small files of a topic, read one after the other for one read: many of them become one table.
+
+    Files that are written alike have the same footer but for two numbers, so Arrow reads two of them, and the values of
+    those that follow are cut out of their bytes (`storage/known_parquet.py`). Threads may share it.
+    """
+
+    def __init__(self, objects: Objects, topic: Topic, columns: Sequence[str] | None) -> None:
+        self._objects = objects
+        self._topic = topic
+        self._columns = columns
+        self._schema = logical_schema(topic.schema, columns)
+        self._stored = [name for name in self._schema.names if name not in (PARTITION, OFFSET)]
+        self._types = [(name, self._schema.field(name).type) for name in dict.fromkeys(self._stored)]
+        self._known = KnownParquet(self._stored)
+
+    @staticmethod
+    def has(part: FileSlice) -> bool:
+        """Whether the file is one of those: all of its records are read, and their offsets are known without it."""
+        file = part.log_file
+        is_small = file.record_count <= _SMALL_ROWS_MAX and file.file.data_bytes <= _SMALL_BYTES_MAX
+        return is_small and part.is_whole and not file.has_gaps
+
+    def read(self, parts: Sequence[FileSlice]) -> Iterator[pa.Table]:
+        """The records of these files, in their order. Raises as `read_data_file`."""
+        together: list[tuple[FileSlice, list[tuple[Any, ...]]]] = []
+        for part in parts:
+            data, values = self._known_values(part)
+            if values is not None:
+                together.append((part, values))
+                continue
+            yield from self._table(together)
+            together = []
+            yield from self._read_by_arrow(part, data)
+        yield from self._table(together)
+
+    def _known_values(self, part: FileSlice) -> tuple[bytes, list[tuple[Any, ...]] | None]:
+        """The object, and each stored column's values where the log names this very object; None: ask Arrow."""
+        file, key = part.log_file, self._key(part)
+        data = bytes(self._objects.read(key, max_bytes=file.file.data_bytes))
+        with store_errors():
+            found = self._known.read(data, key) if self._stored else None
+            is_the_one = found is not None and stored_checksum(data, key) == file.file.checksum
+        if found is None or not is_the_one or len(data) != file.file.data_bytes:
+            return data, None
+        if any(len(values) != file.record_count for values in found.columns):
+            return data, None
+        if TIMESTAMP in self._stored:
+            times = found.columns[self._stored.index(TIMESTAMP)]
+            if min(times) < file.first_timestamp or max(times) > file.max_timestamp:
+                return data, None
+        return data, found.columns
+
+    def _read_by_arrow(self, part: FileSlice, data: bytes) -> Iterator[pa.Table]:
+        def learn(opened: OpenedParquet, table: pa.Table) -> None:
+            if [(field.name, field.type) for field in table.schema] == self._types:
+                self._known.learn(data, opened, table)
+
+        yield from read_data_file(
+            self._objects,
+            self._topic.prefix(part.partition),
+            part.log_file,
+            self._topic.schemas,
+            part.partition,
+            self._columns,
+            topic=self._topic.name,
+            data=data,
+            on_read=learn,
+        )
+
+    def _table(self, together: Sequence[tuple[FileSlice, list[tuple[Any, ...]]]]) -> Iterator[pa.Table]:
+        if not together:
+            return
+        columns: dict[str, list[Any]] = {name: [] for name in self._schema.names}
+        for part, values in together:
+            base, rows = part.log_file.base_offset, part.log_file.record_count
+            for name, column in zip(self._stored, values, strict=True):
+                columns[name] += column
+            if OFFSET in columns:
+                columns[OFFSET] += range(base, base + rows)
+            if PARTITION in columns:
+                columns[PARTITION] += [part.partition] * rows
+        yield pa.table(
+            [pa.array(columns[field.name], field.type) for field in self._schema], schema=self._schema
+        )
+
+    def _key(self, part: FileSlice) -> str:
+        return f"{self._topic.prefix(part.partition)}/{part.log_file.file.data_path}"
 
 
 def between(table: pa.Table, start: int, end: int) -> pa.Table:

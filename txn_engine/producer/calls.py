@@ -15,6 +15,7 @@ from txn_engine.errors import (
     TxnEngineError,
 )
 from txn_engine.log.own_process import OwnProcess
+from txn_engine.log.signal_handlers import refuse_in_a_signal_handler
 from txn_engine.producer import machine as events
 from txn_engine.producer.cell import Cell
 from txn_engine.producer.effects import STORE_ERRORS
@@ -113,6 +114,7 @@ class Calls:
         transaction before all of its call is in it.
         """
         self.process.check()
+        refuse_in_a_signal_handler()
         try:
             if self._sender.is_calling_back():
                 self._cell.begin_callback()
@@ -145,6 +147,7 @@ class Calls:
     def refuse_in_a_callback(self) -> None:
         """In this process; and not in a callback, whose thread has the next batches to send (KIP-1118)."""
         self.process.check()
+        refuse_in_a_signal_handler()
         if self._sender.is_calling_back():
             raise IllegalStateError(
                 "a call that waits for writes, in a callback of one of them",

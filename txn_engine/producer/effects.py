@@ -54,6 +54,10 @@ T = TypeVar("T")
 _RETRY_PAUSE_MS: Final = 20
 _LINGER_MS: Final = 1
 _LINGERS_MAX: Final = 20
+_PARTITIONS_A_LINGER: Final = 10
+"""A row holds all of the transaction's partitions. So the more they are, the longer a row waits for others to go along:
+the number of rows grows as the logarithm of the number of partitions.
+"""
 NO_ANSWER: Final = (OutcomeUnknownError, StoreUnavailableError, RequestTimedOutError)
 """What says that nobody knows what became of a request, or that it was not heard: the same one may be made again."""
 STORE_ERRORS: Final = (*NO_ANSWER, StoreAccessError, CorruptObjectError)
@@ -110,8 +114,8 @@ class Effects:
         """One after the other, in this thread; what another thread is to do is on its way when this returns."""
         for effect in effects:
             match effect:
-                case Start():
-                    self._sender.start()
+                case Start(partitions):
+                    self._sender.start(partitions)
                 case Join():
                     self.ask_for_a_join()
                 case AskInit():
@@ -163,12 +167,12 @@ class Effects:
 
     def join_soon(self) -> None:
         """As `_join`, once calls that follow at once have come along: what they name goes into the same row."""
-        for _ in range(_LINGERS_MAX):
+        for _ in range(_LINGERS_MAX + len(self._cell.now.joined) // _PARTITIONS_A_LINGER):
             waiting = self._cell.now.waiting
             if waiting is None:
                 break
             self._waiting.pause_ms(_LINGER_MS)
-            if self._cell.now.waiting == waiting and not self._cell.is_handing_over:
+            if self._cell.now.waiting is waiting and not self._cell.is_handing_over:
                 break
         self._is_join_asked_for = False
         self._join()

@@ -23,6 +23,7 @@ from txn_engine.errors import (
     TransactionAbortableError,
 )
 from txn_engine.producer.group_memory import GroupMemory
+from txn_engine.producer.partition_list import PartitionList
 from txn_engine.producer.states import (
     LEGAL,
     VALID_PREVIOUS_STATES,
@@ -37,6 +38,7 @@ from txn_engine.reasons import Reason
 from txn_engine.types import ConsumerGroupMetadata, ProducerIdAndEpoch, TopicPartition
 
 NOBODY = ProducerIdAndEpoch(-1, -1)
+_NOTHING = PartitionList()
 
 
 # --- effects ----------------------------------------------------------------------------------------------
@@ -69,7 +71,9 @@ class AddPartitions:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Start every lane: some may go on, or have to fail what they hold."""
+    """Start the lanes to these partitions, or all (None): some may go on, or have to fail what they hold."""
+
+    partitions: tuple[TransactionPartition, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +130,8 @@ class Machine:
     join_error: BaseException | None = None
     asked: bool = False
     joined: frozenset[TransactionPartition] = frozenset()
-    joining: tuple[TransactionPartition, ...] | None = None
-    waiting: tuple[TransactionPartition, ...] | None = None
+    joining: PartitionList | None = None
+    waiting: PartitionList | None = None
     sending: int = 0
     unfinished: Unfinished | None = None
     is_completing: bool = False
@@ -250,11 +254,11 @@ def wanted(machine: Machine, partitions: Sequence[TransactionPartition]) -> Step
     """
     if machine.transactional_id is None:
         return machine, ()
-    known = {*machine.joined, *(machine.joining or ())}
-    missing = [partition for partition in partitions if partition not in known]
+    joined, joining = machine.joined, machine.joining or _NOTHING
+    missing = [partition for partition in partitions if partition not in joined and partition not in joining]
     if not missing:
         return machine, ()
-    waiting = tuple(dict.fromkeys((*(machine.waiting or ()), *missing)))
+    waiting = machine.waiting.with_more(missing) if machine.waiting is not None else PartitionList(missing)
     return replace(machine, waiting=waiting, asked=True), (Join(),)
 
 
@@ -262,7 +266,7 @@ def row_wanted(machine: Machine) -> Step:
     """A run that had nothing to write is a run all the same: its id needs a row."""
     if machine.waiting is not None or machine.asked:
         return machine, ()
-    return replace(machine, waiting=(), asked=True), (Join(),)
+    return replace(machine, waiting=_NOTHING, asked=True), (Join(),)
 
 
 def join_begins(machine: Machine) -> Step:
@@ -272,7 +276,7 @@ def join_begins(machine: Machine) -> Step:
         return machine, ()
     row = AddPartitions(
         machine.identity,
-        machine.waiting,
+        tuple(machine.waiting),
         begins=machine.is_resumed,
         unfinished=machine.unfinished,
     )
@@ -288,7 +292,7 @@ def joined(machine: Machine) -> Step:
         is_resumed=False,
         unfinished=None,
     )
-    return done, (Start(),)
+    return done, (Start(tuple(machine.joining or ())),)
 
 
 def join_failed(machine: Machine, error: BaseException) -> Step:

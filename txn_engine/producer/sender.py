@@ -272,9 +272,13 @@ class Sender:
             except TxnEngineError as error:
                 self.fail(error)
 
-    def start(self) -> None:
-        """Start every lane: some may go on, or have to fail what they hold."""
-        for lane in list(self._lanes.values()):
+    def start(self, partitions: Sequence[TransactionPartition] | None = None) -> None:
+        """Start the lanes to these partitions, or every lane: some may go on, or have to fail what they hold."""
+        if partitions is None:
+            lanes = list(self._lanes.values())
+        else:
+            lanes = [lane for partition in partitions if (lane := self._lanes.get(partition)) is not None]
+        for lane in lanes:
             with suppress(IllegalStateError):  # the engine is closed: the lane has failed what it held
                 lane.start()
 

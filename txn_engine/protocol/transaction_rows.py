@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 MAX_RUN_IDS = 100
 
@@ -58,8 +59,7 @@ tombstone keeps its run ids, and a Complete* row to itself, the daily renewal of
 """
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class TransactionPartition:
+class TransactionPartition(NamedTuple):
     """A partition in a transaction. The incarnation tells a deleted topic from its namesake."""
 
     topic: str
@@ -69,7 +69,10 @@ class TransactionPartition:
 
 @dataclass(frozen=True, slots=True)
 class TransactionRow:
-    """The whole state of one transactional id, as one row keeps it; -1 for "none" in every number."""
+    """The whole state of one transactional id, as one row keeps it; -1 for "none" in every number.
+
+    partitions: In ascending order, each once.
+    """
 
     transactional_id: str
     state: TransactionState

@@ -9,7 +9,8 @@ that it brings are one row and one bump.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from txn_engine.errors import (
@@ -225,18 +226,45 @@ def add_partitions(
     ongoing = row.state is TransactionState.ONGOING
     if ongoing and begins:
         raise _already_used(row)
-    if ongoing and set(partitions) <= set(row.partitions):
+    added = missing_from(row.partitions, partitions)
+    if ongoing and not added:
         return None
     return replace(
         row,
         state=TransactionState.ONGOING,
         previous_producer_id=row.producer_id,
-        partitions=tuple(sorted({*row.partitions, *partitions})),
+        partitions=merged(row.partitions, added),
         start_ms=row.start_ms if ongoing and row.start_ms >= 0 else now_ms,
         update_ms=now_ms,
         run_id=row.run_id if ongoing else None,
         decision_offset=-1,
     )
+
+
+def missing_from(
+    held: Sequence[TransactionPartition], partitions: Iterable[TransactionPartition]
+) -> list[TransactionPartition]:
+    """Those of the partitions that are not held, in order. `held` is in order, so each is searched for by halves."""
+
+    def is_held(partition: TransactionPartition) -> bool:
+        place = bisect_left(held, partition)
+        return place < len(held) and held[place] == partition
+
+    return sorted({partition for partition in partitions if not is_held(partition)})
+
+
+def merged(
+    held: Sequence[TransactionPartition], added: Sequence[TransactionPartition]
+) -> tuple[TransactionPartition, ...]:
+    """Both in order, where both are in order and no partition is in both. Compares only for what is added."""
+    parts: list[TransactionPartition] = []
+    taken = 0
+    for partition in added:
+        place = bisect_left(held, partition, taken)
+        parts += held[taken:place]
+        parts.append(partition)
+        taken = place
+    return (*parts, *held[taken:])
 
 
 def verify_partition(
@@ -250,7 +278,7 @@ def verify_partition(
         raise _fenced(row, producer_id, producer_epoch)
     if row.state.is_prepared:
         raise _concurrent(row, "a write")
-    if row.state is not TransactionState.ONGOING or partition not in row.partitions:
+    if row.state is not TransactionState.ONGOING or missing_from(row.partitions, [partition]):
         raise TransactionAbortableError(
             f"{partition.topic}-{partition.partition} is not in the transaction (state {row.state})",
             actor=f"transactional id {row.transactional_id!r}",

@@ -310,7 +310,7 @@ class StorePoller:
         store = self._find_store()
         if self._engine is None or store != self._store:
             self._close()
-            self._engine, self._store = connect_to(store), store
+            self._engine, self._store = connect_to(store, person_waits=True), store
             log.info("the pages show the store %s, by %s", self._engine.url, store.source)
         return self._engine
 

@@ -471,7 +471,7 @@ MUTANTS = (
                 _MARKERS,
                 "            if isinstance(verdict, Refused) and not _is_marked(\n"
                 "                producers.get(decision.row.producer_id), decision\n            ):\n"
-                "                failed[decision] = str(verdict.error)\n",
+                "                failed[decision] = verdict.error\n",
                 "            if not isinstance(verdict, Appended):\n                failed[decision] = str(verdict)\n",
             ),
         ),

@@ -1,0 +1,101 @@
+"""A full disk, and too many open files: what a producer says, and how soon."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from storage import LocalStore
+from storage.reasons import StoreReason
+from tests.engine.conftest import SCHEMA, payments
+from txn_engine import Engine
+from txn_engine.clock import Waiting
+from txn_engine.errors import StoreAccessError, StoreFaultError
+from txn_engine.producer import Producer
+
+
+class Disk:
+    """The room of a disk, in objects. `pauses` are those that the engine made."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.objects_left = 1_000
+        self.pauses: list[int] = []
+        self.pauses: list[int] = []
+        write = os.write
+
+        def written(descriptor: int, data: bytes) -> int:
+            if self.objects_left <= 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self.objects_left -= 1
+            return write(descriptor, data)
+
+        monkeypatch.setattr(os, "write", written)
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    return Disk(monkeypatch)
+
+
+@pytest.fixture
+def producer(disk: Disk, tmp_path: Path) -> Iterator[Producer]:
+    waiting = Waiting(pause_ms=disk.pauses.append)
+    with Engine(LocalStore(tmp_path / "store"), waiting=waiting) as engine:
+        engine.admin.create_topic("payments", schema=SCHEMA, partitions=2)
+        with engine.producer(transactional_id="bank") as producer:
+            producer.init_transactions()
+            yield producer
+            disk.objects_left = 1_000
+
+
+def no_room(call: Callable[[], object]) -> None:
+    with pytest.raises(StoreFaultError) as caught:
+        call()
+    assert caught.value.reason is StoreReason.NO_ROOM
+    assert caught.value.code == "KAFKA_STORAGE_ERROR"
+    assert caught.value.retry_helps
+
+
+@pytest.mark.parametrize("left", [1, 2], ids=["no marker", "no Complete row"])
+def test_a_full_disk_ends_an_abort_at_once(producer: Producer, disk: Disk, left: int) -> None:
+    """If the last transaction could not be completed because the disk is full, the next one's calls say so at once.
+    They do not ask for 30 seconds, and do not report a time-out. With room again the producer goes on.
+    """
+    producer.begin_transaction()
+    producer.produce("payments", payments(1), partition=0).result()
+    disk.objects_left = left
+    producer.commit_transaction()
+    producer.begin_transaction()
+    no_room(producer.produce("payments", payments(2), partition=1).result)
+    no_room(producer.abort_transaction)
+    assert sum(disk.pauses) < 1_000
+    disk.objects_left = 1_000
+    producer.abort_transaction()
+    producer.begin_transaction()
+    producer.produce("payments", payments(3), partition=1)
+    producer.commit_transaction()
+
+
+def test_too_many_open_files_is_no_refusal(
+    producer: Producer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process with too many open files gets an error of the machine, and not one of authorization."""
+    open_ = os.open
+
+    def opened(path: str, *arguments: int) -> int:
+        if str(path).startswith(str(tmp_path)):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return open_(path, *arguments)
+
+    producer.begin_transaction()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", opened)
+        with pytest.raises(StoreAccessError) as caught:
+            producer.produce("payments", payments(1), partition=0).result()
+    assert type(caught.value) is StoreFaultError
+    assert caught.value.reason is StoreReason.TOO_MANY_OPEN_FILES
+    producer.abort_transaction()

@@ -253,7 +253,7 @@ class ProofShelf:
             cut=_cut(held.get("cut", -1)),
             schema_versions=_versions(held.get("schema_versions", {})),
             positions={int(partition): int(offset) for partition, offset in held["positions"].items()},
-            again=_again(held["again"]),
+            again=_again(held.get("again", [])),
         )
 
     def _ranges(self, name: str) -> tuple[ProvedRange, ...]:
@@ -292,7 +292,7 @@ def _versions(held: object) -> dict[str, int]:
 
 
 def _again(held: object) -> dict[tuple[str, int], range]:
-    """`[topic, partition, start, end]` each."""
+    """`[topic, partition, start, end]` each. Proofs of earlier versions name none."""
     if not isinstance(held, list):
         raise TypeError("ranges of another type")
     found = {}
@@ -322,7 +322,7 @@ _TEXTS: Final = (
     "ranges_object",
 )
 _NUMBERS: Final = ("number", "first", "since", "incarnation", "created_ms")
-_NEEDED: Final = frozenset(each.name for each in fields(Proof)) - {"ranges", "cut", "schema_versions"}
+_NEEDED: Final = frozenset(each.name for each in fields(Proof)) - {"ranges", "cut", "schema_versions", "again"}
 
 
 def _fields(proof: Proof, ranges_object: str) -> dict[str, Any]:

@@ -115,7 +115,7 @@ def test_the_scenarios_are_the_design_s(shared_data: Path) -> None:
     assert SCENARIOS.read_text(encoding="utf-8").split() == sorted(wanted)
 
 
-LEADS_TO = {
+LEADS_TO = {  # all other calls change nothing
     Call.INIT_TRANSACTIONS: "READY",
     Call.BEGIN_TRANSACTION: "IN_TRANSACTION",
     Call.PRODUCE: "IN_TRANSACTION",
@@ -133,7 +133,10 @@ def state_row(state: ProducerState) -> list[str]:
     """The page's row of a producer's state, with the states that it comes after and the effect of each
     call."""
     before = VALID_PREVIOUS_STATES[state]
-    calls = [LEADS_TO[call] if state in LEGAL[call] else REFUSED.get(state, "ILLEGAL_STATE") for call in Call]
+    calls = [
+        LEADS_TO.get(call, state) if state in LEGAL[call] else REFUSED.get(state, "ILLEGAL_STATE")
+        for call in Call
+    ]
     return [state, ", ".join(each for each in ProducerState if each in before) or "-", *calls]
 
 

@@ -129,6 +129,7 @@ def test_no_error_tells_viewers_where_the_store_is(error: TxnEngineError) -> Non
     assert said.endswith(f"[{error.code}]")
     if isinstance(error, CorruptObjectError):
         assert "the store/p/topics/hurt/0.json" in said
-    moment: Any = SimpleNamespace(unreadable=[SimpleNamespace(topic="hurt", partition=-1, error=error)])
+    hurt = SimpleNamespace(topic="hurt", partition=-1, error=error)
+    moment: Any = SimpleNamespace(unreadable=[hurt], missing=[])
     (line,) = damage_lines(moment)
     assert line.error == said

@@ -234,7 +234,7 @@ def test_of_a_consumer(engine: Engine, tmp_path: Path) -> None:
     assert account(second, CONSUMED) == ("passed", Account(100, 85, 15))
     assert not failed(second)
     assert second.proof is not None
-    assert second.proof.scope == "what is new since proof 0"
+    assert second.proof.scope.startswith("what is new since proof 0; ")
     assert {each.topic for each in second.proof.ranges} == {"payments", "copies", "copies-dead"}
     row = {"id": 707, "amount": "7.07", "note": "mended"}
     replay(engine, "copies-dead", repaired={_first_letter(engine): json.dumps(row)})

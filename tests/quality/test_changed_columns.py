@@ -159,7 +159,7 @@ def test_a_proof_goes_on_in_the_new_columns(
     assert second.schema_versions["payments"] == 1
     assert versions(second) == [(0, 14), (1, 2), (0, 26), (1, 4)]
     assert versions(second, "copies") == [(0, 16), (0, 30)]
-    assert second.scope == "what is new since proof 0, by version 1 of the columns of payments"
+    assert second.scope.startswith("what is new since proof 0, by version 1 of the columns of payments; ")
     third = proved(engine, tmp_path, whole=True)
     assert third.first == 0
     assert versions(third) == [(1, 16), (1, 30)]

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.suite.tiers import in_shard
 from txn_engine.bench.spark_reads import spark_read_numbers
 from txn_engine.bench.spark_streams import spark_stream_numbers
 from txn_engine.bench.spark_writes import spark_write_numbers
 from txn_engine.engine import Engine
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.shard("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 def silent(_what: str, _done: int, _total: int) -> None:
@@ -23,10 +24,14 @@ def silent(_what: str, _done: int, _total: int) -> None:
 
 @pytest.mark.parametrize(
     ("rows", "batches", "warm_up"),
-    [
-        pytest.param(2_000, 1, 0, id="few"),
-        pytest.param(20_000, 4, 1, id="many"),
-    ],
+    in_shard(
+        "spark",
+        [
+            pytest.param(2_000, 1, 0, id="few"),
+            pytest.param(20_000, 4, 1, id="many"),
+        ],
+        keep=["few"],
+    ),
 )
 def test_reads_writes_and_streams(
     spark: SparkSession,

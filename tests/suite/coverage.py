@@ -67,7 +67,8 @@ def _run(arguments: Sequence[str], *, by_test: bool, has_greenlets: bool) -> int
     settings.write_text("".join(line for line in lines if by_test or not line.startswith("context")))
     command = [sys.executable, "-m", "coverage", "run", f"--rcfile={settings}", "-m", "pytest"]
     workers = os.environ.get("WORKERS", "").split()
-    plugin = ["-p", "tests.suite.measured_test"] if by_test else []
+    plugin = ["-p", "tests.suite.measured_children"]
+    plugin += ["-p", "tests.suite.measured_test"] if by_test else []
     limit = ["-o", "timeout=1500"]  # a measured process is slower
     return subprocess.run(
         [*command, *workers, *plugin, *limit, *arguments], cwd=REPOSITORY, env=_environment(), check=False

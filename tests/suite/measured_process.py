@@ -16,6 +16,8 @@ from typing import Any
 import coverage
 
 SAVE_S = 1.0
+STARTED_BY_A_TEST = "MEASURED_STARTED_BY_A_TEST"
+"""The variable that says so. PYTEST_CURRENT_TEST does not reach a process that gets a few variables only."""
 _lock = threading.RLock()
 
 
@@ -35,7 +37,7 @@ def coverage_init(registry: Any, options: dict[str, str]) -> None:
         kill(pid, number)
 
     os.kill = kill_after_saving
-    if "PYTEST_CURRENT_TEST" in os.environ:
+    if os.environ.keys() & {"PYTEST_CURRENT_TEST", STARTED_BY_A_TEST}:
         threading.Thread(target=_keep_saving, daemon=True, name="saves coverage").start()
 
 

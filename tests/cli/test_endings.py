@@ -12,13 +12,19 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from tests.cli.conftest import GOOD, Answer, Run
+from tests.cli.conftest import Answer, Run
 from txn_engine import connect
 from txn_engine.cli.failures import code_and_message
 from txn_engine.cli.interrupts import Interrupted, install
 from txn_engine.cli.main import cli, main
 from txn_engine.coordinator.coordinator import Coordinator
-from txn_engine.errors import OutcomeUnknownError, ProducerFencedError, StoreUnavailableError
+from txn_engine.errors import (
+    OffsetsMovedError,
+    OutcomeUnknownError,
+    ProducerFencedError,
+    StoreUnavailableError,
+)
+from txn_engine.loading import FileLoad
 from txn_engine.producer import Producer
 
 
@@ -93,11 +99,15 @@ def test_a_second_signal_during_the_commit(
     assert "transactions describe load" in answer.error
 
 
+def refused(*_: Any) -> None:
+    raise OffsetsMovedError("another load has added to the manifest")
+
+
 def test_signals_during_the_abort(
-    load: Callable[..., Answer], url: str, good: Path, monkeypatch: pytest.MonkeyPatch
+    load: Callable[..., Answer], url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The line names the open transactional id and the command that ends it."""
-    good.write_text(GOOD + "bad\n")
+    monkeypatch.setattr(FileLoad, "send", refused)
     monkeypatch.setattr(
         Producer, "abort_transaction", signalled(Producer.abort_transaction, signal.SIGTERM, signal.SIGTERM)
     )
@@ -109,18 +119,18 @@ def test_signals_during_the_abort(
 
 
 def test_an_abort_that_the_store_does_not_answer(
-    load: Callable[..., Answer], good: Path, monkeypatch: pytest.MonkeyPatch
+    load: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first error stays the message, and the open transactional id is named."""
 
     def down(_: Producer) -> None:
         raise StoreUnavailableError("no answer")
 
-    good.write_text(GOOD + "bad\n")
+    monkeypatch.setattr(FileLoad, "send", refused)
     monkeypatch.setattr(Producer, "abort_transaction", down)
     answer = load()
     assert answer.code == 1
-    assert answer.error_code == "INVALID_RECORD"
+    assert answer.error_code == "OFFSETS_MOVED"
     assert "transactional id 'load' is left open" in answer.error
 
 

@@ -275,16 +275,19 @@ def test_partitions_of_a_topic_are_read_by_the_same_columns(engine: Engine, othe
 
 
 def test_a_scan_that_has_given_records_does_not_change_its_columns(engine: Engine, other: Engine) -> None:
-    put(engine, 1)
+    """The first file is too large to be read together with the next one."""
+    many = range(100, 200)
+    put(engine, *many)
     engine.admin.alter_topic("payments", DropColumn("size"))
     engine.producer().produce("payments", pa.table({"id": [2], "note": ["t"]})).result()
     with mock.patch.object(TopicRegistry, "look_up", _once_from_memory(TopicRegistry.look_up)):
         scan = other.scan("payments")
     batches = scan.to_batches()
-    assert next(batches).num_rows == 1
+    assert next(batches).num_rows == len(many)
     with pytest.raises(SchemaChangedError):
         next(batches)
-    assert seen(scan.to_table()) == [{"id": 1, "note": "n1"}, {"id": 2, "note": "t"}]
+    found = seen(scan.to_table())
+    assert found == [*({"id": each, "note": f"n{each}"} for each in many), {"id": 2, "note": "t"}]
 
 
 def test_a_version_that_is_asked_for(engine: Engine) -> None:

@@ -26,7 +26,6 @@ from txn_engine.errors import (
     ProducerFencedError,
     RequestTimedOutError,
     StoreAccessError,
-    StoreUnavailableError,
     TxnEngineError,
 )
 from txn_engine.log.logs import Logs
@@ -43,6 +42,7 @@ from txn_engine.producer.machine import (
     Unfinished,
 )
 from txn_engine.producer.sender import Sender
+from txn_engine.producer.states import NO_ANSWER
 from txn_engine.producer.time_out import TimeOut
 from txn_engine.protocol.transaction_rows import StoredRow, TransactionPartition, TransactionRow
 from txn_engine.protocol.transactions import is_decision_before, resume_identity
@@ -58,8 +58,6 @@ _PARTITIONS_A_LINGER: Final = 10
 """A row holds all of the transaction's partitions. So the more they are, the longer a row waits for others to go along:
 the number of rows grows as the logarithm of the number of partitions.
 """
-NO_ANSWER: Final = (OutcomeUnknownError, StoreUnavailableError, RequestTimedOutError)
-"""What says that nobody knows what became of a request, or that it was not heard: the same one may be made again."""
 STORE_ERRORS: Final = (*NO_ANSWER, StoreAccessError, CorruptObjectError)
 _LOGGER = logging.getLogger(__name__)
 

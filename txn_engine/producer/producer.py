@@ -24,14 +24,14 @@ from txn_engine.log.topics import Topic
 from txn_engine.producer import machine as events
 from txn_engine.producer.calls import Calls
 from txn_engine.producer.cell import Cell
-from txn_engine.producer.effects import NO_ANSWER, Effects, ProducerTools
+from txn_engine.producer.effects import Effects, ProducerTools
 from txn_engine.producer.first_write import first_write_check
 from txn_engine.producer.group_offsets import GroupOffsets
 from txn_engine.producer.intake import Intake, Times
 from txn_engine.producer.receipts import Receipt
 from txn_engine.producer.runs import ForgottenRuns, check_run_id, committed_before
 from txn_engine.producer.sender import Records, Sender
-from txn_engine.producer.states import UNDECIDED, Call, ProducerState
+from txn_engine.producer.states import NO_ANSWER, UNDECIDED, Call, ProducerState
 from txn_engine.producer.time_out import TimeOut
 from txn_engine.producer.uploads import Uploads
 from txn_engine.protocol.transaction_rows import TransactionRow

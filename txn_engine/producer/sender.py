@@ -21,6 +21,7 @@ from txn_engine.producer.lanes import Batch, Lane, is_sending_in, topic_deleted
 from txn_engine.producer.machine import failed, identified
 from txn_engine.producer.partitioner import split_by_key
 from txn_engine.producer.receipts import Receipt
+from txn_engine.producer.states import NO_ANSWER
 from txn_engine.producer.time_out import TimeOut
 from txn_engine.producer.waiters import Waiters
 from txn_engine.protocol.appends import FirstWriteCheck
@@ -249,7 +250,7 @@ class Sender:
     def ask_whether_topics_are_current(self) -> dict[tuple[str, int], Future[bool]]:
         """Ask for each topic that the transaction has records for, by name and incarnation, while writes go on.
 
-        The transaction fails where the store refuses the question.
+        Empty where the store does not answer: then it does not answer the decision either, and the commit says so.
         """
         lanes = list(self._lanes.values()) if self._transaction == self._cell.now.transaction else []
         topics = {(lane.partition.topic, lane.partition.incarnation) for lane in lanes}
@@ -259,16 +260,20 @@ class Sender:
                 for topic in sorted(topics)
                 if topic[0] != CONSUMER_OFFSETS_TOPIC
             }
+        except NO_ANSWER:
+            return {}
         except TxnEngineError as error:
             self.fail(error)
             return {}
 
     def fail_where_deleted(self, current: Mapping[tuple[str, int], Future[bool]]) -> None:
-        """Fail the transaction where one of these topics was deleted, or where the store did not answer."""
+        """Fail the transaction where one of these topics was deleted, or cannot be read."""
         for topic, is_current in current.items():
             try:
                 if not is_current.result():
-                    raise topic_deleted(*topic, self._cell.now.identity)
+                    self.fail(topic_deleted(*topic, self._cell.now.identity))
+            except NO_ANSWER:
+                continue
             except TxnEngineError as error:
                 self.fail(error)
 

@@ -6,7 +6,13 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
-from txn_engine.errors import InvalidTxnStateError, TxnEngineError
+from txn_engine.errors import (
+    InvalidTxnStateError,
+    OutcomeUnknownError,
+    RequestTimedOutError,
+    StoreUnavailableError,
+    TxnEngineError,
+)
 
 
 class ProducerState(StrEnum):
@@ -68,6 +74,10 @@ LEGAL: Final[Mapping[Call, frozenset[ProducerState]]] = {
 
 UNDECIDED: Final = frozenset({_S.IN_TRANSACTION, _S.ABORTABLE_ERROR})
 """A transaction is open, and nobody was asked to end it."""
+
+
+NO_ANSWER: Final = (OutcomeUnknownError, StoreUnavailableError, RequestTimedOutError)
+"""What says that nobody knows what became of a request, or that it was not heard: the same one may be made again."""
 
 
 def is_fatal_to_a_write(error: BaseException) -> bool:

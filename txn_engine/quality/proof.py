@@ -322,7 +322,12 @@ _TEXTS: Final = (
     "ranges_object",
 )
 _NUMBERS: Final = ("number", "first", "since", "incarnation", "created_ms")
-_NEEDED: Final = frozenset(each.name for each in fields(Proof)) - {"ranges", "cut", "schema_versions", "again"}
+_NEEDED: Final = frozenset(each.name for each in fields(Proof)) - {
+    "ranges",
+    "cut",
+    "schema_versions",
+    "again",
+}
 
 
 def _fields(proof: Proof, ranges_object: str) -> dict[str, Any]:

@@ -29,7 +29,10 @@ from tests.support.waiting import wait_for
 def has_saved(process):
     for path in glob.glob(f"c.*pid{process}.*"):
         data = coverage.CoverageData(path)
-        data.read()
+        try:
+            data.read()
+        except coverage.exceptions.DataError:  # it is being made
+            continue
         # a file is known before its lines are: the save may fall between the two
         if any(4 in (data.lines(file) or ()) for file in data.measured_files()):
             return True

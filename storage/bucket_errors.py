@@ -109,7 +109,7 @@ def classified(
     if code in words.no_object:
         return ObjectNotFoundError("there is no such object", actor=actor, place=place)
     if _is_cut_short(text):
-        return _broken_answer(operation, actor, place)
+        return broken_answer(actor, place, operation=operation)
     if status == 404 or isinstance(error, FileNotFoundError):
         unclear = AmbiguousNotFoundError if operation == "head" else StoreUnreachableError
         return unclear(
@@ -149,9 +149,11 @@ def _is_cut_short(text: str) -> bool:
     return root is None or f"</{root[1]}>" not in body[1]
 
 
-def _broken_answer(operation: str, actor: str, place: str) -> StorageError:
+def broken_answer(actor: str, place: str, *, operation: str = "") -> StorageError:
+    """What an answer is whose end did not come, or that is not what it should be."""
+    failed = f"{operation} failed: " if operation else ""
     return StoreUnreachableError(
-        f"{operation} failed: the answer was cut short, or cannot be parsed",
+        f"{failed}the answer was cut short, or cannot be parsed",
         actor=actor,
         place=place,
         expected="a whole answer",
@@ -172,7 +174,7 @@ def _unclear(
         reason = StoreReason.BUSY if is_busy else None
         return kind(said, actor=actor, place=place, action=action, reason=reason)
     if _BROKEN.search(text) and not _NO_ANSWER.search(text):
-        return _broken_answer(operation, actor, place)
+        return broken_answer(actor, place, operation=operation)
     if _UNREACHABLE.search(text):
         kind = NotConnectedError if _NOT_CONNECTED.search(text) else StoreUnreachableError
         broke, reason = _transport(text)

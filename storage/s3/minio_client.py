@@ -18,6 +18,7 @@ from minio.credentials.providers import (
 )
 from minio.error import MinioException, S3Error, ServerError
 
+from storage.bucket_errors import broken_answer
 from storage.errors import (
     AccessDeniedError,
     BucketNotFoundError,
@@ -93,14 +94,7 @@ def minio_error(error: Exception, config: S3Config) -> StorageError:
             reason=_reason_of(error),
         )
     if isinstance(error, ElementTree.ParseError):
-        return StoreUnreachableError(
-            "the answer was cut short, or cannot be parsed",
-            actor="bucket",
-            place=config.place,
-            expected="a whole answer",
-            action="try again; if it stays, look at the network and at what stands between (a proxy?)",
-            reason=StoreReason.BROKEN_ANSWER,
-        )
+        return broken_answer("bucket", config.place)
     if isinstance(error, ValueError):  # what minio-py refuses before it asks
         return InvalidStoreUrlError(str(error), actor="bucket", place=config.place, action="fix the URL")
     if isinstance(error, MinioException):

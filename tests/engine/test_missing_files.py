@@ -8,11 +8,24 @@ from tests.engine.conftest import payments
 from txn_engine import Engine
 from txn_engine.errors import CorruptObjectError, UnknownTopicOrPartitionError
 from txn_engine.maintain import MaintenancePolicy
+from txn_engine.producer import Producer
 from txn_engine.reasons import Reason
 
 
 def files_of(engine: Engine, partition: int = 0) -> list[str]:
     return [info.key for info in engine.store.list(f"topics/payments/0/{partition}/data/")]
+
+
+def written(engine: Engine, *, undecided_in: int) -> Producer:
+    """Two committed files in partition 0, and one of a transaction that the producer has open."""
+    log = engine.partition("payments", 0)
+    for account in (1, 2):
+        log.append(payments(account))
+    producer = engine.producer(transactional_id="job")
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce("payments", payments(3), partition=undecided_in).result()
+    return producer
 
 
 def test_a_store_with_all_of_its_files(engine: Engine) -> None:
@@ -26,13 +39,7 @@ def test_a_store_with_all_of_its_files(engine: Engine) -> None:
 def test_files_that_readers_need(engine: Engine) -> None:
     """A committed file and one of an open transaction are missed. One error for each partition names the first object
     and counts the others."""
-    log = engine.partition("payments", 0)
-    for account in (1, 2):
-        log.append(payments(account))
-    producer = engine.producer(transactional_id="job")
-    producer.init_transactions()
-    producer.begin_transaction()
-    producer.produce("payments", payments(3), partition=1).result()
+    written(engine, undecided_in=1)
     committed, (undecided,) = files_of(engine), files_of(engine, 1)
     for key in (*committed, undecided):
         engine.store.delete(key)
@@ -56,13 +63,7 @@ def test_a_file_of_another_size(engine: Engine) -> None:
 
 def test_files_that_nobody_needs(engine: Engine) -> None:
     """A file that was merged into another one, and a file of an aborted transaction, may be gone."""
-    log = engine.partition("payments", 0)
-    for account in (1, 2):
-        log.append(payments(account))
-    producer = engine.producer(transactional_id="job")
-    producer.init_transactions()
-    producer.begin_transaction()
-    producer.produce("payments", payments(3), partition=0).result()
+    producer = written(engine, undecided_in=0)
     producer.abort_transaction()
     producer.close()
     before = files_of(engine)

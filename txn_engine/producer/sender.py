@@ -110,7 +110,7 @@ class Sender:
 
     def most_bytes(self, topic: Topic) -> int:
         """Of a data file for the topic."""
-        return min(topic.max_message_bytes, self._settings.max_request_size)
+        return most_bytes(topic, self._settings)
 
     def _buffer_size(self, records: pa.Table) -> int:
         return max(min(records.nbytes, self._settings.buffer_memory), 1)
@@ -298,6 +298,11 @@ class Sender:
         for batch in newest:
             if batch is not None:
                 self._waiters.wait_for(batch.has_settled)
+
+
+def most_bytes(topic: Topic, settings: ProducerSettings) -> int:
+    """The most bytes of a data file that a producer with these settings writes for the topic."""
+    return min(topic.max_message_bytes, settings.max_request_size)
 
 
 def tables_of(records: Records) -> Iterator[pa.Table]:

@@ -20,7 +20,7 @@ from txn_engine.producer.effects import ProducerTools
 from txn_engine.producer.intake import Times, checked_call
 from txn_engine.producer.lanes import topic_deleted
 from txn_engine.producer.partitioner import split_by_key
-from txn_engine.producer.sender import Records
+from txn_engine.producer.sender import Records, most_bytes
 from txn_engine.producer.states import Call
 from txn_engine.protocol.file_names import DataFileName
 from txn_engine.types import RecordMetadata
@@ -141,7 +141,7 @@ class Uploads:
         log_end = (log.recent() if log.is_loaded else log.refresh()).log_end_offset
         name = DataFileName(log_end, *self._identity, logs.tools.new_id())
         data, encoded = encode_data_file(records, topic.schemas.layout, name, stamp)
-        most = min(topic.max_message_bytes, self._settings.max_request_size)
+        most = most_bytes(topic, self._settings)
         if len(data) <= most:
             put_data_file(logs.tools.objects, str(log.keys.prefix), data, encoded)
             return [encoded]

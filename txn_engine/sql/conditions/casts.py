@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txn_engine.exact import InexactError, cast_exactly
-from txn_engine.sql.conditions.kinds import BOOLEAN, DAY, TEXT, Kind, computed, is_number
+from txn_engine.files.kinds import is_number
+from txn_engine.sql.conditions.kinds import BOOLEAN, DAY, TEXT, Kind, computed
 from txn_engine.sql.conditions.literals import (
     DAY_NS,
     NANOSECONDS,

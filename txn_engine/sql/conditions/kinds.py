@@ -6,6 +6,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from txn_engine.files.kinds import is_binary, is_number, is_string
+
 Kind = Any
 """A `pa.DataType`. Its stubs do not know what decimals, timestamps and lists have besides."""
 TEXT: Final = pa.large_string()
@@ -51,9 +53,9 @@ def kind_of(stored: Kind) -> Kind:
     """The type that a condition has for values of this Arrow type."""
     if pa.types.is_dictionary(stored):
         return kind_of(stored.value_type)
-    if pa.types.is_string(stored) or pa.types.is_large_string(stored) or pa.types.is_string_view(stored):
+    if is_string(stored):
         return TEXT
-    if is_bytes(stored):
+    if is_binary(stored) or pa.types.is_fixed_size_binary(stored):
         return BYTES
     if pa.types.is_decimal(stored):
         make = pa.decimal128 if stored.precision <= DECIMAL_DIGITS else pa.decimal256
@@ -63,17 +65,6 @@ def kind_of(stored: Kind) -> Kind:
     if pa.types.is_timestamp(stored) and stored.tz is not None:
         return pa.timestamp(stored.unit, "UTC")
     return stored
-
-
-def is_bytes(stored: Kind) -> bool:
-    """Whether values of the type are bytes."""
-    kinds = pa.types
-    return bool(
-        kinds.is_binary(stored)
-        or kinds.is_large_binary(stored)
-        or kinds.is_binary_view(stored)
-        or kinds.is_fixed_size_binary(stored)
-    )
 
 
 def computed(kind: Kind) -> Kind:
@@ -107,11 +98,6 @@ def is_compared(kind: Kind) -> bool:
         or pa.types.is_timestamp(kind)
         or pa.types.is_duration(kind)
     )
-
-
-def is_number(kind: Kind) -> bool:
-    """Whether values of the kind are numbers."""
-    return bool(pa.types.is_integer(kind) or pa.types.is_decimal(kind) or pa.types.is_floating(kind))
 
 
 def is_map(kind: Kind) -> bool:

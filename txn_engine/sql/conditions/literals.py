@@ -13,8 +13,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from txn_engine.files.kinds import is_number
 from txn_engine.reasons import Reason
-from txn_engine.sql.conditions.kinds import BOOLEAN, BYTES, DAY, TEXT, Kind, computed, is_number, type_name
+from txn_engine.sql.conditions.kinds import BOOLEAN, BYTES, DAY, TEXT, Kind, computed, type_name
 from txn_engine.sql.conditions.refusals import Misfit
 
 NANOSECONDS: Final = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}

@@ -96,31 +96,34 @@ def _committed() -> Durations:
     return durations
 
 
-def _lines(durations: Durations) -> list[str]:
+def _lines(own: Durations, committed: Durations) -> list[str]:
     """The lines of the committed file, with long tests one by one and the mean of the other tests of each
-    module."""
-    rows: list[tuple[str, float, frozenset[str]]] = []
+    module. A committed line stays until its test runs here or its module is gone."""
+    rows = {test: seconds for test, seconds in committed.seconds.items() if test not in own.seconds}
     rest: dict[str, list[str]] = defaultdict(list)
-    for test, seconds in durations.seconds.items():
+    for test, seconds in own.seconds.items():
         if seconds >= OWN_LINE_S:
-            rows.append((test, seconds, durations.needs.get(test, frozenset())))
+            rows[test] = seconds
         else:
             rest[module_of(test)].append(test)
+    needs = committed.updated(own)
     for module, tests in rest.items():
-        mean = sum(durations.seconds[test] for test in tests) / len(tests)
-        rows.append((module, mean, durations.needs_of(tests)))
+        rows[module] = sum(own.seconds[test] for test in tests) / len(tests)
+        needs.needs[module] = own.needs_of(tests)
     return ["seconds\tneeds\ttest"] + [
-        f"{seconds:.3f}\t{','.join(sorted(needs))}\t{test}" for test, seconds, needs in sorted(rows)
+        f"{seconds:.3f}\t{','.join(sorted(needs.needs_of([test])))}\t{test}"
+        for test, seconds in sorted(rows.items(), key=lambda row: (row[1], row[0]))
+        if (REPOSITORY / module_of(test)).exists()
     ]
 
 
 def main() -> int:
-    """Write the committed file from this checkout's record."""
+    """Write the committed file from this checkout's record, and keep what it says of tests that did not run here."""
     own = read_own()
     if not own.seconds:
         print(f"no durations in {OWN}: run `make test` first", file=sys.stderr)
         return 1
-    COMMITTED.write_text("\n".join(_lines(own)) + "\n", encoding="utf-8")
+    COMMITTED.write_text("\n".join(_lines(own, _committed())) + "\n", encoding="utf-8")
     print(f"{len(own.seconds)} tests, {sum(own.seconds.values()):.0f} seconds")
     return 0
 

@@ -13,7 +13,7 @@ import pytest
 from storage.envelope import checksum_of
 from tests.numbers import Run
 from tests.verify import control_damage, cut_damage, key_damage, layout_damage, sealed_damage, table_damage
-from tests.verify.damage import KINDS, Damage, damage, one_per_code
+from tests.verify.damage import KINDS, Damage, damage, every_kind
 from tests.verify.raw_ledger import PAYMENTS, Ledger, encode_records, marker, schema_of
 from tests.verify.story import GROUP, LOAD, SUMS, Story, healthy, open_load
 from txn_engine.verify import CODES, VerifyReport, verify_store
@@ -614,7 +614,7 @@ def partition_that_no_topic_has(story: Story) -> str:
     return "topics/payments/0/7/"
 
 
-@pytest.mark.parametrize(("do", "codes"), one_per_code())
+@pytest.mark.parametrize(("do", "codes"), every_kind())
 def test_damage_is_named(do: Damage, codes: set[str]) -> None:
     """The object is named with the right code and what to do. Findings that only follow from it are not
     reported."""

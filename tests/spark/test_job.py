@@ -62,7 +62,6 @@ def test_nothing_new_writes_nothing(spark: SparkSession, ledger: Engine) -> None
     assert objects() == before
 
 
-@pytest.mark.shard("spark")
 def test_a_range_without_records_is_stepped_over(spark: SparkSession, ledger: Engine) -> None:
     """If the range has only aborted records there is nothing to sum up, but the group moves to the end."""
     load(ledger, 0, 20)
@@ -74,7 +73,6 @@ def test_a_range_without_records_is_stepped_over(spark: SparkSession, ledger: En
     assert balances_of(ledger) == sums(payments(0, 20))
 
 
-@pytest.mark.shard("spark")
 def test_no_output_at_all(spark: SparkSession, ledger: Engine) -> None:
     """A transform may write nothing, and the position moves. A value that is not a DataFrame is refused."""
     load(ledger, 0, 20)

@@ -124,7 +124,6 @@ def test_tasks_with_places_are_not_put_together(
     assert all(numbers == sorted(numbers) for numbers in found.values())
 
 
-@pytest.mark.shard("spark")
 def test_when_no_shuffle_is_made(spark: SparkSession, wide: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is shuffled for few files, for large ones, or for a key that cannot be hashed.
     `by_partition=True` asks for a shuffle."""

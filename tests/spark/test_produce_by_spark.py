@@ -73,7 +73,6 @@ def test_files_once_for_a_run(ledger: Engine, command: Command, tmp_path: Path) 
 
 
 @pytest.mark.slow
-@pytest.mark.shard("spark")
 def test_a_process_says_nothing_of_spark(ledger: Engine, tmp_path: Path) -> None:
     """In a process of its own, the command's standard error is empty and its standard output is only the
     JSON."""

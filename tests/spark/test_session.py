@@ -94,7 +94,6 @@ def test_no_java_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     assert "install Java 17" in str(caught.value.action)
 
 
-@pytest.mark.shard("spark")
 @pytest.mark.slow
 def test_what_does_not_start_is_one_line(tmp_path: Path) -> None:
     """If the JVM ends at once, or a context cannot be made, the error is one line with what they reported."""

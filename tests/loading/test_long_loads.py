@@ -11,10 +11,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from storage import open_store
 from tests.loading.ledgers import SCHEMA, TOPIC, dead, ids, load, new_url, set_up
+from tests.support.faults import FaultyStore, no_pause
 from tests.support.internal import FEW_INTERNAL
 from tests.support.refusals import refused
 from txn_engine import Engine, connect
+from txn_engine.clock import Waiting
 from txn_engine.errors import (
     IllegalStateError,
     TransactionAbortableError,
@@ -144,6 +147,25 @@ def test_a_transaction_that_is_open_too_long(sweeper: Sweeper, loader: Engine, c
     assert "transaction.timeout.ms of 120,000" in str(failed.value)
     assert "900,000" in str(failed.value)
     assert ids(sweeper.engine) == []
+
+
+def test_a_refusal_after_the_sweep_while_settings_cannot_be_read(sweeper: Sweeper) -> None:
+    """What is added to the refusal asks the store nothing, so the call ends even if the settings cannot be read."""
+    unreadable, now_ms = FaultyStore(open_store(sweeper.url)), 0
+    waiting = Waiting(lambda: now_ms, no_pause)
+    with Engine(unreadable, clock=sweeper.clock, waiting=waiting, pause=no_pause) as engine:
+        producer = engine.producer(transactional_id="slow", transaction_timeout_ms=120_000)
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.produce(TOPIC, payments(1), partition=0).result()
+        now_ms += 300_000  # the settings that were seen are old
+        sweeper.clock.advance(300_000)
+        sweeper.engine.coordinator.abort_timed_out_transactions()
+        unreadable.decide = lambda operation, key, _: "before" if key.startswith("settings/") else None
+        with pytest.raises(TxnEngineError) as failed:
+            producer.produce(TOPIC, payments(2), partition=1).result(timeout=60)
+    assert failed.value.reason is Reason.TRANSACTION_TIMED_OUT
+    assert "900,000" in str(failed.value)
 
 
 def test_uploads_are_for_one_epoch(loader: Engine) -> None:

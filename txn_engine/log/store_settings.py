@@ -80,6 +80,12 @@ class StoreSettings:
             return self._look_up(*asked).limits
         return self.look_up().limits
 
+    @property
+    def last_seen(self) -> SettingsNow | None:
+        """What this process saw last, without a look at the store; None where it has not looked yet."""
+        with self._lock.here():
+            return None if self._known is None else self._known[1]
+
     def look_ahead(self) -> None:
         """The limits will be asked for soon: begin to look, where an object is a round trip away."""
         with self._lock.here():

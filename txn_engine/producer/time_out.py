@@ -30,19 +30,24 @@ class TimeOut:
             self._opened = transaction, self._logs.tools.clock()
 
     def explain(self, error: BaseException, transaction: int) -> None:
-        """Let a refusal say that the time-out has passed, which setting to raise, and up to where."""
+        """Let a refusal say that the time-out has passed, which setting to raise, and up to where, as far as that is
+        known: whoever is to be told of an error waits, and must not wait for the store or get its error.
+        """
         if not isinstance(error, _ANSWERS_AFTER_A_SWEEP) or self._opened is None or error.reason is not None:
             return
         opened, since_ms = self._opened
         open_ms = self._logs.tools.clock() - since_ms
         if opened == transaction and open_ms > self._timeout_ms:
-            _add_to(error, open_ms, self._timeout_ms, self._logs.settings.limits.max_transaction_timeout_ms)
+            seen = self._logs.settings.last_seen
+            most_ms = None if seen is None else seen.limits.max_transaction_timeout_ms
+            _add_to(error, open_ms, self._timeout_ms, most_ms)
 
 
-def _add_to(error: TxnEngineError, open_ms: int, timeout_ms: int, most_ms: int) -> None:
+def _add_to(error: TxnEngineError, open_ms: int, timeout_ms: int, most_ms: int | None) -> None:
     error.reason = Reason.TRANSACTION_TIMED_OUT
+    most = "at most" if most_ms is None else f"at most {most_ms:,},"
     error.action = (
         f"the transaction was open for {open_ms:,} ms, longer than its transaction.timeout.ms of {timeout_ms:,}, so a"
         " sweep has probably aborted it: upload the records before the transaction begins (Producer.upload), or raise"
-        f" the setting (at most {most_ms:,}, the store's transaction.max.timeout.ms); {error.action}"
+        f" the setting ({most} the store's transaction.max.timeout.ms); {error.action}"
     )

@@ -111,7 +111,7 @@ _ALL: tuple[Shard, ...] = (
             "txn_engine/erasing/",
             "txn_engine/loading/",
         ),
-        ("python -m tests.erasing.condition_cases --minutes 2",),
+        ("python -m tests.erasing.condition_cases --minutes 1",),
     ),
     Shard(
         "machine",

@@ -1,4 +1,4 @@
-"""Programs for whole clients: Kafka's own producer and consumer (Java, 4.2) next to the engine's.
+"""Programs for whole clients: Kafka's own producer and consumer (Java, 4.4) next to the engine's.
 
 Errors are compared by what they mean to the caller: FENCED (another producer has taken over), ABORTABLE,
 ILLEGAL_STATE (a call out of order), and otherwise by name. They are also compared by the state that the

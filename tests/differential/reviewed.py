@@ -146,29 +146,6 @@ def _is_unknown_and_does_not_begin_at_zero(difference: Difference) -> bool:
     )
 
 
-def _is_open_at_the_last_epoch(difference: Difference) -> bool:
-    return all(
-        row is not None and row.state == "Ongoing" and row.producer_epoch == LAST_EPOCH
-        for row in (difference.ours_saw.row, difference.kafka_saw.row)
-    )
-
-
-def _was_fenced_by_the_last_epoch(difference: Difference) -> bool:
-    """The caller holds the epoch before the last one. An abort of its open transaction has ended that
-    epoch."""
-    return all(
-        seen.row is not None
-        and (seen.row.state, seen.row.producer_epoch) == ("CompleteAbort", LAST_EPOCH)
-        and seen.writer == (seen.row.producer_id, LAST_EPOCH - 1)
-        for seen in (difference.ours_saw, difference.kafka_saw)
-    )
-
-
-def _is_an_abort_after_the_last_fence(difference: Difference) -> bool:
-    step = difference.step
-    return isinstance(step, End) and not step.committed and _was_fenced_by_the_last_epoch(difference)
-
-
 def _names_an_older_epoch_of_an_exhausted_id(difference: Difference) -> bool:
     step = difference.step
     return (
@@ -201,19 +178,7 @@ def _asks_again_for_the_last_client_epoch(difference: Difference) -> bool:
     )
 
 
-def _holds_the_epoch_that_the_last_fence_ended(difference: Difference) -> bool:
-    """The caller holds an epoch whose transaction was aborted since. The engine gives it another producer
-    id."""
-    step = difference.step
-    return (
-        isinstance(step, Init)
-        and step.holding is not None
-        and str(difference.ours).endswith(" epoch 0")
-        and _was_fenced_by_the_last_epoch(difference)
-    )
-
-
-def _is_a_newer_decision_at_the_last_epoch(difference: Difference) -> bool:
+def _is_an_old_decision_at_the_last_epoch(difference: Difference) -> bool:
     step = difference.step
     return (
         isinstance(step, Mark)
@@ -222,7 +187,7 @@ def _is_a_newer_decision_at_the_last_epoch(difference: Difference) -> bool:
             known is not None
             and known.producer_epoch == LAST_EPOCH
             and known.open_since >= 0
-            and known.coordinator_epoch < step.coordinator_epoch
+            and known.coordinator_epoch >= step.coordinator_epoch
             for known in (difference.ours_saw.producer, difference.kafka_saw.producer)
         )
     )
@@ -347,35 +312,12 @@ REVIEWED = (
         "coordinator agree.",
     ),
     Reviewed(
-        "the-last-epoch-is-recovered-from",
-        ("End", "Init"),
-        ours=(None, ("CONCURRENT_TRANSACTIONS", "retriable")),
-        kafka=(("UNKNOWN_SERVER_ERROR", "fatal"),),
-        where=_is_open_at_the_last_epoch,
-        anew=True,
-        reason="A transaction open at epoch 32767, where nothing is left to bump: Kafka 4.2 throws "
-        "IllegalStateException, for ever. Here, as in Kafka after 4.2, the epoch stays, and the producer "
-        "id is rotated.",
-    ),
-    Reviewed(
-        "nobody-is-given-the-last-epoch",
-        ("End",),
-        ours=(None,),
-        kafka=(None,),
-        where=_is_an_abort_after_the_last_fence,
-        answers=(r"p\d+ epoch 0", rf"p\d+ epoch {LAST_EPOCH}"),
-        anew=True,
-        reason="A transaction fenced at epoch 32766, and its producer's abort sent again. Kafka 4.2 answers with the "
-        "fence's own epoch, 32767, which no later fence can be above: a swept transaction could write on. Here the "
-        "producer id is rotated.",
-    ),
-    Reviewed(
         "stale-holders-of-the-last-epochs",
         ("Init",),
         ours=(("PRODUCER_FENCED", "fatal"),),
         kafka=(("UNKNOWN_SERVER_ERROR", "fatal"),),
         where=_names_an_older_epoch_of_an_exhausted_id,
-        reason="InitProducerId that names an older epoch, of an id whose epochs have run out. Kafka 4.2 "
+        reason="InitProducerId that names an older epoch, of an id whose epochs have run out. Kafka "
         "throws IllegalStateException before it looks at the name; here the caller is fenced as at any epoch.",
     ),
     Reviewed(
@@ -385,29 +327,18 @@ REVIEWED = (
         kafka=(("UNKNOWN_SERVER_ERROR", "fatal"),),
         where=_asks_again_for_the_last_client_epoch,
         anew=True,
-        reason="InitProducerId sent again, whose first answer was epoch 32766. Kafka 4.2 throws as above; here the "
+        reason="InitProducerId sent again, whose first answer was epoch 32766. Kafka throws as above; here the "
         "answer is given again, as at any epoch.",
     ),
     Reviewed(
-        "the-last-fence-is-recovered-from",
-        ("Init",),
-        ours=(None,),
-        kafka=(("UNKNOWN_SERVER_ERROR", "fatal"),),
-        where=_holds_the_epoch_that_the_last_fence_ended,
-        anew=True,
-        reason="InitProducerId of whoever holds epoch 32766, asked again after its first try had fenced what was open. "
-        "Kafka 4.2 throws as above. At any other epoch both give the fence's own; 32767 is no client's, and here the "
-        "producer id is rotated.",
-    ),
-    Reviewed(
-        "the-last-epoch-is-marked",
+        "old-markers-at-the-last-epoch",
         ("Mark",),
-        ours=(None,),
-        kafka=(("INVALID_PRODUCER_EPOCH", "refused"),),
-        where=_is_a_newer_decision_at_the_last_epoch,
+        ours=(("INVALID_PRODUCER_EPOCH", "refused"),),
+        kafka=(None,),
+        where=_is_an_old_decision_at_the_last_epoch,
         anew=True,
-        reason="The marker that goes with the recovery above: at epoch 32767 a newer decision ends what is open "
-        "there, since no marker can have a higher epoch.",
+        reason="A marker at epoch 32767 for what is open there. No marker can have a higher epoch, so Kafka takes any; "
+        "here only a later decision than the last marker's ends what is open.",
     ),
     Reviewed(
         "offsets-wait-for-pending-ones",

@@ -1,4 +1,4 @@
-"""The engine and Apache Kafka 4.2 run the same programs, and the tests fail if they differ without a
+"""The engine and Apache Kafka 4.4 run the same programs, and the tests fail if they differ without a
 review."""
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _check(run: Run, kinds: Collection[Kind], capsys: pytest.CaptureFixture[str]
 @pytest.mark.together("kafka")
 @pytest.mark.timeout(900)
 def test_the_engine_does_what_kafka_does(few: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    """A few programs of every kind agree with Apache Kafka 4.2."""
+    """A few programs of every kind agree with Apache Kafka 4.4."""
     _check(few, KINDS, capsys)
     assert few.tally.programs.total() == len(FEW)
 
@@ -123,7 +123,7 @@ def test_the_engine_does_what_kafka_does(few: Run, capsys: pytest.CaptureFixture
 def test_the_engine_does_what_kafka_does_in_many_programs(
     many: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """All fixed programs agree with Apache Kafka 4.2, and half of them are of shipping clients.
+    """All fixed programs agree with Apache Kafka 4.4, and half of them are of shipping clients.
 
     They meet every reviewed difference.
     """

@@ -120,18 +120,6 @@ FIRST_SEQUENCE = Difference(
     failed("OUT_OF_ORDER_SEQUENCE_NUMBER", "abortable"),
     Outcome(9),
 )
-LAST_EPOCH = Difference(
-    End("t0a", "t0", committed=True),
-    Outcome("p1 epoch 0"),
-    failed("UNKNOWN_SERVER_ERROR", "fatal"),
-    *_seen(writer=Identity(7, 32_767), row=row("Ongoing", 32_767)),
-)
-NOBODY_GETS_IT = Difference(
-    End("t0a", "t0", committed=False),
-    Outcome("p1 epoch 0"),
-    Outcome("p0 epoch 32767"),
-    *_seen(writer=Identity(7, 32_766), row=row("CompleteAbort", 32_767)),
-)
 STALE_HOLDER = Difference(
     Init("t0b", "t0", holding="t0a"),
     failed("PRODUCER_FENCED", "fatal"),
@@ -144,17 +132,11 @@ GIVEN_AGAIN = Difference(
     failed("UNKNOWN_SERVER_ERROR", "fatal"),
     *_seen(writer=Identity(7, 32_765), row=row("Empty", 32_766)),
 )
-LAST_FENCE = Difference(
-    Init("t0b", "t0", holding="t0a"),
-    Outcome("p1 epoch 0"),
-    failed("UNKNOWN_SERVER_ERROR", "fatal"),
-    *_seen(writer=Identity(7, 32_766), row=row("CompleteAbort", 32_767)),
-)
 LAST_MARKED = Difference(
     Mark(Identity(7, 32_767), PLACE, committed=True, coordinator_epoch=3),
-    Outcome("marked"),
     failed("INVALID_PRODUCER_EPOCH", "refused"),
-    *_seen(producer=known(32_767, open_since=2, decision=2)),
+    Outcome("marked"),
+    *_seen(producer=known(32_767, open_since=2, decision=3)),
 )
 PENDING = Difference(
     SendOffset("t0a", "t0", "g0", PLACE, 4),
@@ -274,33 +256,6 @@ CASES = (
         ),
     ),
     Case(
-        "the-last-epoch-is-recovered-from",
-        LAST_EPOCH,
-        (
-            both(LAST_EPOCH, row=row("Ongoing", 32_766)),  # there is an epoch left
-            both(LAST_EPOCH, row=row("CompleteAbort", 32_767)),  # nothing is open
-            both(LAST_EPOCH, row=None),
-            ours_alone(LAST_EPOCH, row=row("Ongoing", 12)),
-            kafka_alone(LAST_EPOCH, row=row("Ongoing", 12)),  # Kafka's error is of something else
-            replace(LAST_EPOCH, ours=failed("PRODUCER_FENCED", "fatal")),
-            replace(LAST_EPOCH, kafka=failed("UNKNOWN_SERVER_ERROR", "retriable")),
-            replace(LAST_EPOCH, step=SendOffset("t0a", "t0", "g0", PLACE, 4)),
-        ),
-    ),
-    Case(
-        "nobody-is-given-the-last-epoch",
-        NOBODY_GETS_IT,
-        (
-            replace(NOBODY_GETS_IT, step=End("t0a", "t0", committed=True)),
-            both(NOBODY_GETS_IT, row=row("CompleteAbort", 32_766)),
-            both(NOBODY_GETS_IT, row=row("CompleteCommit", 32_767)),
-            both(NOBODY_GETS_IT, writer=Identity(7, 32_765)),
-            kafka_alone(NOBODY_GETS_IT, row=row("Ongoing", 32_767)),
-            replace(NOBODY_GETS_IT, kafka=Outcome("p0 epoch 12")),
-            replace(NOBODY_GETS_IT, ours=Outcome("p1 epoch 1")),
-        ),
-    ),
-    Case(
         "stale-holders-of-the-last-epochs",
         STALE_HOLDER,
         (
@@ -323,27 +278,14 @@ CASES = (
         ),
     ),
     Case(
-        "the-last-fence-is-recovered-from",
-        LAST_FENCE,
-        (
-            both(LAST_FENCE, writer=Identity(7, 32_765)),  # an older holder
-            both(LAST_FENCE, writer=Identity(8, 32_766)),
-            both(LAST_FENCE, row=row("CompleteAbort", 32_766)),  # an epoch is left
-            both(LAST_FENCE, row=row("CompleteCommit", 32_767)),
-            replace(LAST_FENCE, ours=Outcome("p0 epoch 32767")),
-            replace(LAST_FENCE, step=Init("t0b", "t0")),
-            kafka_alone(LAST_FENCE, row=row("CompleteAbort", 12)),
-        ),
-    ),
-    Case(
-        "the-last-epoch-is-marked",
+        "old-markers-at-the-last-epoch",
         LAST_MARKED,
         (
-            both(LAST_MARKED, producer=known(32_767, decision=2)),  # nothing is open
-            both(LAST_MARKED, producer=known(32_767, open_since=2, decision=3)),  # no newer decision
-            both(LAST_MARKED, producer=known(32_766, open_since=2, decision=2)),  # an epoch is left
+            both(LAST_MARKED, producer=known(32_767, decision=3)),  # nothing is open
+            both(LAST_MARKED, producer=known(32_767, open_since=2, decision=2)),  # a later decision
+            both(LAST_MARKED, producer=known(32_766, open_since=2, decision=3)),  # an epoch is left
             kafka_alone(LAST_MARKED, producer=None),
-            replace(LAST_MARKED, ours=Outcome("nothing written"), kafka=Outcome("marked")),
+            replace(LAST_MARKED, ours=Outcome("marked"), kafka=failed("INVALID_PRODUCER_EPOCH", "refused")),
         ),
     ),
     Case(

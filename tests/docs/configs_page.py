@@ -16,7 +16,7 @@ _HEAD = """\
 # Settings
 
 Made from the code by `make docs`; do not edit. Every setting has Kafka's name where Kafka has it, and beside its
-default stands that of Kafka 4.2. What Kafka has and this engine has not is at the end, each with what to expect
+default stands that of Kafka 4.4. What Kafka has and this engine has not is at the end, each with what to expect
 instead: it is refused with these words, never ignored.
 
 ```bash

@@ -117,8 +117,8 @@ STATED = (
     Stated("GLOSSARY.md", f"{BLOCK_SIZE:,} producer ids that one process took at once"),
     Stated("GLOSSARY.md", f"trimmed or replaced; deleted {_GRACE} later"),
     Stated("KAFKA.md", f"the last {_WORDS[BATCHES_TO_RETAIN]} batches"),
-    Stated("KAFKA.md", f"decided at epoch {MAX_EPOCH - 1}) the Prepare row keeps the old producer id at epoch"
-        f" {MAX_EPOCH}"),
+    Stated("KAFKA.md", f"a transaction at epoch {MAX_EPOCH - 1} that is decided, or fenced"),
+    Stated("KAFKA.md", f"the Prepare row keeps the old producer id at epoch {MAX_EPOCH} and names the next one"),
     Stated("KAFKA.md", f"the id was idle for {_ID_DAYS} days and expired"),
     Stated("KAFKA.md", f"above the store's limit ({_TIMEOUT})"),
     Stated("KAFKA.md", f"asks again, for up to {ProducerSettings().request_timeout_ms // 1_000} s"),

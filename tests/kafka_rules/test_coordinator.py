@@ -174,17 +174,31 @@ def test_tc_08_a_fence_that_has_no_answer_bumps_once(clock: ManualClock, fault: 
 
 
 def test_tc_09_a_fence_at_the_last_epoch(engine: Engine) -> None:
-    """TC-09, TM-08: an Ongoing id at 32766 is fenced and aborted at 32767, once and without overflow. Then
-    the id rotates."""
+    """TC-09, TM-08, KAFKA-20090: an Ongoing id at 32766 is fenced and aborted at 32767, once and without overflow, and
+    goes on under another producer id."""
     name = put_row(engine, "Ongoing", pid=PID, epoch=LAST)
     for _ in range(3):
         assert init(engine, name) == CONCURRENT
         assert state_of(engine, name) == ("PrepareAbort", PID, MAX_EPOCH)
+    following = row_of(engine, name).next_producer_id
+    assert following not in (-1, PID)
     engine.coordinator.finish(name)
-    assert state_of(engine, name) == ("CompleteAbort", PID, MAX_EPOCH)
-    found = init(engine, name)
-    assert found.producer_epoch == 0
-    assert found.producer_id != PID
+    assert state_of(engine, name) == ("CompleteAbort", following, 0)
+    assert init(engine, name) == (following, 1)
+
+
+def test_tc_19_a_time_out_at_the_last_epoch(engine: Engine, clock: ManualClock) -> None:
+    """TC-19, KAFKA-20090: a sweep's abort at 32766 allots the next producer id, as EndTxn does. The producer's own
+    abort is told it, and its commit is refused."""
+    name = put_row(engine, "Ongoing", pid=PID, epoch=LAST)
+    clock.advance(10**9)
+    assert engine.coordinator.abort_timed_out_transactions().transactional_ids == (name,)
+    state, following, epoch = state_of(engine, name)
+    assert (state, epoch) == ("CompleteAbort", 0)
+    assert following != PID
+    end = engine.coordinator.end_transaction
+    assert end(name, PID, LAST, committed=False) == (following, 0)
+    assert answer(lambda: end(name, PID, LAST, committed=True)) == "INVALID_TXN_STATE"
 
 
 def test_tc_14_a_decided_end_is_not_bumped(engine: Engine) -> None:
@@ -362,7 +376,7 @@ def test_tm_08_a_fence_takes_the_last_epoch(engine: Engine) -> None:
 
 
 def test_tm_09_a_fence_beyond_the_last_epoch(engine: Engine) -> None:
-    """TM-09: an Ongoing id at 32767 is fenced at 32767 (as Kafka after 4.2), aborted, and rotated."""
+    """TM-09: an Ongoing id at 32767 is fenced at 32767, aborted, and rotated."""
     name = put_row(engine, "Ongoing", pid=PID, epoch=MAX_EPOCH)
     log = engine.partition(TOPIC, 0)
     log.append(
@@ -374,10 +388,11 @@ def test_tm_09_a_fence_beyond_the_last_epoch(engine: Engine) -> None:
     )
     assert init(engine, name) == CONCURRENT
     assert state_of(engine, name) == ("PrepareAbort", PID, MAX_EPOCH)
+    following = row_of(engine, name).next_producer_id
     assert engine.coordinator.finish(name).failures == ()
-    assert state_of(engine, name) == ("CompleteAbort", PID, MAX_EPOCH)
+    assert state_of(engine, name) == ("CompleteAbort", following, 0)
     assert log.last_stable_offset == log.high_watermark == 2
-    assert init(engine, name).producer_epoch == 0
+    assert init(engine, name) == (following, 1)
 
 
 @pytest.mark.parametrize("state", ["Ongoing", "PrepareCommit", "PrepareAbort"])
@@ -394,7 +409,7 @@ def test_tm_10_only_an_open_transaction_is_fenced(state: str) -> None:
     """TM-10 on the pure core: a fence from any state but Ongoing is an illegal state, and gives no row."""
     row = TransactionRow("id", TransactionState(state), PID, EPOCH)
     with pytest.raises(IllegalStateError):
-        fence_and_abort(row, 1_000)
+        fence_and_abort(row, PID + 1, 1_000)
 
 
 def test_tm_11_every_end_bumps_the_epoch(engine: Engine) -> None:

@@ -252,8 +252,8 @@ def test_tsm_06_only_ongoing_transactions_time_out() -> None:
     for state in END_TXN:
         assert tx.has_timed_out(stored(state, transaction_timeout_ms=50), 151) == (state == "Ongoing")
     assert not tx.has_timed_out(stored("Ongoing", transaction_timeout_ms=50), 150)
-    moved = tx.time_out(stored("Ongoing"), producer_id=PID, producer_epoch=EPOCH + 2, now_ms=10**12)
-    assert moved is None
+    moved = tx.time_out(stored("Ongoing"), NEXT_PID, producer_id=PID, producer_epoch=EPOCH + 2, now_ms=10**12)
+    assert moved.row is None
 
 
 def test_expiry_keeps_what_was_committed() -> None:

@@ -19,6 +19,7 @@ from txn_engine.log.logs import Logs
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from txn_engine.names import NEW_NAME, is_new_name, is_storable, printable
 from txn_engine.protocol import transactions
+from txn_engine.protocol.batches import NO_PRODUCER_ID
 from txn_engine.protocol.partition import PartitionState
 from txn_engine.protocol.proposals import Appended, TransactionProposal
 from txn_engine.protocol.transaction_rows import (
@@ -234,21 +235,24 @@ class Coordinator:
     def _decide(self, transactional_id: str, decide: Callable[[StoredRow | None, int], Decision]) -> Decision:
         """Write the row that `decide` asks for; its last call, on the state that the row was written on, is
         the answer.
-
-        Each call takes a producer id of its own where it needs one: that a put is judged again does not mean that it
-        left no row, so that the id of the first try may long be in use.
         """
         made: list[Decision] = []
 
         def next_row(current: StoredRow | None) -> TransactionRow | None:
-            decision = decide(current, -1)
-            if decision.used_new_producer_id:
-                decision = decide(current, self._producer_ids.take())
-            made.append(decision)
-            return decision.row
+            made.append(self._judged(current, decide))
+            return made[-1].row
 
         self._logs.coordinator(transactional_id).append_one(TransactionProposal(transactional_id, next_row))
         return made[-1]
+
+    def _judged(
+        self, current: StoredRow | None, decide: Callable[[StoredRow | None, int], Decision]
+    ) -> Decision:
+        """What `decide` says of the state. Each call takes a producer id of its own where it needs one: that a put is
+        judged again does not mean that it left no row, so that the id of the first try may long be in use.
+        """
+        decision = decide(current, NO_PRODUCER_ID)
+        return decide(current, self._producer_ids.take()) if decision.used_new_producer_id else decision
 
     def finish(self, transactional_id: str, *, has_looked: bool = False) -> SweepReport:
         """Write what is missing of this id's decided transaction, whoever decided it.
@@ -344,13 +348,15 @@ class Coordinator:
             row = stored.row
             if not transactions.has_timed_out(stored, now_ms):
                 return None
-            decide = partial(
+            time_out = partial(
                 transactions.time_out,
                 producer_id=row.producer_id,
                 producer_epoch=row.producer_epoch,
                 now_ms=now_ms,
             )
-            return TransactionProposal(row.transactional_id, decide)
+            return TransactionProposal(
+                row.transactional_id, lambda current: self._judged(current, time_out).row
+            )
 
         swept = self._sweep(partitions, propose)
         rows = [self._logs.coordinator(name).view().transactions[name] for name in swept.transactional_ids]

@@ -22,6 +22,7 @@ from txn_engine.errors import (
     ProducerFencedError,
     TransactionAbortableError,
 )
+from txn_engine.protocol.batches import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from txn_engine.protocol.log_time import time_of
 from txn_engine.protocol.producers import MAX_EPOCH
 from txn_engine.protocol.transaction_rows import (
@@ -34,7 +35,7 @@ from txn_engine.protocol.transaction_rows import (
 from txn_engine.reasons import Reason
 from txn_engine.types import ProducerIdAndEpoch
 
-NO_PRODUCER_EPOCH = -1
+NOBODY = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 NO_TIMEOUT = 2**31 - 1
 RENEWAL_MS = 86_400_000
 
@@ -89,7 +90,7 @@ def init_producer_id(
     if expected is not None and not _is_valid_producer_id(row, expected):
         raise _fenced(row, expected.producer_id, expected.producer_epoch)
     if row.state is TransactionState.ONGOING:
-        return Decision(fence_and_abort(row, now_ms), ProducerIdAndEpoch(-1, -1), concurrent=True)
+        return fence_and_abort(row, new_producer_id, now_ms)
     return _next_epoch(row, transaction_timeout_ms, expected, new_producer_id, now_ms)
 
 
@@ -160,29 +161,31 @@ def _next_epoch(
 
 def _must_rotate(row: TransactionRow, expected: ProducerIdAndEpoch | None) -> bool:
     """Whether the caller has to go on under another producer id: no epoch is left that a client may hold."""
-    if expected is None or expected.producer_epoch == row.producer_epoch:
-        return is_exhausted(row.producer_epoch)
-    return row.producer_epoch == MAX_EPOCH and expected.producer_epoch == row.last_producer_epoch
+    is_asked_again = expected is not None and expected.producer_epoch != row.producer_epoch
+    return is_exhausted(row.producer_epoch) and not is_asked_again
 
 
-def fence_and_abort(row: TransactionRow, now_ms: int) -> TransactionRow:
+def fence_and_abort(row: TransactionRow, new_producer_id: int, now_ms: int) -> Decision:
     """The PrepareAbort row that fences an Ongoing transaction's producer: one row, one bump.
 
     It names the fenced epoch as the last one, as every end of a transaction does: who comes back with it by
-    InitProducerId, before anybody else initialises, goes on (KIP-588). Epoch 32767 is for such a fence alone: no client
-    is ever given it, for nothing could fence that client; it is given another producer id. Where a row has it all the
-    same, the epoch stays (Kafka after 4.2).
+    InitProducerId, before anybody else initialises, goes on (KIP-588). No client is ever given epoch 32767, for nothing
+    could fence that client: where epochs run out, the row says under which producer id the transactional id goes on
+    (KAFKA-20090). Where a row has that epoch all the same, it stays.
     """
     if row.state is not TransactionState.ONGOING:
         raise IllegalStateError(f"a fence in state {row.state}", expected="Ongoing")
-    return replace(
+    rotates = is_exhausted(row.producer_epoch)
+    prepared = replace(
         row,
         state=TransactionState.PREPARE_ABORT,
         producer_epoch=min(row.producer_epoch + 1, MAX_EPOCH),
         last_producer_epoch=row.producer_epoch,
         previous_producer_id=row.producer_id,
+        next_producer_id=new_producer_id if rotates else NO_PRODUCER_ID,
         update_ms=now_ms,
     )
+    return Decision(prepared, NOBODY, used_new_producer_id=rotates, concurrent=True)
 
 
 # --- a resumed identity -----------------------------------------------------------------------------------
@@ -326,11 +329,6 @@ def end_transaction(
             return _decide(row, committed, run_id, new_producer_id, now_ms)
         if is_retry and row.state is not TransactionState.EMPTY:
             if committed == (row.state is TransactionState.COMPLETE_COMMIT):
-                if (
-                    row.producer_epoch == MAX_EPOCH
-                ):  # a fence's: decided once more, from the epoch that was held
-                    held = replace(row, producer_epoch=producer_epoch)
-                    return _decide(held, committed, run_id, new_producer_id, now_ms)
                 return Decision(None, ProducerIdAndEpoch(row.producer_id, row.producer_epoch))
             raise _invalid_state(row, committed)
     raise _fenced(row, producer_id, producer_epoch)
@@ -360,7 +358,7 @@ def _decide(
         producer_epoch=row.producer_epoch + 1 if row.producer_epoch < MAX_EPOCH else MAX_EPOCH,
         last_producer_epoch=row.producer_epoch,
         previous_producer_id=row.producer_id,
-        next_producer_id=new_producer_id if rotate else -1,
+        next_producer_id=new_producer_id if rotate else NO_PRODUCER_ID,
         start_ms=row.start_ms if row.state is TransactionState.ONGOING else now_ms,
         update_ms=now_ms,
         partitions=row.partitions if row.state is TransactionState.ONGOING else (),
@@ -435,15 +433,17 @@ def has_timed_out(stored: StoredRow, now_ms: int) -> bool:
 
 
 def time_out(
-    current: StoredRow | None, *, producer_id: int, producer_epoch: int, now_ms: int
-) -> TransactionRow | None:
-    """The row that fences and aborts a timed-out transaction; None where it has moved on since the sweep saw it."""
+    current: StoredRow | None, new_producer_id: int, *, producer_id: int, producer_epoch: int, now_ms: int
+) -> Decision:
+    """Fence and abort a timed-out transaction; no row where it has moved on since the sweep saw it."""
     if current is None or (current.row.producer_id, current.row.producer_epoch) != (
         producer_id,
         producer_epoch,
     ):
-        return None
-    return fence_and_abort(current.row, now_ms) if has_timed_out(current, now_ms) else None
+        return Decision(None, NOBODY)
+    if not has_timed_out(current, now_ms):
+        return Decision(None, NOBODY)
+    return fence_and_abort(current.row, new_producer_id, now_ms)
 
 
 def has_expired(stored: StoredRow, now_ms: int, expiration_ms: int) -> bool:

@@ -20,7 +20,7 @@ from txn_engine.protocol.transaction_rows import (
     TransactionRow,
     TransactionState,
 )
-from txn_engine.protocol.transactions import Decision, fence_and_abort
+from txn_engine.protocol.transactions import NOBODY, Decision, fence_and_abort
 from txn_engine.types import ProducerIdAndEpoch
 
 _TRANSACTIONS = "txn_engine/protocol/transactions.py"
@@ -186,12 +186,18 @@ def _init_beside_a_decision(
     return decision
 
 
-def _fence_at_the_same_epoch(original: Any, row: TransactionRow, now_ms: int) -> TransactionRow:
-    return replace(original(row, now_ms), producer_epoch=row.producer_epoch)
+def _fence_at_the_same_epoch(
+    original: Any, row: TransactionRow, new_producer_id: int, now_ms: int
+) -> Decision:
+    made: Decision = original(row, new_producer_id, now_ms)
+    assert made.row is not None
+    return replace(made, row=replace(made.row, producer_epoch=row.producer_epoch))
 
 
-def _abort_without_run_ids(original: Any, row: TransactionRow, now_ms: int) -> TransactionRow:
-    return replace(original(row, now_ms), committed_run_ids=())
+def _abort_without_run_ids(original: Any, row: TransactionRow, new_producer_id: int, now_ms: int) -> Decision:
+    made: Decision = original(row, new_producer_id, now_ms)
+    assert made.row is not None
+    return replace(made, row=replace(made.row, committed_run_ids=()))
 
 
 def _add_at_any_epoch(
@@ -254,11 +260,11 @@ def _expire_without_run_ids(
 
 
 def _time_out_as_seen(
-    current: StoredRow | None, *, producer_id: int, producer_epoch: int, now_ms: int
-) -> TransactionRow | None:
+    current: StoredRow | None, new_producer_id: int, *, producer_id: int, producer_epoch: int, now_ms: int
+) -> Decision:
     if current is None:
-        return None
-    return fence_and_abort(replace(current.row, state=TransactionState.ONGOING), now_ms)
+        return Decision(None, NOBODY)
+    return fence_and_abort(replace(current.row, state=TransactionState.ONGOING), new_producer_id, now_ms)
 
 
 def _open_ids_expire(original: Any, stored: StoredRow, now_ms: int, expiration_ms: int) -> bool:
@@ -566,8 +572,8 @@ MUTANTS = (
         (
             Edit(
                 _TRANSACTIONS,
-                "                    row.producer_epoch == MAX_EPOCH\n",
-                "                    row.producer_epoch > MAX_EPOCH\n",
+                "    rotates = is_exhausted(row.producer_epoch)\n",
+                "    rotates = False\n",
             ),
         ),
         ("epochs",),
@@ -583,15 +589,11 @@ MUTANTS = (
             ),
             Edit(
                 _COORDINATOR,
-                "                decision = decide(current, self._producer_ids.take())\n",
-                "                taken = taken or [self._producer_ids.take()]\n                decision = decide(current, taken[0])\n",
-            ),
-            Edit(
-                _COORDINATOR,
-                "        def next_row(current: StoredRow | None) -> TransactionRow | None:\n"
-                "            decision = decide(current, -1)\n",
-                "        def next_row(current: StoredRow | None) -> TransactionRow | None:\n"
-                "            nonlocal taken\n            decision = decide(current, -1)\n",
+                "            made.append(self._judged(current, decide))\n",
+                "            first = decide(current, NO_PRODUCER_ID)\n"
+                "            if first.used_new_producer_id and not taken:\n"
+                "                taken.append(self._producer_ids.take())\n"
+                "            made.append(decide(current, taken[0]) if first.used_new_producer_id else first)\n",
             ),
         ),
         ("lives",),
@@ -602,10 +604,10 @@ MUTANTS = (
         (
             Edit(
                 _COORDINATOR,
-                "            decision = decide(current, -1)\n",
-                "            if made and made[-1].used_new_producer_id:\n"
+                "            made.append(self._judged(current, decide))\n",
+                "            if made and made[-1].reply.producer_id >= 0 and made[-1].used_new_producer_id:\n"
                 "                self._producer_ids._free.appendleft(made[-1].reply.producer_id)\n"
-                "            decision = decide(current, -1)\n",
+                "            made.append(self._judged(current, decide))\n",
             ),
         ),
         ("lives",),

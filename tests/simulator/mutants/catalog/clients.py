@@ -224,6 +224,18 @@ MUTANTS = (
         ("threads", "bank", "lists"),
     ),
     Mutant(
+        "an-explanation-asks-the-store",
+        "what a refusal after a time-out says is asked of the store: where it does not answer, nobody is told",
+        (
+            Edit(
+                "txn_engine/producer/time_out.py",
+                "            seen = self._logs.settings.last_seen\n",
+                "            seen = self._logs.settings.look_up()\n",
+            ),
+        ),
+        ("stalled",),
+    ),
+    Mutant(
         "a-forked-producer-goes-on",
         "a producer goes on in a forked child, under its parent's sequences",
         (Replace("txn_engine.log.own_process.OwnProcess.is_here", _here_everywhere),),

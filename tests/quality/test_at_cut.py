@@ -377,9 +377,7 @@ def test_a_cut_whose_snapshot_is_gone_proves_nothing(engine: Engine, tmp_path: P
 # --- the chain ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.shard("damage")
-@pytest.mark.parametrize("proofs", [3, 4])
-def test_proofs_of_cuts_go_on_from_one_another(engine: Engine, tmp_path: Path, proofs: int) -> None:
+def test_proofs_of_cuts_go_on_from_one_another(engine: Engine, tmp_path: Path) -> None:
     """A proof of an earlier cut starts a new chain and says why. A proof of the present store goes on from
     the last proof, whichever that was."""
     load(engine)
@@ -389,20 +387,17 @@ def test_proofs_of_cuts_go_on_from_one_another(engine: Engine, tmp_path: Path, p
     consume(engine, [(1, "5.00", 1)])
     second = engine.cut()
     scopes = []
-    for at in (first, second, first, None)[:proofs]:
+    for at in (first, second, first, None):
         result = prove(engine, tmp_path, cut=at, record=True)
         assert result.success, (result.failed, result.errored)
         assert result.proof is not None
-        scopes.append(result.proof.scope)
-    assert (
-        scopes
-        == [
-            "everything, as of cut 0 (no proof was there)",
-            "what is new since proof 0, as of cut 1",
-            "everything, as of cut 0 (cut 0 lies before what was proved)",
-            "what is new since proof 2",
-        ][:proofs]
-    )
+        scopes.append(result.proof.scope.partition(";")[0])
+    assert scopes == [
+        "everything, as of cut 0 (no proof was there)",
+        "what is new since proof 0, as of cut 1",
+        "everything, as of cut 0 (cut 0 lies before what was proved)",
+        "what is new since proof 2",
+    ]
 
 
 def test_a_proof_of_an_earlier_version_names_no_cut(engine: Engine, tmp_path: Path) -> None:

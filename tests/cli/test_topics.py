@@ -49,7 +49,8 @@ def test_create_list_describe_delete(run: Run, url: str) -> None:
     text = run("topics", "describe", "t").stdout
     assert "Topic: t  PartitionCount: 3  Key: b" in text
     assert "Partition  LogStartOffset  LastStableOffset  HighWatermark" in text
-    assert run("topics", "delete", "t").stdout == "deleted topic t\n"
+    assert run("topics", "delete", "t").stdout == "would delete topic t: 3 partitions, 0 records\n"
+    assert run("topics", "delete", "t", "--execute").stdout == "deleted topic t\n"
     assert run("topics", "list", "--json").json == {"topics": []}
     assert run("topics", "describe", "t").error_code == "UNKNOWN_TOPIC_OR_PARTITION"
 
@@ -189,6 +190,7 @@ def test_an_unknown_topic_is_named(run: Run, payments: str, good: Path) -> None:
     for arguments in (
         ["topics", "describe", "nope"],
         ["topics", "delete", "nope"],
+        ["topics", "delete", "nope", "--execute"],
         ["produce", "nope", str(good)],
         ["consume", "nope"],
         ["transactions", "describe-producers", "--topic", "nope", "--partition", "0"],

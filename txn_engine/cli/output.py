@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 Row = Mapping[str, object]
+PREVIEWED = "nothing was changed: add --execute to do it"
+"""What a command says that only showed what it would do."""
 Advance = Callable[..., None]
 """Called with `completed=`, `total=` and `description=`, each optional."""
 
@@ -36,6 +38,11 @@ class Column:
     def name(self) -> str:
         """The field: the title in snake_case unless another one is given."""
         return self.field or snake_case(self.title)
+
+
+def number_of(count: int, noun: str) -> str:
+    """How many there are: "1 record", "2,000 records"."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def columns(*titles: str) -> tuple[Column, ...]:

@@ -70,8 +70,8 @@ def topics() -> None:
     "schema_text",
     metavar="NAME:TYPE,...",
     help=(
-        f"The columns. Types: {TYPES}; a '?' behind a type lets the column hold nulls. A "
-        "timestamp counts milliseconds, UTC."
+        f"The columns, as NAME:TYPE or 'NAME TYPE'. Types: {TYPES}; a '?' behind a type lets the column hold nulls. "
+        "A timestamp counts milliseconds, UTC."
     ),
 )
 @click.option(
@@ -299,7 +299,13 @@ def _known(value: int) -> int | None:
 )
 @click.argument("topic")
 @click.option("--partitions", type=int, metavar="N", help="How many partitions, all told: more than now.")
-@click.option("--add", multiple=True, metavar="'NAME TYPE [DEFAULT]'", help="Add a column (repeatable).")
+@click.option(
+    "--add",
+    multiple=True,
+    metavar="'NAME:TYPE [DEFAULT]'",
+    help="Add a column (repeatable), as NAME:TYPE or 'NAME TYPE', with the types of `topics create --schema`. It may "
+    "hold nulls, unless 'not null' and a default follow the type.",
+)
 @click.option("--rename", multiple=True, metavar="OLD=NEW", help="Rename a column (repeatable).")
 @click.option("--drop", multiple=True, metavar="NAME", help="Drop a column, for good (repeatable).")
 @click.option("--widen", multiple=True, metavar="NAME=TYPE", help="Give a column a wider type (repeatable).")

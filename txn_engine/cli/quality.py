@@ -154,6 +154,9 @@ def run(
 
     The proof is kept on the store; the next one of the same declaration looks only at what is new, and carries on.
     """
+    from txn_engine.extras import need
+
+    need("quality", *(["spark"] if chosen == "spark" else []), actor="quality run")
     from txn_engine.quality import SuiteOn, check_exactly_once
     from txn_engine.quality.choosing import chosen_reducer
 

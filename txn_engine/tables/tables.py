@@ -244,8 +244,8 @@ class Tables:
         now = self._logs.topics.look_up(topic.name)  # behind the cut: it has no file of a later version
         if now.layouts:
             topic, views = now, [self._view(view.table_format, now) for view in views]
-            for view in views:
-                view.check()
+        for view in views:
+            view.check()
         at = topic_cut(cut, topic.name, topic.incarnation)
         publisher = self._publisher(topic)
         picky_first = sorted(views, key=lambda view: not view.looks_into_files)

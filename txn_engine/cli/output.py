@@ -123,8 +123,8 @@ class Output:
 
     @contextlib.contextmanager
     def progress(self, what: str, total: int | None = None, *, unit: str = "") -> Iterator[Advance]:
-        """A bar on stderr while the block runs, on a terminal only and not with --json; `unit="bytes"` shows sizes and
-        speed.
+        """A bar on stderr while the block runs, on a terminal only and not with --json. `unit="bytes"` shows sizes and
+        speed; `unit="steps"` no numbers, for work whose steps only have names.
         """
         if self.as_json or not sys.stderr.isatty():
             yield _silent
@@ -140,7 +140,9 @@ class Output:
             TransferSpeedColumn,
         )
 
-        counts = (DownloadColumn(), TransferSpeedColumn()) if unit == "bytes" else (MofNCompleteColumn(),)
+        counts = {"bytes": (DownloadColumn(), TransferSpeedColumn()), "steps": ()}.get(
+            unit, (MofNCompleteColumn(),)
+        )
         shown = (TextColumn("{task.description}"), BarColumn(), *counts, TimeElapsedColumn())
         with Progress(*shown, console=Console(stderr=True), transient=True) as progress:
             task = progress.add_task(_on_a_bar(what), total=total)

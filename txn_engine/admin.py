@@ -449,12 +449,14 @@ class Admin:
             rows.unreadable,
         )
 
-    def abort_transaction(self, topic: str, partition: int, start_offset: int) -> None:
+    def abort_transaction(
+        self, topic: str, partition: int, start_offset: int, *, dry_run: bool = False
+    ) -> None:
         """End a hanging transaction with an abort marker: the operator's tool (KIP-664).
 
         Refused while a coordinator row still shows the producer's transaction with this partition: that one
         has an owner. Legal only while the transaction open from this offset is still the one that was looked
-        at.
+        at. `dry_run`: the same refusals, and nothing is written.
         """
         log = PartitionLog(self._logs, topic, partition)
         entry = next(
@@ -480,6 +482,8 @@ class Admin:
                 expected="a coordinator's log that says whether the transaction has an owner",
                 action="mend that first",
             )
+        if dry_run:
+            return
         (target,) = self._partitions_of(topic, partition)
         self._logs.of(target).append_one(
             MarkerProposal(

@@ -47,6 +47,7 @@ from txn_engine.errors import (
     TxnEngineError,
     UnknownTopicOrPartitionError,
 )
+from txn_engine.extras import imports_named
 from txn_engine.ids import IdSource, new_write_id
 from txn_engine.log.altering import store_begun_with
 from txn_engine.log.as_of import AsOfCut
@@ -65,7 +66,6 @@ from txn_engine.maintain import Maintenance
 from txn_engine.partition_log import PartitionLog
 from txn_engine.producer import Producer, ProducerTools
 from txn_engine.protocol.transaction_rows import TransactionPartition
-from txn_engine.reasons import Reason
 from txn_engine.scan import Scan, SchemaVersion, first_offset_behind
 from txn_engine.tables import Tables
 from txn_engine.tables.tables import KEEP_CUT_MS
@@ -392,15 +392,9 @@ class Engine:
     def _matcher(self, where: str | Matcher, topic: Topic) -> Matcher:
         if not isinstance(where, str):
             return where
-        try:
+        with imports_named("erase"):
             from txn_engine.sql.interruptible import interruptibly
             from txn_engine.sql.predicate import SqlPredicate
-        except ModuleNotFoundError as error:
-            raise InvalidRequestError(
-                f"a condition needs the package {error.name!r}, which is not installed",
-                action="pip install 'txn-engine[sql]'",
-                reason=Reason.MISSING_PACKAGE,
-            ) from error
         return interruptibly(lambda: SqlPredicate(where, topic.schema, topic=topic.name))
 
     def finish_erasures(self, topic: str | None = None, *, progress: Progress = silent) -> Listing[Finished]:
@@ -447,14 +441,8 @@ class Engine:
         half of the machine's memory and all of its cores. Needs `txn-engine[sql]`. Raises `InvalidRequestError` for
         what is no query, for SQL that does more than read topics, and for what DuckDB refuses.
         """
-        try:
+        with imports_named("sql"):
             from txn_engine.sql.query import SqlEngine
-        except ModuleNotFoundError as error:
-            raise InvalidRequestError(
-                f"SQL needs the package {error.name!r}, which is not installed",
-                action="pip install 'txn-engine[sql]'",
-                reason=Reason.MISSING_PACKAGE,
-            ) from error
         if self._sql is None:
             self._sql = SqlEngine(self.logs, self._cut_maker().look)
         found = None if cut is None else self.find_cut(cut)

@@ -221,6 +221,12 @@ class InvalidRequestError(TxnEngineError):
     is_refusal = True
 
 
+class MissingPackageError(InvalidRequestError, ModuleNotFoundError):
+    """The call needs a package that is not installed; the error says which extra brings it. Nothing was done."""
+
+    code = "MISSING_PACKAGE"
+
+
 class SchemaChangedError(TxnEngineError):
     """A file of a version of the topic's schema that the reader has not heard of. Look it up, and do it again."""
 
@@ -458,11 +464,9 @@ class OneProcessLimitError(TxnEngineError):
         cls, why: str, error: TxnEngineError | ModuleNotFoundError, *, actor: str
     ) -> OneProcessLimitError:
         """More than one process takes, for `why`; `error` is what Spark could not be begun for."""
-        if isinstance(error, ModuleNotFoundError):
-            reason = f"the package {error.name!r} is not installed"
-        else:
-            reason = error.seen
-        return cls(f"{why}; and no Spark: {reason}", actor=actor)
+        if isinstance(error, TxnEngineError):
+            return cls(f"{why}; and no Spark: {error.seen}", actor=actor)
+        return cls(f"{why}; and no Spark: the package {error.name!r} is not installed", actor=actor)
 
 
 class RequestTimedOutError(TxnEngineError):

@@ -45,7 +45,10 @@ else:
         """Import what is asked for."""
         if name not in _MODULE_OF:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+        from txn_engine.extras import imports_named
+
+        with imports_named(__name__):
+            return getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
 
 
 __all__ = [

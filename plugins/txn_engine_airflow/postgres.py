@@ -56,10 +56,12 @@ def open_postgres(conn_id: str = POSTGRES_CONN_ID) -> Iterator[psycopg.Connectio
     `DatabaseUnavailableError` where the server does not answer, `DatabaseError` where it lets nobody in. No error has
     anything of the connection but host, port and database.
     """
-    import psycopg
+    from txn_engine.extras import imports_named
 
-    from txn_engine.postgres import DatabaseError, DatabaseUnavailableError
+    with imports_named("open_postgres"):
+        import psycopg
 
+        from txn_engine.postgres import DatabaseError, DatabaseUnavailableError
     words = _words(conn_id)
     where = f"{words.get('host', '')}:{words.get('port', 5432)}/{words.get('dbname', '')}"
     try:

@@ -30,6 +30,9 @@ def task_spark(url: str, settings: Mapping[str, str], *, app_name: str) -> Itera
     What Spark says of a failure may quote a record, and a task's standard error is its log: so Spark has a file of its
     own, in a folder for the worker's user alone, which stays where the job fails.
     """
+    from txn_engine.extras import need
+
+    need("spark", actor=app_name)
     import pyspark.logger  # noqa: F401 -- so that there is a log to keep back
     from pyspark.sql import SparkSession
 

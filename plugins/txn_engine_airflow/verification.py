@@ -97,6 +97,9 @@ def verify_exactly_once(
     )
     check_nothing_leads_out(folder)
     with readable_errors():
+        from txn_engine.extras import need
+
+        need("quality", actor="txn_verify_exactly_once")
         from txn_engine.quality import check_exactly_once
         from txn_engine.quality.choosing import chosen_reducer
 

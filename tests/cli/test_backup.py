@@ -51,7 +51,7 @@ def test_old_backups_are_removed(run: Run, payments: str, good: Path, backed_up:
     told = run("backup", "prune", backed_up, "--keep", "1", store="")
     assert (told.code, told.stdout.split(";")[1].strip()) == (0, "backup 1 stays")
     assert told.stdout.startswith("would remove backup 0 and 1 objects, ")
-    assert "--execute does it" in told.stderr
+    assert "add --execute" in told.stderr
     assert run("backup", "prune", backed_up, "--older-than", "1", "--json", store="").json["removed"] == []
     done = run("backup", "prune", backed_up, "--older-than", "0", "--execute", "--json", store="").json
     assert (done["executed"], done["removed"], done["kept"], done["objects"]) == (True, [0], [1], 1)

@@ -20,7 +20,8 @@ def test_a_cut_is_made_listed_described_and_deleted(run: Run, payments: str, goo
         {"topic": "payments", "partition": 0, "offset": 3},
         {"topic": "payments", "partition": 1, "offset": 0},
     ]
-    assert run("cuts", "delete", "0").stdout == "deleted cut 0\n"
+    assert run("cuts", "delete", "0").stdout.startswith("would delete cut 0: 1 topic, created ")
+    assert run("cuts", "delete", "0", "--execute").stdout == "deleted cut 0\n"
     assert run("cuts", "list", "--json").json == {"cuts": []}
     assert run("cuts", "describe", "0", "--json").error_reason == "cut_deleted"
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import tomllib
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
 
 from storage import AccessDeniedError, MemoryStore, PutIfAbsentUnsupportedError, open_store
 from tests.cli.conftest import Answer, Run
+from tests.support.servers import REPOSITORY
 from txn_engine.spark.java import JavaNotFoundError
 
 
@@ -33,8 +36,9 @@ def test_a_sound_local_store(run: Run, tmp_path: Path) -> None:
     assert "1 winner of 4 racing writers" in found["put-if-absent"]["seen"]
     assert found["clock"]["status"] == "ok"
     assert "format 2" in found["ledger"]["seen"]
-    for package in ("pyarrow", "obstore", "pyspark", "apache-airflow", "great-expectations"):
-        assert found[package]["seen"] == metadata.version(package) or found[package]["status"] == "warning"
+    for package in ("pyarrow", "obstore"):
+        assert found[package]["seen"] == metadata.version(package)
+    assert f"pyspark {metadata.version('pyspark')}" in found["extra spark"]["seen"]
     left = [path for path in (tmp_path / "ledger").rglob("*") if path.is_file() and "probes" in path.parts]
     assert left == []
     text = run("doctor", store=store)
@@ -166,7 +170,20 @@ def test_a_missing_package_is_not_fatal(run: Run, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("txn_engine.cli.checkup.metadata.version", without_spark)
     answer = run("doctor", "--json", store="")
     assert answer.code == 0
-    assert "txn-engine[spark]" in checks(answer)["pyspark"]["remedy"]
+    assert "txn-engine[spark]" in checks(answer)["extra spark"]["remedy"]
+    assert "pyspark is not installed, pandas" in checks(answer)["extra spark"]["seen"]
+
+
+def test_every_extra_is_looked_at(run: Run) -> None:
+    """The doctor has a line for each extra of the project, with each of its packages."""
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    found = checks(run("doctor", "--json", store=""))
+    for extra, requirements in project["optional-dependencies"].items():
+        if extra in ("dev", "all"):
+            continue
+        names = [Requirement(each).name for each in requirements]
+        seen = found[f"extra {extra}"]["seen"]
+        assert all(f"{name} " in seen for name in names if name != "txn-engine"), (extra, seen)
 
 
 def test_a_store_that_overwrites_is_unusable(run: Run, url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -395,7 +395,7 @@ def test_a_report_that_cannot_be_written(lost: Callable[..., Answer], ledger: st
         ["groups", "reset-offsets", "sums", "--topic", "payments", "--to-latest", "--execute"],
         ["coordinator", "sweep"],
         ["maintain", "clean"],
-        ["topics", "delete", "made"],
+        ["topics", "delete", "made", "--execute"],
     ):
         answer = lost(*arguments, "--url", ledger)
         assert (answer.code, answer.error_code) == (3, "REPORT_NOT_WRITTEN"), answer.stderr

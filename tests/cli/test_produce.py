@@ -229,7 +229,7 @@ def test_consumed_records_can_be_produced_again(
         path = tmp_path / name
         out = run("consume", payments, "--format", path.suffix[1:], "--output", str(path))
         assert (out.code, out.stdout) == (0, ""), out.stderr
-        assert run("topics", "delete", payments).code == 0
+        assert run("topics", "delete", payments, "--execute").code == 0
         schema = "id:int64,account_id:int64,day:date32,amount:decimal(18,2),note:string?"
         assert run("topics", "create", payments, "--schema", schema).code == 0
         assert run("produce", payments, str(path)).code == 0

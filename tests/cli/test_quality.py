@@ -4,11 +4,12 @@ store."""
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, on_a_terminal
 
 DECLARATION = """
 topic: payments
@@ -47,6 +48,43 @@ def test_a_topic(run: Run, ledger: str, report: list[str], tmp_path: Path) -> No
     assert {check["status"] for check in found["checks"]} == {"passed"}
     assert Path(found["report"]).is_file()
     assert found["engine"] == "in process (DuckDB)"
+
+
+@pytest.mark.shard("machine")
+def test_it_says_what_it_does_and_is_quick(
+    run: Run, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a terminal each step has its name. For 300 rows the processor works for less than 5 seconds, and what Great
+    Expectations draws and computes distributions with is not imported."""
+    del url
+    store = f"file://{tmp_path}/ledger"
+    (tmp_path / "rows.csv").write_text("id\n" + "".join(f"{number}\n" for number in range(300)))
+    assert run("topics", "create", "payments", "--schema", "id:int64", store=store).code == 0
+    assert run("produce", "payments", str(tmp_path / "rows.csv"), store=store).code == 0
+    monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")
+    call = [
+        "quality",
+        "run",
+        "payments",
+        "--record-id",
+        "id",
+        "--report",
+        str(tmp_path / "report"),
+        "--url",
+        store,
+    ]
+    before = os.times()
+    (shown,) = on_a_terminal([call], width=120)
+    after = os.times()
+    seconds = after.children_user + after.children_system - before.children_user - before.children_system
+    assert "exactly once: proven" in shown
+    for step in ("starting", "counting what", "judging"):
+        assert step in shown, step
+    assert "0/?" not in shown
+    assert "great_expectations.core" in shown
+    assert "scipy.stats._stats_py" not in shown
+    assert "altair.vegalite" not in shown
+    assert seconds < 5
 
 
 def test_the_default_folder_of_the_report(

@@ -20,7 +20,13 @@ def test_a_topic_is_published_shown_and_unpublished(run: Run, payments: str, goo
     assert (lines[1][:4], lines[1][5:]) == (["payments", "delta", "0", "0"], ["3", "1", uri])
     (status,) = run("tables", "publish", payments, "--format", "delta", "--json").json["tables"]
     assert (status["version"], status["cut"], status["behind"]) == (1, 1, 0)
-    assert run("tables", "unpublish", payments).stdout == "unpublished payments: delta\n"
+    assert status["changed"] is True
+    again = run("tables", "publish", payments, "--format", "delta")
+    assert (again.code, again.stdout.split(",")[0]) == (0, "nothing to publish"), again.stderr
+    (same,) = run("tables", "publish", payments, "--format", "delta", "--json").json["tables"]
+    assert (same["version"], same["changed"]) == (1, False)
+    assert run("tables", "unpublish", payments).stdout == "would unpublish payments: delta\n"
+    assert run("tables", "unpublish", payments, "--execute").stdout == "unpublished payments: delta\n"
     (status,) = run("tables", "status", payments, "--json").json["tables"]
     assert (status["version"], status["cut"], status["pins"]) == (2, None, 0)
     assert run("verify").code == 0

@@ -49,7 +49,8 @@ def test_create_list_describe_delete(run: Run, url: str) -> None:
     text = run("topics", "describe", "t").stdout
     assert "Topic: t  PartitionCount: 3  Key: b" in text
     assert "Partition  LogStartOffset  LastStableOffset  HighWatermark" in text
-    assert run("topics", "delete", "t").stdout == "deleted topic t\n"
+    assert run("topics", "delete", "t").stdout == "would delete topic t: 3 partitions, 0 records\n"
+    assert run("topics", "delete", "t", "--execute").stdout == "deleted topic t\n"
     assert run("topics", "list", "--json").json == {"topics": []}
     assert run("topics", "describe", "t").error_code == "UNKNOWN_TOPIC_OR_PARTITION"
 
@@ -166,6 +167,47 @@ def test_what_cannot_be_added(run: Run, payments: str, added: str, code: int, wo
     assert "inside txn-engine" not in answer.error
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("remark:string?", "remark string?"),
+        ("n:int64 not null 5", "n int64 not null 5"),
+        ("amount2 : Decimal( 18 , 2 )", "amount2 decimal(18,2)"),
+        ("at:timestamp 2026-01-01T00:00:00+00:00", "at timestamp 2026-01-01T00:00:00+00:00"),
+        ("ratio:string 'a:b'", "ratio string 'a:b'"),
+    ],
+)
+def test_a_column_is_spelled_in_two_ways(run: Run, payments: str, one: str, other: str) -> None:
+    """`create --schema` and `alter --add` take `NAME:TYPE` and `NAME TYPE`, and both give the same column. Only a
+    column of a new topic has no default."""
+    shown = [
+        run("topics", "alter", payments, "--add", text, "--json").json["schema"] for text in (one, other)
+    ]
+    assert shown[0] == shown[1]
+    column = shown[0][-1]
+    made = [run("topics", "create", f"t{at}", "--schema", text) for at, text in enumerate((one, other))]
+    if one.endswith(("5", "00", "'")):
+        assert [(each.code, "no default" in each.error) for each in made] == [(2, True)] * 2
+        return
+    assert [each.code for each in made] == [0, 0]
+    created = [run("topics", "describe", f"t{at}", "--json").json["schema"] for at in (0, 1)]
+    assert created[0] == created[1]
+    assert created[0][0]["column"] == column["column"]
+    assert created[0][0]["type"].rstrip("?") == column["type"].rstrip("?")
+
+
+def test_names_with_spaces_and_lists_of_both_spellings(run: Run) -> None:
+    """A name before a colon may hold spaces, also if one of its words is a type."""
+    text = "account id:int64, a int64:string?,b decimal(18, 2) NOT NULL,c  string?"
+    assert run("topics", "create", "t", "--schema", text).code == 0
+    assert run("topics", "describe", "t", "--json").json["schema"] == [
+        {"column": "account id", "type": "int64"},
+        {"column": "a int64", "type": "string?"},
+        {"column": "b", "type": "decimal(18,2)"},
+        {"column": "c", "type": "string?"},
+    ]
+
+
 def test_texts_as_defaults(run: Run, payments: str, good: Path) -> None:
     """A default of one word needs no quotes. Several words, or the word null, need them."""
     run("produce", payments, str(good))
@@ -189,6 +231,7 @@ def test_an_unknown_topic_is_named(run: Run, payments: str, good: Path) -> None:
     for arguments in (
         ["topics", "describe", "nope"],
         ["topics", "delete", "nope"],
+        ["topics", "delete", "nope", "--execute"],
         ["produce", "nope", str(good)],
         ["consume", "nope"],
         ["transactions", "describe-producers", "--topic", "nope", "--partition", "0"],

@@ -164,6 +164,10 @@ def test_a_hanging_transaction_is_found_and_aborted(run: Run, engine: Engine) ->
     for offset in ("5", "-1"):
         wrong = run(*abort, offset)
         assert (wrong.code, wrong.error_code) == (1, "INVALID_TXN_STATE")
+    shown = run(*abort, "0", "--dry-run")
+    assert shown.stdout == "would abort the transaction from offset 0 of payments-1\n"
+    assert len(run("transactions", "find-hanging", "--json").json["hanging_transactions"]) == 1
+    assert run(*abort, "5", "--dry-run").error_code == "INVALID_TXN_STATE"
     assert run(*abort, "0").stdout == "aborted the transaction from offset 0 of payments-1\n"
     assert run("transactions", "find-hanging", "--json").json == {"hanging_transactions": []}
     assert run("verify").code == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,9 +15,9 @@ from tests.demo import small_input
 from txn_engine.demo import run_demo, story
 from txn_engine.demo.payments import PAYMENTS, PAYMENTS_SCHEMA
 from txn_engine.errors import (
-    IllegalStateError,
     InvalidRecordError,
     InvalidRequestError,
+    MissingPackageError,
     StoreAccessError,
     TopicExistsError,
 )
@@ -167,8 +168,7 @@ def test_a_machine_without_java_is_told_before_anything_starts(
 
 def test_a_machine_without_a_package_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error names the extra that brings the package."""
-    monkeypatch.setattr(story, "NEEDED", {"no_such_package": "spark"})
-    with pytest.raises(IllegalStateError) as refused:
+    monkeypatch.setitem(sys.modules, "pyiceberg", None)
+    with pytest.raises(MissingPackageError) as refused:
         _run()
-    assert refused.value.reason is Reason.MISSING_PACKAGE
-    assert refused.value.action == "pip install 'txn-engine[all]'"
+    assert refused.value.action == "pip install 'txn-engine[tables]'"

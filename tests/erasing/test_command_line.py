@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import txn_engine
+from storage.scratch import ScratchFolder
 from tests.erasing.persons import PERSON, SCHEMA, TOPIC, WHERE, objects_with, rows
 from txn_engine import RenameColumn
 from txn_engine.cli.main import cli
@@ -40,7 +41,8 @@ def test_shown_then_done(url: str, tmp_path: Path) -> None:
         engine.backup(f"file://{tmp_path}/backups")
         store = engine.store
     shown = run("--topic", TOPIC, "--where", WHERE)
-    assert (shown.exit_code, "nothing was written" in shown.output) == (0, True)
+    assert (shown.exit_code, "nothing was changed" in shown.output) == (0, True)
+    assert f"1 of the 4 records of topic {TOPIC} would be erased" in shown.output
     assert len(objects_with(store)) == 1
     done = run(TOPIC, "--where", "-", "--execute", "--backup", f"file://{tmp_path}/backups", stdin=WHERE)
     assert done.exit_code == 1
@@ -61,6 +63,8 @@ def test_all_that_goes_with_it_is_told(url: str, tmp_path: Path, monkeypatch: py
         engine.partition(TOPIC, 0).append(rows(1, PERSON))
         engine.tables.publish(TOPIC, "delta")
         engine.admin.alter_topic(TOPIC, RenameColumn("name", "full_name"))
+    another = ScratchFolder("query", parent=tmp_path)
+    (another.path / "rows").write_bytes(b"of another program")
     left = tmp_path / "store" / ".tmp" / "put-0123456789ab-1-1-0"
     left.write_bytes(b"of somebody")
     os.utime(left, (time.time() - 61,) * 2)
@@ -73,6 +77,10 @@ def test_all_that_goes_with_it_is_told(url: str, tmp_path: Path, monkeypatch: py
         assert all(words in shown.output for words in told)
         assert "incarnation 0 of the topic, deleted" in shown.output
         assert left.exists() is not bool(done)
+        assert (str(another.path) in shown.output) is bool(done), (
+            "a preview names no folder of another program"
+        )
+    another.close()
     again = json.loads(run("--topic", TOPIC, "--where", WHERE, "--execute", "--json").stdout)
     assert (again["former"], again["withdrawn"], again["leftovers"]["gone"]) == ([], {}, 0)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import stat
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from txn_engine.errors import (
     ChecksFailedError,
     GroupIdNotFoundError,
     InvalidRequestError,
+    MissingPackageError,
     UnknownTopicOrPartitionError,
 )
 from txn_engine.quality import NamedResult, load_suite
@@ -369,8 +371,8 @@ def test_without_great_expectations_one_sentence_says_how_to_get_it(
 ) -> None:
     """If Great Expectations is missing, checks are an error that says how to install it. They are not
     skipped."""
-    monkeypatch.setattr("txn_engine.quality.suites.find_spec", lambda name: None)
-    with refused(InvalidRequestError, Reason.MISSING_PACKAGE) as caught:
+    monkeypatch.setitem(sys.modules, "great_expectations", None)
+    with refused(MissingPackageError, Reason.MISSING_PACKAGE) as caught:
         write(spark, ledger, small(spark), lambda rows: True)
     assert "txn-engine[quality]" in str(caught.value.action)
 

@@ -306,7 +306,7 @@ def test_without_duckdb_it_says_what_to_install(engine: Engine, monkeypatch: pyt
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "duckdb", None)
     line = refused(engine, "FROM payments")
-    assert "'duckdb', which is not installed; pip install 'txn-engine[sql]'" in line
+    assert "the package 'duckdb' is not installed; pip install 'txn-engine[sql]' [MISSING_PACKAGE]" in line
 
 
 def test_what_one_query_keeps_is_gone_with_the_engine(

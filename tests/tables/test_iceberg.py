@@ -38,6 +38,7 @@ from txn_engine.errors import (
     ConcurrentTransactionsError,
     CorruptObjectError,
     InvalidRequestError,
+    MissingPackageError,
     TxnEngineError,
 )
 from txn_engine.maintain.policy import DAY_MS
@@ -297,7 +298,7 @@ def test_without_pyiceberg_one_line_says_so(engine: Engine, monkeypatch: pytest.
     ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pyiceberg", None)
-    with refused(InvalidRequestError, Reason.MISSING_PACKAGE) as caught:
+    with refused(MissingPackageError, Reason.MISSING_PACKAGE) as caught:
         publish(engine)
     assert "txn-engine[tables]" in str(caught.value.action)
 

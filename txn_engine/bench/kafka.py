@@ -21,7 +21,6 @@ from txn_engine.bench.transactions import PARTITIONS, ROWS, Ours, Seconds, batch
 from txn_engine.bench.watched import watching
 from txn_engine.engine import Engine
 from txn_engine.errors import InvalidRequestError, StoreUnavailableError
-from txn_engine.reasons import Reason
 
 if TYPE_CHECKING:
     from confluent_kafka import Producer as ConfluentProducer
@@ -158,17 +157,9 @@ class _Kafka:
     """A transactional producer of Kafka's; what it did is in `done`."""
 
     def __init__(self, bootstrap: str, name: str, parts: Sequence[pa.Table], answer_s: float) -> None:
-        try:
-            import confluent_kafka
-            from confluent_kafka.admin import AdminClient
-        except ImportError as error:
-            raise InvalidRequestError(
-                f"no {_PEER} here",
-                actor="bench",
-                expected="Kafka's client",
-                action=f"pip install {_PEER}",
-                reason=Reason.MISSING_PACKAGE,
-            ) from error
+        import confluent_kafka
+        from confluent_kafka.admin import AdminClient
+
         self.version = confluent_kafka.version()
         self.done: list[Seconds] = []
         self._name = name

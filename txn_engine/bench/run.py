@@ -28,7 +28,9 @@ from txn_engine.bench.spark import SparkPart, spark_numbers
 from txn_engine.clock import system_clock
 from txn_engine.engine import Engine, connect
 from txn_engine.errors import InvalidRequestError
+from txn_engine.extras import is_installed, missing_package, need
 from txn_engine.reasons import Reason
+from txn_engine.spark.java import find_java_home
 
 _SHOWN = {"rounds": print_rounds, "kafka": print_kafka, "growth": print_growth, "tables": tables.print_tables}
 """What prints each document but the usual one."""
@@ -46,11 +48,15 @@ def run_bench(
 ) -> int:
     """Measure on the store at `url`, or on a durable local one in a temporary folder that is removed again.
 
-    `spark_part`: that of what Spark does, of `spark_rows` rows unless as many as are usual, and nothing else.
+    `spark_part`: that of what Spark does, of `spark_rows` rows unless as many as are usual, and nothing else. Raises
+    `MissingPackageError` and `JavaNotFoundError`, for what Spark needs, before anything is measured.
 
     On a store that is named, the topics it makes (`bench-<time>-...`) are deleted at the end; their objects stay until
     the clean-up. Always 0: a number that misses its aim is printed as such, it is no failure.
     """
+    if spark or spark_part is not None:
+        need("spark", actor="bench")
+        find_java_home()
     with _store_url(url) as place, connect(place) as engine:
         measure = (
             partial(_measure, spark=spark)
@@ -95,6 +101,8 @@ def run_kafka(*, url: str | None, json_output: bool, console: Console, quick: bo
 
     The topics it makes are deleted on both sides. Always 0.
     """
+    if not is_installed("confluent_kafka"):
+        raise missing_package("confluent_kafka", actor="bench")
     with _store_url(url) as place, progress_on_stderr() as progress:
         name, size = f"bench-{system_clock()}", QUICK if quick else USUAL
         report = kafka_report(place, bootstrap, name, size=size, progress=progress)
@@ -126,6 +134,7 @@ def run_backup(*, url: str | None, to: str | None, json_output: bool, console: C
 
 def run_sql(*, url: str | None, json_output: bool, console: Console, quick: bool, full: bool) -> int:
     """`engine.sql` beside bare DuckDB, on the store as `run_bench` has it. Always 0."""
+    need("sql", actor="bench")
     from txn_engine.bench import sql
 
     sizes = sql.FULL if full else sql.QUICK if quick else sql.USUAL
@@ -141,6 +150,7 @@ def run_sql(*, url: str | None, json_output: bool, console: Console, quick: bool
 
 def run_tables(*, url: str | None, json_output: bool, console: Console, quick: bool) -> int:
     """What publishing costs as versions come, on the store as `run_bench` has it. Always 0."""
+    need("tables", actor="bench")
     prefix = f"bench-{system_clock()}"
     with _store_url(url) as place, progress_on_stderr() as progress:
         points = tables.QUICK if quick else tables.FULL

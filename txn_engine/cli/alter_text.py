@@ -9,16 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from txn_engine.cli.schema_text import parse_type
-from txn_engine.names import is_storable
+from txn_engine.cli.schema_text import parse_column, parse_type
 
 if TYPE_CHECKING:
     from txn_engine.schemas.changes import AddColumn, Change
-
-_ADDED: Final = re.compile(
-    r"\s*(?P<name>\S+)\s+(?P<type>[a-z0-9]+(?:\([^)]*\))?)\??(?P<strict>\s+not\s+null)?(?:\s+(?P<default>.*\S))?\s*",
-    re.IGNORECASE | re.DOTALL,
-)
 
 _EXPECTED: Final = {"--rename": "OLD=NEW", "--widen": "NAME=TYPE", "--column": "NEW=OLD"}
 
@@ -59,13 +53,10 @@ def _added(text: str) -> AddColumn:
 
     from txn_engine.schemas.changes import AddColumn
 
-    match = _ADDED.fullmatch(text)
-    if match is None or not is_storable(match["name"]):
-        expected = "'name type' or 'name type default', the name in UTF-8"
-        raise click.BadParameter(f"{text!r}; expected {expected}", param_hint="--add")
-    kind = parse_type(match["type"].lower(), "--add")
-    default = None if match["default"] is None else _value(match["default"], kind)
-    return AddColumn(pa.field(match["name"], kind, nullable=match["strict"] is None), default)
+    found = parse_column(text, "--add")
+    default = None if found.default is None else _value(found.default, found.type)
+    # Older records have no value for it: without a word about nulls the column may hold them.
+    return AddColumn(pa.field(found.name, found.type, nullable=found.nullable is not False), default)
 
 
 def _value(text: str, kind: Any) -> Any:

@@ -14,9 +14,10 @@ from txn_engine.cli.command import (
     Place,
     StoreOption,
     common_options,
+    execute_options,
     output_options,
 )
-from txn_engine.cli.output import Output, columns
+from txn_engine.cli.output import PREVIEWED, Output, columns
 from txn_engine.value_text import time_text
 
 if TYPE_CHECKING:
@@ -172,7 +173,7 @@ def verify(backups_url: str, number: int | None, backup_endpoint: str | None, ou
 
 @backup.command(
     context_settings=SETTINGS,
-    short_help="Remove old backups of a place, and what no other one there needs.",
+    short_help="Show which old backups would go; with --execute, remove them.",
     examples=(
         "txn-engine backup prune s3://ledger-backups --keep 30",
         "txn-engine backup prune s3://ledger-backups --older-than 90 --keep 7 --execute",
@@ -186,7 +187,7 @@ def verify(backups_url: str, number: int | None, backup_endpoint: str | None, ou
     metavar="DAYS",
     help="Those stay that were made within so many days. With --keep, what either keeps.",
 )
-@click.option("--execute", is_flag=True, help="Do it; without this it only says what would be removed.")
+@execute_options
 @backups_endpoint
 @output_options
 def prune(
@@ -197,7 +198,8 @@ def prune(
     backup_endpoint: str | None,
     out: Output,
 ) -> None:
-    """Remove backups at URL that are neither among the newest nor young, and files that no other one there needs.
+    """Show which backups at URL are neither among the newest nor young; with --execute, remove them, and the files that
+    no other backup there needs.
 
     The newest always stays. Those that stay are looked at first: every object of theirs has to be there. A backup that
     is being made meanwhile copies again what it had copied. What was cut off, here or while a backup was made, goes the
@@ -231,7 +233,7 @@ def prune(
         bytes=pruned.bytes,
     )
     if not execute:
-        out.note("nothing was removed: --execute does it")
+        out.note(PREVIEWED)
 
 
 def _numbers(numbers: Sequence[int]) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from txn_engine.cli.failures import one_line
+from txn_engine.extras import EXTRAS
 
 if TYPE_CHECKING:
     from storage import Finding, ObjectStore
@@ -284,28 +285,30 @@ def check_machine() -> list[Check]:
         _java(),
         Check("python", "ok", f"{platform.python_version()} ({platform.system()} {platform.machine()})"),
     ]
-    for package, extra in (
-        ("txn-engine", ""),
-        ("pyarrow", ""),
-        ("obstore", ""),
-        ("minio", ""),
-        ("pyspark", "spark"),
-        ("apache-airflow", "airflow"),
-        ("great-expectations", "quality"),
-        ("pyiceberg", "tables"),
-    ):
-        checks.append(_version(package, extra))
-    return checks
+    checks += [_version(package) for package in ("txn-engine", "pyarrow", "obstore", "minio")]
+    return [*checks, *(_extra(name, packages) for name, packages in EXTRAS.items())]
 
 
-def _version(package: str, extra: str) -> Check:
+def _extra(name: str, packages: Iterable[str]) -> Check:
+    """One extra, with the version of each of its packages."""
+    versions: dict[str, str | None] = {}
+    for package in packages:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            versions[package] = None
+    seen = ", ".join(f"{package} {version or 'is not installed'}" for package, version in versions.items())
+    if None not in versions.values():
+        return Check(f"extra {name}", "ok", seen)
+    return Check(
+        f"extra {name}", "warning", seen, f"pip install 'txn-engine[{name}]' on machines that use it"
+    )
+
+
+def _version(package: str) -> Check:
     try:
         return Check(package, "ok", metadata.version(package))
     except metadata.PackageNotFoundError:
-        if extra:
-            return Check(
-                package, "warning", "not installed", f"pip install 'txn-engine[{extra}]', where it is used"
-            )
         if package == "txn-engine":
             return Check(
                 package, "warning", "not installed: running from its source", "`make setup` installs it"

@@ -237,3 +237,21 @@ def output_options(function: Function) -> Function:
 def common_options(function: Function) -> Function:
     """All options that every command has."""
     return store_options(output_options(function))
+
+
+def execute_options(function: Function) -> Function:
+    """Add --execute and --dry-run, checked; the command gets them as one `execute`.
+
+    Every command that removes something for good, or that moves a group, has them: it shows what it would do, as
+    Kafka's tools do, until --execute is there.
+    """
+
+    @click.option("--execute", is_flag=True, help="Do it. Without this, only show what would change.")
+    @click.option("--dry-run", is_flag=True, help="Only show what would change (the default).")
+    @functools.wraps(function)
+    def checked(*args: Any, execute: bool, dry_run: bool, **kwargs: Any) -> Any:
+        if execute and dry_run:
+            raise click.UsageError("give one of --execute and --dry-run")
+        return function(*args, execute=execute, **kwargs)
+
+    return checked  # type: ignore[return-value]

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from txn_engine.cli.command import SETTINGS, Group, Place, common_options
-from txn_engine.cli.groups import execute_options
-from txn_engine.cli.output import Output, columns
+from txn_engine.cli.command import SETTINGS, Group, Place, common_options, execute_options
+from txn_engine.cli.output import PREVIEWED, Output, columns
 
 if TYPE_CHECKING:
     from txn_engine.types import Configs
@@ -128,7 +127,7 @@ def _tell(found: Configs, topic: str | None, out: Output, *, execute: bool) -> N
     if not rows:
         out.note("nothing to change: it is so already")
     elif not execute:
-        out.note("nothing was changed: add --execute to do it")
+        out.note(PREVIEWED)
 
 
 def _who(topic: str | None, *, is_default: bool, is_fixed: bool) -> str:

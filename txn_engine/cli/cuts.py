@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from txn_engine.cli.command import SETTINGS, FiniteRange, Group, Place, common_options
+from txn_engine.cli.command import SETTINGS, FiniteRange, Group, Place, common_options, execute_options
 from txn_engine.cli.damage import as_fields, fail_for
-from txn_engine.cli.output import Output, columns
+from txn_engine.cli.output import PREVIEWED, Output, columns, number_of
 from txn_engine.value_text import time_text
 
 if TYPE_CHECKING:
+    from txn_engine.engine import Engine
     from txn_engine.log.cut_format import Cut
 
 _LIST = columns("CUT>", "CREATED", "EXPIRES", "TOPICS", "PARTITIONS>")
@@ -55,8 +56,8 @@ def create(topics: Sequence[str], keep_days: float | None, place: Place, out: Ou
         made = engine.cut(topics or None, keep_ms=keep_ms)
     out.done()
     out.line(
-        f"created cut {made.number} of {len(made.topics)} topic{'s' if len(made.topics) != 1 else ''}, "
-        f"{len(made.offsets)} partition{'s' if len(made.offsets) != 1 else ''}",
+        f"created cut {made.number} of {number_of(len(made.topics), 'topic')}, "
+        f"{number_of(len(made.offsets), 'partition')}",
         **_fields(made),
     )
 
@@ -132,15 +133,42 @@ def diff(earlier: int, later: int, place: Place, out: Output) -> None:
         out.note(f"topics that were deleted, or made again, in between: {', '.join(changes.gone)}")
 
 
-@cuts.command(context_settings=SETTINGS, examples=("txn-engine cuts delete 12",))
+@cuts.command(
+    context_settings=SETTINGS,
+    short_help="Show a cut; with --execute, delete it.",
+    examples=("txn-engine cuts delete 12", "txn-engine cuts delete 12 --execute"),
+)
 @click.argument("number", type=int)
+@execute_options
 @common_options
-def delete(number: int, place: Place, out: Output) -> None:
-    """Delete cut NUMBER. What only it needs is deleted by clean-up, from 24 hours later on."""
+def delete(number: int, execute: bool, place: Place, out: Output) -> None:
+    """Show cut NUMBER; with --execute, delete it, also if it is damaged.
+
+    What only this cut needs is deleted by `maintain clean`, 24 hours later.
+    """
     with place.open() as engine:
-        engine.delete_cut(number)
-    out.done()
-    out.line(f"deleted cut {number}", number=number)
+        if execute:
+            engine.delete_cut(number)
+        else:
+            shown = _shown(engine, number)
+    if execute:
+        out.done()
+        out.line(f"deleted cut {number}", number=number, executed=True)
+        return
+    out.line(f"would delete cut {number}: {shown}", number=number, executed=False)
+    out.note(PREVIEWED)
+
+
+def _shown(engine: Engine, number: int) -> str:
+    """What the cut is, in a few words. One that is damaged can be deleted too."""
+    from txn_engine.errors import CorruptObjectError, UnsupportedFormatError
+
+    try:
+        cut = engine.find_cut(number)
+    except (CorruptObjectError, UnsupportedFormatError) as error:
+        return f"it is damaged ({error.seen})"
+    expiry = "never expires" if cut.expires_ms < 0 else f"expires {time_text(cut.expires_ms)}"
+    return f"{number_of(len(cut.topics), 'topic')}, created {time_text(cut.created_ms)}, {expiry}"
 
 
 def _known(value: int) -> int | None:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from txn_engine.cli.backup import backups_endpoint, open_backups
-from txn_engine.cli.command import SETTINGS, Command, Place, common_options
+from txn_engine.cli.command import SETTINGS, Command, Place, common_options, execute_options
 from txn_engine.cli.failures import CommandFailed
-from txn_engine.cli.output import Output, columns
+from txn_engine.cli.output import PREVIEWED, Output, columns, number_of
 from txn_engine.value_text import time_text
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _NAMED_MAX = 20
 @click.command(
     cls=Command,
     context_settings=SETTINGS,
-    short_help="Erase the records that a condition chooses, for good.",
+    short_help="Show which records would go; with --execute, erase them for good.",
     examples=(
         'txn-engine erase --topic payments --where "account_id = 42"',
         'txn-engine erase --topic payments --where "account_id = 42" --backup s3://ledger-backups --execute',
@@ -43,7 +43,6 @@ _NAMED_MAX = 20
     help="Which records: a condition in SQL on the topic's columns. -: read it from stdin, where nobody sees it in a "
     "list of processes.",
 )
-@click.option("--execute", is_flag=True, help="Do it; without this it only says what there is.")
 @click.option("--everything", is_flag=True, help="Also where no record of the topic would be left.")
 @click.option(
     "--backup",
@@ -52,6 +51,7 @@ _NAMED_MAX = 20
     help="Where this store's backups are: those that hold any of the records are named.",
 )
 @backups_endpoint
+@execute_options
 @common_options
 def erase(
     topic_name: str | None,
@@ -64,9 +64,10 @@ def erase(
     place: Place,
     out: Output,
 ) -> None:
-    """Erase records of TOPIC from all its files: also those that were merged, were aborted, or are kept for cuts.
+    """Show how many records of TOPIC a condition chooses; with --execute, erase them from all the topic's files: also
+    from those that were merged, were aborted, or are kept for cuts.
 
-    Without --execute it says what there is, and writes nothing. The condition and what it looks at are written nowhere:
+    The condition and what it looks at are written nowhere:
     the store keeps offsets and files. Cuts and older versions of tables are without the records from then on. What was
     cut off goes on when the command runs again, or at the next clean-up. What the topic has left from before it was
     deleted goes whole where it holds any. Exit code 1 where something holds some still.
@@ -106,12 +107,15 @@ def erase(
 def _tell(report: ErasureReport, out: Output) -> None:
     for number in report.finished_before:
         out.note(f"finished erasure {number}, which was begun before")
+    chosen = f"{report.records:,} of the {number_of(report.all_records, 'record')} of topic {report.topic}"
     if report.executed:
         numbers = ", ".join(map(str, report.erasures)) or "none was needed"
         out.note(
-            f"erased {report.records:,} records (erasure: {numbers}): "
-            f"{report.files:,} files rewritten or let go, {report.deleted:,} deleted, {report.deleted_bytes:,} bytes"
+            f"erased {chosen} (erasure: {numbers}): {number_of(report.files, 'file')} rewritten or let go, "
+            f"{report.deleted:,} deleted, {number_of(report.deleted_bytes, 'byte')}"
         )
+    else:
+        out.note(f"{chosen} would be erased")
     for what, named in (("cuts", report.cuts), ("pins of", report.pins)):
         if named:
             verb = "are without them now" if report.executed else "would be without them"
@@ -125,7 +129,7 @@ def _tell(report: ErasureReport, out: Output) -> None:
     if report.leftovers.gone:
         verb = "are gone" if report.executed else "would go"
         out.note(f"{report.leftovers.gone:,} temporary files and folders of programs that were killed {verb}")
-    if report.leftovers.folders:
+    if report.executed and report.leftovers.folders:  # before, they say nothing about these records
         out.note(
             f"on this machine {_some(report.leftovers.folders)} may hold some: "
             "they go with the program that has them, or by hand"
@@ -140,7 +144,7 @@ def _tell(report: ErasureReport, out: Output) -> None:
         count = "some" if held.records < 0 else f"{held.records:,}"
         out.note(f"still held: {held.place}: {count} of the records, until {held.until}")
     if not report.executed:
-        out.note("nothing was written: --execute does it")
+        out.note(PREVIEWED)
 
 
 def _tell_former(former: FormerFound, report: ErasureReport, out: Output) -> None:

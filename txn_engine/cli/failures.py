@@ -15,14 +15,6 @@ import click
 from txn_engine.names import json_printable, printable
 from txn_engine.reasons import Reason
 
-_EXTRAS = {
-    "pyspark": "spark",
-    "airflow": "airflow",
-    "great_expectations": "quality",
-    "duckdb": "quality",
-    "fsspec": "quality",
-    "yaml": "quality",
-}
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_NOT_TOLD = 3
@@ -130,14 +122,13 @@ def errors_as_lines(*, as_json: bool, debug: bool) -> Iterator[None]:
 
 def code_and_message(error: BaseException) -> tuple[str, str]:
     """An exception as code and one line."""
-    if isinstance(error, ModuleNotFoundError):
-        package = (error.name or "").partition(".")[0]
-        return _coded(
-            "MISSING_PACKAGE", f"the package {package!r} is not installed; {_how_to_install(package)}"
-        )
     from storage import StorageError
     from txn_engine.errors import TxnEngineError
 
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        from txn_engine.extras import missing_package
+
+        error = missing_package(error.name)
     if isinstance(error, StorageError):
         from txn_engine.log.objects import translated
 
@@ -166,15 +157,6 @@ def _without_java_stack(text: str) -> str:
 
 def _coded(code: str, text: str) -> tuple[str, str]:
     return code, f"{one_line(text)} [{code}]"
-
-
-def _how_to_install(package: str) -> str:
-    extra = _EXTRAS.get(package)
-    return (
-        f"pip install 'txn-engine[{extra}]'"
-        if extra
-        else "install txn-engine with all it needs (pip, or `make setup`)"
-    )
 
 
 def _raise_failed(error: Exception, as_json: bool) -> NoReturn:

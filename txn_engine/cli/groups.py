@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from txn_engine.cli.command import SETTINGS, Function, Group, Place, common_options
+from txn_engine.cli.command import SETTINGS, Group, Place, common_options, execute_options
 from txn_engine.cli.damage import as_fields, fail_for
-from txn_engine.cli.output import Column, Output, Row, columns
+from txn_engine.cli.output import PREVIEWED, Column, Output, Row, columns
 from txn_engine.cli.transactions import one_name
 
 if TYPE_CHECKING:
@@ -39,20 +38,6 @@ _MINUTE_MS = 60_000
 @click.group(cls=Group)
 def groups() -> None:
     """List, describe, reset and delete consumer groups."""
-
-
-def execute_options(function: Function) -> Function:
-    """Add --execute and --dry-run, checked; the command gets them as one `execute`."""
-
-    @click.option("--execute", is_flag=True, help="Do it. Without this, only show what would change.")
-    @click.option("--dry-run", is_flag=True, help="Only show what would change (the default).")
-    @functools.wraps(function)
-    def checked(*args: Any, execute: bool, dry_run: bool, **kwargs: Any) -> Any:
-        if execute and dry_run:
-            raise click.UsageError("give one of --execute and --dry-run")
-        return function(*args, execute=execute, **kwargs)
-
-    return checked  # type: ignore[return-value]
 
 
 @groups.command("list", context_settings=SETTINGS, examples=("txn-engine groups list",))
@@ -188,7 +173,7 @@ def reset_offsets(
 def _tell(table: Sequence[Column], rows: Sequence[Row], out: Output, *, execute: bool) -> None:
     out.table("offsets", table, rows, executed=execute)
     if not execute:
-        out.note("nothing was changed: add --execute to do it")
+        out.note(PREVIEWED)
 
 
 def _scope(text: str) -> tuple[str, list[int] | None]:

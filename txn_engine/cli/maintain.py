@@ -165,6 +165,7 @@ def compact(
     In a topic with cleanup.policy=compact records go that a later committed one of their key supersedes, and tombstones
     that have had their time (delete.retention.ms).
     """
+    from txn_engine.extras import need
     from txn_engine.maintain import MaintenancePolicy
     from txn_engine.maintain.by_size import workers_for
 
@@ -175,6 +176,8 @@ def compact(
         spark_above_records=spark_above,
     )
     settings = spark_settings(spark_conf)
+    if chosen == "spark":
+        need("spark", actor="maintain compact")
     with place.open() as engine, ExitStack() as stack, _progress(out, "compacting") as progress:
 
         def spark() -> Workers:

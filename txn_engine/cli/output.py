@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 Row = Mapping[str, object]
+PREVIEWED = "nothing was changed: add --execute to do it"
+"""What a command says that only showed what it would do."""
 Advance = Callable[..., None]
 """Called with `completed=`, `total=` and `description=`, each optional."""
 
@@ -36,6 +38,11 @@ class Column:
     def name(self) -> str:
         """The field: the title in snake_case unless another one is given."""
         return self.field or snake_case(self.title)
+
+
+def number_of(count: int, noun: str) -> str:
+    """How many there are: "1 record", "2,000 records"."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def columns(*titles: str) -> tuple[Column, ...]:
@@ -116,8 +123,8 @@ class Output:
 
     @contextlib.contextmanager
     def progress(self, what: str, total: int | None = None, *, unit: str = "") -> Iterator[Advance]:
-        """A bar on stderr while the block runs, on a terminal only and not with --json; `unit="bytes"` shows sizes and
-        speed.
+        """A bar on stderr while the block runs, on a terminal only and not with --json. `unit="bytes"` shows sizes and
+        speed; `unit="steps"` no numbers, for work whose steps only have names.
         """
         if self.as_json or not sys.stderr.isatty():
             yield _silent
@@ -133,7 +140,9 @@ class Output:
             TransferSpeedColumn,
         )
 
-        counts = (DownloadColumn(), TransferSpeedColumn()) if unit == "bytes" else (MofNCompleteColumn(),)
+        counts = {"bytes": (DownloadColumn(), TransferSpeedColumn()), "steps": ()}.get(
+            unit, (MofNCompleteColumn(),)
+        )
         shown = (TextColumn("{task.description}"), BarColumn(), *counts, TimeElapsedColumn())
         with Progress(*shown, console=Console(stderr=True), transient=True) as progress:
             task = progress.add_task(_on_a_bar(what), total=total)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -154,27 +154,30 @@ def run(
 
     The proof is kept on the store; the next one of the same declaration looks only at what is new, and carries on.
     """
+    from txn_engine.extras import need
+
+    need("quality", *(["spark"] if chosen == "spark" else []), actor="quality run")
     from txn_engine.quality import SuiteOn, check_exactly_once
-    from txn_engine.quality.choosing import chosen_reducer
 
     settings = spark_settings(spark_conf)
     declaration = _declaration(topic, record_id, declaration_file)
     suites = tuple(SuiteOn(file) for file in suite_files)
     declaration = replace(declaration, suites=declaration.suites + suites)
     folder = report_folder or Path("txn-engine-reports") / topic
-    with (
-        place.open() as engine,
-        out.progress("checking") as advance,
-        chosen_reducer(
-            chosen,
-            engine,
-            declaration,
-            spark=lambda: _spark_reducer(place, engine, settings),
-            spark_above=spark_above,
-            memory_bytes=memory_mb * 1_000_000,
-            tell=lambda text: advance(description=text),
-        ) as reducer,
-    ):
+    with out.progress("starting", unit="steps") as advance, place.open() as engine, ExitStack() as stack:
+        from txn_engine.quality.choosing import chosen_reducer
+
+        reducer = stack.enter_context(
+            chosen_reducer(
+                chosen,
+                engine,
+                declaration,
+                spark=lambda: _spark_reducer(place, engine, settings),
+                spark_above=spark_above,
+                memory_bytes=memory_mb * 1_000_000,
+                tell=lambda text: advance(description=text),
+            )
+        )
         result = check_exactly_once(
             engine,
             declaration,

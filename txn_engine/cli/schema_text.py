@@ -1,10 +1,11 @@
-"""A topic's schema as text: `account_id:int64,amount:decimal(18,2),note:string?`."""
+"""Columns as text: `account_id:int64,amount:decimal(18,2),note:string?`, or with a space in place of the colon."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -13,25 +14,53 @@ from txn_engine.names import is_storable
 if TYPE_CHECKING:
     import pyarrow as pa
 
-TYPES = "int32, int64, float64, bool, string, binary, date32, timestamp, decimal(18,2)"
+_PLAIN: Final = ("int32", "int64", "float64", "bool", "string", "binary", "date32", "timestamp")
+TYPES: Final = ", ".join((*_PLAIN, "decimal(18,2)"))
 _DECIMAL = re.compile(r"decimal\(\s*([0-9]{1,3})\s*,\s*([0-9]{1,3})\s*\)")
 _PRECISION_MAX = 38
+_TYPE: Final = r"(?P<type>[^\s:?'\"()]+(?:\([^)]*\))?)"
+_REST: Final = r"\s*(?P<nullable>\?)?(?P<strict>\s+not\s+null)?(?:\s+(?P<default>.*\S))?\s*"
+_BY_SPACE: Final = re.compile(rf"\s*(?P<name>[^\s:]+)\s+{_TYPE}{_REST}", re.IGNORECASE | re.DOTALL)
+_BY_COLON: Final = re.compile(rf"\s*(?P<name>[^\s:][^:]*?)\s*:\s*{_TYPE}{_REST}", re.IGNORECASE | re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnText:
+    """A column as it was typed. nullable: None if nothing was said. default: the text of its default, if any."""
+
+    name: str
+    type: pa.DataType
+    nullable: bool | None
+    default: str | None
 
 
 def parse_schema(text: str) -> pa.Schema:
     """The schema; a usage error says which part is not one. A '?' behind a type lets the column hold nulls."""
     import pyarrow as pa
 
-    fields = []
-    for part in _parts(text):
-        name, colon, kind = part.partition(":")
-        if not colon or not name.strip() or not kind.strip() or not is_storable(name):
-            raise _refused(part, "name:type, the name in UTF-8")
-        nullable = kind.rstrip().endswith("?")
-        fields.append(pa.field(name.strip(), _type(kind.strip().rstrip("?").strip(), part), nullable))
-    if not fields:
-        raise _refused(text, "name:type,...")
-    return pa.schema(fields)
+    found = [(part, parse_column(part, "--schema")) for part in _parts(text)]
+    for part, column in found:
+        if column.default is not None:
+            raise _refused(part, "no default: a new topic has no records without the column", "--schema")
+    if not found:
+        raise _refused(text, "name:type,... or 'name type,...'", "--schema")
+    return pa.schema(
+        [pa.field(column.name, column.type, nullable=bool(column.nullable)) for _, column in found]
+    )
+
+
+def parse_column(text: str, option: str) -> ColumnText:
+    """A column as `name:type` or `name type`, with `?` (may hold nulls) or `not null`, and a default behind them.
+
+    Every option that takes a column calls this. A usage error names the option and the text.
+    """
+    by_space = _BY_SPACE.fullmatch(text)
+    is_by_space = by_space is not None and _is_type(by_space["type"])
+    match = by_space if is_by_space else _BY_COLON.fullmatch(text) or by_space
+    if match is None or not is_storable(match["name"]) or (match["nullable"] and match["strict"]):
+        raise _refused(text, "name:type or 'name type', the name in UTF-8", option)
+    nullable = True if match["nullable"] else False if match["strict"] else None
+    return ColumnText(match["name"], _type(match["type"], text, option), nullable, match["default"])
 
 
 def read_schema(path: Path) -> pa.Schema:
@@ -73,9 +102,15 @@ def parse_type(text: str, option: str) -> pa.DataType:
     return _type(text, text, option)
 
 
-def _type(text: str, part: str, option: str = "--schema") -> pa.DataType:
+def _is_type(text: str) -> bool:
+    """Whether it is the name of a type, in whichever case."""
+    return text.lower() in _PLAIN or _DECIMAL.fullmatch(text.lower()) is not None
+
+
+def _type(name: str, part: str, option: str) -> pa.DataType:
     import pyarrow as pa
 
+    text = name.lower()
     plain: dict[str, pa.DataType] = {
         "int32": pa.int32(),
         "int64": pa.int64(),
@@ -97,7 +132,7 @@ def _type(text: str, part: str, option: str = "--schema") -> pa.DataType:
     return pa.decimal128(precision, scale)
 
 
-def _refused(part: str, expected: str, option: str = "--schema") -> click.BadParameter:
+def _refused(part: str, expected: str, option: str) -> click.BadParameter:
     return click.BadParameter(f"{part!r}; expected {expected}", param_hint=option)
 
 

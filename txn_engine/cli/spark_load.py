@@ -10,6 +10,7 @@ from txn_engine.cli.command import Place
 from txn_engine.cli.output import Output
 from txn_engine.cli.produced import tell_committed_before, tell_produced
 from txn_engine.cli.spark_session import spark_of_command, spark_settings
+from txn_engine.extras import need
 
 if TYPE_CHECKING:
     from txn_engine.producer import ForgottenRuns
@@ -29,6 +30,7 @@ def load_by_spark(
     rejecting: dict[str, Any],
 ) -> None:
     """Load them in one transaction of the run, and say where the records went."""
+    need("spark", actor="produce")
     settings = spark_settings(spark_conf)
     name = transactional_id or f"load-files/{topic}"
     place.to_environment()

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from txn_engine.cli.command import SETTINGS, Group, Place, common_options
+from txn_engine.cli.command import SETTINGS, Group, Place, common_options, execute_options
 from txn_engine.cli.damage import as_fields, fail_for
 from txn_engine.cli.maintain import tell
-from txn_engine.cli.output import Output, columns
+from txn_engine.cli.output import PREVIEWED, Output, columns
 from txn_engine.types import TABLE_FORMATS
 from txn_engine.value_text import time_text
 
@@ -77,14 +77,18 @@ def publish(
             tell("tables", _PUBLISHED, map(_moved, report.partitions), [report], out)
             return
         chosen = {"formats": tuple(formats)} if formats else {}
+        before = {(each.format, each.version) for each in engine.tables.status(topic) if each.is_complete}
         uris = engine.tables.publish(topic, **chosen, cut=cut)
         found = [each for each in engine.tables.status(topic) if each.format in uris]
     out.done()
+    is_new = [(each.format, each.version) not in before for each in found]
     if out.as_json:
-        out.document({"topic": topic, "tables": [each.to_dict() for each in found]})
+        shown = [{**each.to_dict(), "changed": new} for each, new in zip(found, is_new, strict=True)]
+        out.document({"topic": topic, "tables": shown})
         return
-    for each in found:
-        out.line(f"published {topic} as {each.format}, version {each.version}, at cut {each.cut}: {each.uri}")
+    for each, new in zip(found, is_new, strict=True):
+        told = f"{topic} as {each.format}, version {each.version}, at cut {each.cut}: {each.uri}"
+        out.line(f"published {told}" if new else f"nothing to publish, nothing has changed since {told}")
 
 
 @tables.command(
@@ -109,24 +113,32 @@ def status(topic: str | None, place: Place, out: Output) -> None:
 
 @tables.command(
     context_settings=SETTINGS,
-    short_help="Let a topic's tables be none.",
-    examples=("txn-engine tables unpublish payments",),
+    short_help="Show a topic's tables; with --execute, unpublish them.",
+    examples=(
+        "txn-engine tables unpublish payments",
+        "txn-engine tables unpublish payments --format delta --execute",
+    ),
 )
 @click.argument("topic")
 @_formats
+@execute_options
 @common_options
-def unpublish(topic: str, formats: Sequence[str], place: Place, out: Output) -> None:
-    """Let TOPIC's tables be none: their readers are refused from then on.
+def unpublish(topic: str, formats: Sequence[str], execute: bool, place: Place, out: Output) -> None:
+    """Show which tables of TOPIC would go; with --execute, unpublish them: their readers are refused from then on.
 
-    What only the tables needed is deleted by clean-up; the topic stays as it is. Publishing it again goes on with the
-    same table. A topic whose setting names a format is published again by maintenance.
+    Clean-up deletes the files that only the tables needed, and the topic stays as it is. If the topic is published
+    again, the same table continues. Maintenance publishes a topic again if its setting tables.publish names a format.
     """
     with place.open() as engine:
         chosen = {"formats": tuple(formats)} if formats else {}
-        gone = engine.tables.unpublish(topic, **chosen)
-    out.done()
-    told = f"unpublished {topic}: {', '.join(gone)}" if gone else f"{topic} was not published"
-    out.line(told, topic=topic, formats=gone)
+        gone = engine.tables.unpublish(topic, **chosen, dry_run=not execute)
+    if execute:
+        out.done()
+    verb = "unpublished" if execute else "would unpublish"
+    told = f"{verb} {topic}: {', '.join(gone)}" if gone else f"{topic} was not published"
+    out.line(told, topic=topic, formats=gone, executed=execute)
+    if gone and not execute:
+        out.note(PREVIEWED)
 
 
 def _moved(each: TablePublished) -> dict[str, Any]:

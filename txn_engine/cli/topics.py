@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from txn_engine.cli.command import SETTINGS, Group, Place, common_options
+from txn_engine.cli.command import SETTINGS, Group, Place, common_options, execute_options
 from txn_engine.cli.damage import DAMAGED, as_fields, fail_for
-from txn_engine.cli.groups import execute_options
 from txn_engine.cli.infer import infer
-from txn_engine.cli.output import Output, columns
+from txn_engine.cli.output import PREVIEWED, Output, columns, number_of
 from txn_engine.cli.schema_text import TYPES, parse_schema, read_schema, type_text
 from txn_engine.configs import TOPIC
 
@@ -71,8 +70,8 @@ def topics() -> None:
     "schema_text",
     metavar="NAME:TYPE,...",
     help=(
-        f"The columns. Types: {TYPES}; a '?' behind a type lets the column hold nulls. A "
-        "timestamp counts milliseconds, UTC."
+        f"The columns, as NAME:TYPE or 'NAME TYPE'. Types: {TYPES}; a '?' behind a type lets the column hold nulls. "
+        "A timestamp counts milliseconds, UTC."
     ),
 )
 @click.option(
@@ -144,9 +143,8 @@ def create(
     with place.open(set_up=True, configs=begun) as engine:
         made = engine.admin.create_topic(topic, partitions=partitions, schema=schema, key=key, **chosen)
     out.done()
-    count = f"{made.partitions} partition{'s' if made.partitions != 1 else ''}"
     out.line(
-        f"created topic {made.topic}, {count}",
+        f"created topic {made.topic}, {number_of(made.partitions, 'partition')}",
         topic=made.topic,
         partition_count=made.partitions,
         key=made.key,
@@ -301,7 +299,13 @@ def _known(value: int) -> int | None:
 )
 @click.argument("topic")
 @click.option("--partitions", type=int, metavar="N", help="How many partitions, all told: more than now.")
-@click.option("--add", multiple=True, metavar="'NAME TYPE [DEFAULT]'", help="Add a column (repeatable).")
+@click.option(
+    "--add",
+    multiple=True,
+    metavar="'NAME:TYPE [DEFAULT]'",
+    help="Add a column (repeatable), as NAME:TYPE or 'NAME TYPE', with the types of `topics create --schema`. It may "
+    "hold nulls, unless 'not null' and a default follow the type.",
+)
 @click.option("--rename", multiple=True, metavar="OLD=NEW", help="Rename a column (repeatable).")
 @click.option("--drop", multiple=True, metavar="NAME", help="Drop a column, for good (repeatable).")
 @click.option("--widen", multiple=True, metavar="NAME=TYPE", help="Give a column a wider type (repeatable).")
@@ -364,7 +368,7 @@ def alter(
         [{"reader": each.reader, "what": each.what} for each in found.effects],
     )
     if not execute:
-        out.note("nothing was changed: add --execute to do it")
+        out.note(PREVIEWED)
 
 
 def _grow(topic: str, partitions: int, place: Place, out: Output, *, dry_run: bool) -> None:
@@ -449,15 +453,40 @@ def copy(
     )
 
 
-@topics.command(context_settings=SETTINGS, examples=("txn-engine topics delete payments",))
+@topics.command(
+    context_settings=SETTINGS,
+    short_help="Show what a topic holds; with --execute, delete it.",
+    examples=("txn-engine topics delete payments", "txn-engine topics delete payments --execute"),
+)
 @click.argument("topic")
+@execute_options
 @common_options
-def delete(topic: str, place: Place, out: Output) -> None:
-    """Delete TOPIC. Its name is free at once; a topic made again under it is another, empty one."""
+def delete(topic: str, execute: bool, place: Place, out: Output) -> None:
+    """Show what TOPIC holds; with --execute, delete it.
+
+    Its name is free at once, and a topic that is created under this name again is a new, empty one. Its objects are
+    deleted by `maintain clean`, 24 hours later.
+    """
     with place.open() as engine:
-        engine.admin.delete_topic(topic)
-    out.done()
-    out.line(f"deleted topic {topic}", topic=topic, deleted=True)
+        if execute:
+            engine.admin.delete_topic(topic)
+            out.done()
+            out.line(f"deleted topic {topic}", topic=topic, deleted=True, executed=True)
+            return
+        found = engine.admin.measure_partitions(topic)
+    records = sum(at.readable.records for at in found)
+    partitions = len(found) + len(found.unreadable)
+    out.line(
+        f"would delete topic {topic}: {number_of(partitions, 'partition')}, {number_of(records, 'record')}",
+        topic=topic,
+        deleted=False,
+        executed=False,
+        partition_count=partitions,
+        records=records,
+        **as_fields(found.unreadable),
+    )
+    out.note(PREVIEWED)
+    fail_for(found.unreadable, out)
 
 
 topics.add_command(infer)

@@ -231,28 +231,35 @@ def find_hanging(topic: str | None, partition: int | None, minutes: int, place: 
 
 @transactions.command(
     context_settings=SETTINGS,
-    examples=("txn-engine transactions abort --topic payments --partition 0 --start-offset 4711",),
+    examples=(
+        "txn-engine transactions abort --topic payments --partition 0 --start-offset 4711 --dry-run",
+        "txn-engine transactions abort --topic payments --partition 0 --start-offset 4711",
+    ),
 )
 @click.option("--topic", required=True, metavar="TOPIC", help="The topic.")
 @click.option("--partition", type=int, required=True, metavar="N", help="The partition.")
 @click.option(
     "--start-offset", type=int, required=True, metavar="OFFSET", help="Where the transaction begins."
 )
+@click.option("--dry-run", is_flag=True, help="Check that it could be aborted, and write nothing.")
 @common_options
-def abort(topic: str, partition: int, start_offset: int, place: Place, out: Output) -> None:
-    """End a hanging transaction with an abort marker.
+def abort(topic: str, partition: int, start_offset: int, dry_run: bool, place: Place, out: Output) -> None:
+    """End a hanging transaction with an abort marker, at once, as kafka-transactions.sh does.
 
     Refused while a coordinator still has the transaction: let that end, fence its id, or sweep.
     """
     with place.open() as engine:
-        engine.admin.abort_transaction(topic, partition, start_offset)
-    out.done()
+        engine.admin.abort_transaction(topic, partition, start_offset, dry_run=dry_run)
+    if not dry_run:
+        out.done()
+    verb = "would abort" if dry_run else "aborted"
     out.line(
-        f"aborted the transaction from offset {start_offset} of {topic}-{partition}",
+        f"{verb} the transaction from offset {start_offset} of {topic}-{partition}",
         topic=topic,
         partition=partition,
         start_offset=start_offset,
-        aborted=True,
+        aborted=not dry_run,
+        dry_run=dry_run,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 from collections.abc import Callable, Mapping
@@ -34,18 +33,14 @@ from txn_engine.demo.screen import Screen
 from txn_engine.demo.sweep import Sweep
 from txn_engine.demo.tables import Tables
 from txn_engine.engine import Engine, connect
-from txn_engine.errors import IllegalStateError, InvalidRequestError, TopicExistsError
+from txn_engine.errors import InvalidRequestError, TopicExistsError
+from txn_engine.extras import need
 from txn_engine.reasons import Reason
 from txn_engine.spark.java import find_java_home
 from txn_engine.suggested import command
 
-NEEDED = {
-    "airflow": "airflow",
-    "great_expectations": "quality",
-    "pyiceberg": "tables",
-    "pyspark": "spark",
-}
-"""The packages that the demo shows, and the extra that brings each."""
+NEEDED = ("airflow", "quality", "tables", "spark")
+"""The extras that the demo shows."""
 _AIRFLOW, _FIRST_SPARK, _SECOND_SPARK, _CHECKER = 1, 2, 15, 16
 """Niceness: what is needed later warms up behind what is needed now."""
 
@@ -169,15 +164,7 @@ def _start_spark(children: Children, name: str, scene: _Scene, niceness: int) ->
 
 def _check_machine() -> None:
     """Raise unless there is a Java for Spark and every package that the demo shows."""
-    missing = [extra for module, extra in NEEDED.items() if importlib.util.find_spec(module) is None]
-    if missing:
-        raise IllegalStateError(
-            f"packages of the extras {', '.join(missing)} are missing",
-            actor="demo",
-            expected="all of the platform",
-            action="pip install 'txn-engine[all]'",
-            reason=Reason.MISSING_PACKAGE,
-        )
+    need(*NEEDED, actor="demo")
     find_java_home()
 
 

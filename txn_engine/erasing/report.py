@@ -95,10 +95,16 @@ class ErasureReport:
         return sum(each.records for each in self.partitions)
 
     @property
+    def all_records(self) -> int:
+        """How many committed records the topic has, or had before."""
+        return sum(each.all_records for each in self.partitions)
+
+    @property
     def is_complete(self) -> bool:
         """Whether nothing holds them any more, as far as the store goes."""
         return self.executed and not self.still_held
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it."""
-        return {**asdict(self), "records": self.records, "is_complete": self.is_complete}
+        counts = {"records": self.records, "all_records": self.all_records}
+        return {**asdict(self), **counts, "is_complete": self.is_complete}

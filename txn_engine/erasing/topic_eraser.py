@@ -325,7 +325,7 @@ class TopicEraser:
             raise InvalidRequestError(
                 f"no reader of the topic sees the records any more, but their files stay, which a table shows: {error}",
                 actor=f"erasure {number} of topic {name!r}",
-                action=f"mend it, or run `txn-engine tables unpublish {name}`; then erase again",
+                action=f"mend it, or run `txn-engine tables unpublish {name} --execute`; then erase again",
                 reason=Reason.FILES_HELD_BY_TABLE,
             ) from error
 

@@ -18,6 +18,7 @@ from txn_engine.producer import machine as events
 from txn_engine.producer.calls import Calls
 from txn_engine.producer.cell import Cell
 from txn_engine.producer.effects import Effects, ProducerTools
+from txn_engine.producer.frames import RecordsLike, as_records
 from txn_engine.producer.receipts import Receipt
 from txn_engine.producer.sender import Records, Sender, tables_of
 from txn_engine.producer.states import Call
@@ -43,16 +44,11 @@ class CheckedCall:
             yield from filter(len, slices(fitting if self.times is None else with_times(fitting, self.times)))
 
 
-def checked_call(table: object, timestamp_ms: Times, clock: Clock, actor: str) -> CheckedCall:
-    """What a call hands over. Raises `InvalidRequestError` for anything but Arrow records, and for times that are no
-    times or not one for each record.
+def checked_call(given: object, topic: Topic, timestamp_ms: Times, clock: Clock, actor: str) -> CheckedCall:
+    """What a call hands over. Raises `InvalidRequestError` for what holds no records, and for times that are no times
+    or not one for each record; `InvalidRecordError` for a value that the topic's type does not have.
     """
-    if not isinstance(table, (pa.Table, pa.RecordBatch, pa.RecordBatchReader)):
-        raise InvalidRequestError(
-            f"records as {type(table).__name__}",
-            actor=actor,
-            expected="a pyarrow Table, RecordBatch or reader",
-        )
+    table = as_records(given, topic.schemas, topic=topic.name, actor=actor)
     if isinstance(timestamp_ms, (pa.Array, pa.ChunkedArray)):
         return CheckedCall(table, _checked_times(timestamp_ms, table, actor), clock())
     stamp = clock() if timestamp_ms is None else checked_time(timestamp_ms, 0, actor)
@@ -91,12 +87,12 @@ class Intake:
         self._calls = calls
 
     def records(
-        self, topic: str, table: Records, partition: int | None, timestamp_ms: Times, receipt: Receipt
+        self, topic: str, table: RecordsLike, partition: int | None, timestamp_ms: Times, receipt: Receipt
     ) -> None:
         """`Producer.produce`."""
         self._calls.enter(Call.PRODUCE)
         info = self._tools.logs.topics.having(topic, 0 if partition is None else partition)
-        call = checked_call(table, timestamp_ms, self._tools.logs.tools.clock, self._cell.now.actor)
+        call = checked_call(table, info, timestamp_ms, self._tools.logs.tools.clock, self._cell.now.actor)
         self.identify()
         for part in call.parts(info):
             if not self._sender.is_calling_back():

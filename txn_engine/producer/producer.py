@@ -26,11 +26,12 @@ from txn_engine.producer.calls import Calls
 from txn_engine.producer.cell import Cell
 from txn_engine.producer.effects import Effects, ProducerTools
 from txn_engine.producer.first_write import first_write_check
+from txn_engine.producer.frames import RecordsLike
 from txn_engine.producer.group_offsets import GroupOffsets
 from txn_engine.producer.intake import Intake, Times
 from txn_engine.producer.receipts import Receipt
 from txn_engine.producer.runs import ForgottenRuns, check_run_id, committed_before
-from txn_engine.producer.sender import Records, Sender
+from txn_engine.producer.sender import Sender
 from txn_engine.producer.states import NO_ANSWER, UNDECIDED, Call, ProducerState
 from txn_engine.producer.time_out import TimeOut
 from txn_engine.producer.uploads import Uploads
@@ -307,11 +308,15 @@ class Producer:
     # --- records --------------------------------------------------------------------------------------------
 
     def produce(
-        self, topic: str, table: Records, *, partition: int | None = None, timestamp_ms: Times = None
+        self, topic: str, table: RecordsLike, *, partition: int | None = None, timestamp_ms: Times = None
     ) -> Future[list[RecordMetadata]]:
         """Send records in the topic's schema, split by its key column unless a partition is named. `timestamp_ms`: of
         all of them, or of a table's each (an int64 column), 0 to the end of the year 9999; without it they have the
         time of now.
+
+        `table` is a pyarrow Table, RecordBatch or reader of the topic's types; or a pandas or Polars frame, a dict of
+        columns or a list of dicts, of which each value is converted to the topic's type where nothing is lost. In
+        pandas' columns NaN, NaT and None are nulls, and an index is a column if it has a name.
 
         Returns at once (or when the buffer has room, for at most `max.block.ms` where that is set; in a callback it
         does not wait) with a future of where they went, one entry a batch. A batch whose file would be larger than the

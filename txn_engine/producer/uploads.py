@@ -17,10 +17,11 @@ from txn_engine.log.uploads import put_data_file, too_large
 from txn_engine.producer import machine as events
 from txn_engine.producer.cell import Cell
 from txn_engine.producer.effects import ProducerTools
+from txn_engine.producer.frames import RecordsLike
 from txn_engine.producer.intake import Times, checked_call
 from txn_engine.producer.lanes import topic_deleted
 from txn_engine.producer.partitioner import split_by_key
-from txn_engine.producer.sender import Records, most_bytes
+from txn_engine.producer.sender import most_bytes
 from txn_engine.producer.states import Call
 from txn_engine.protocol.file_names import DataFileName
 from txn_engine.types import RecordMetadata
@@ -32,7 +33,7 @@ class TakesRecords(Protocol):
     """What a load hands its records to: `Uploads`, or a `Producer` whose transaction is open."""
 
     def produce(
-        self, topic: str, table: Records, *, partition: int | None = None, timestamp_ms: Times = None
+        self, topic: str, table: RecordsLike, *, partition: int | None = None, timestamp_ms: Times = None
     ) -> object:
         """Take records in the topic's schema."""
 
@@ -67,7 +68,7 @@ class Uploads:
         return bool(self._files)
 
     def produce(
-        self, topic: str, table: Records, *, partition: int | None = None, timestamp_ms: Times = None
+        self, topic: str, table: RecordsLike, *, partition: int | None = None, timestamp_ms: Times = None
     ) -> None:
         """Upload records, split as `Producer.produce` splits them. Waits while `buffer.memory` is under way.
 
@@ -75,7 +76,7 @@ class Uploads:
         """
         self._check()
         info = self._topic(topic, 0 if partition is None else partition)
-        call = checked_call(table, timestamp_ms, self._tools.logs.tools.clock, self._cell.now.actor)
+        call = checked_call(table, info, timestamp_ms, self._tools.logs.tools.clock, self._cell.now.actor)
         for part in call.parts(info):
             self._turn += 1
             shares = (

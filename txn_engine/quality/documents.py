@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from txn_engine.extras import imports_named
 from txn_engine.reasons import Reason
 
 if TYPE_CHECKING:
@@ -45,8 +46,8 @@ def read_document(path: Path, *, bytes_max: int, is_yaml: bool = True) -> Any:
 
 
 def _yaml(text: str) -> Any:
-    import yaml
-
+    with imports_named("quality"):
+        import yaml
     try:
         root = yaml.compose(text, yaml.SafeLoader)
         if root is not None and _values(root, {}) > VALUES_MAX:

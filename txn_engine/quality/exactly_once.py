@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from txn_engine.errors import InvalidRequestError, OutcomeUnknownError
+from txn_engine.extras import need
 from txn_engine.quality.declaration import Declaration
 from txn_engine.quality.report_files import (
     DOCS_NAME,
@@ -79,6 +80,7 @@ def check_exactly_once(
     Raises, before anything is written, for a wrong call: an unknown topic or cut, a column that is not there, what does
     not compare exactly, an input file that is not whole. `report_folder` is made; an earlier report there is replaced.
     """
+    need("quality", actor=_ACTOR)
     from txn_engine.quality.in_process import InProcess
     from txn_engine.quality.proving import NumberTakenError
     from txn_engine.quality.standpoint import AtCut, Now

@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import LazyLoader, find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from great_expectations.data_context.data_context.ephemeral_data_context import EphemeralDataContext
@@ -17,12 +21,14 @@ _SLOW = "rfc3987_syntax"
 """What jsonschema checks the formats `iri` and `iri-reference` with, if it is there. No schema here names one, and its
 grammar takes a third of the time of the whole import.
 """
+_RARELY_USED: Final = frozenset({"scipy.stats", "altair"})
+"""What three kinds of expectations compute and draw with. They take a third of what is left of the import."""
 
 
 def import_great_expectations() -> None:
     """Import it, with its analytics switched off."""
     os.environ["GX_ANALYTICS_ENABLED"] = "false"  # read when Great Expectations is imported
-    with _without(_SLOW):
+    with _without(_SLOW), _lazily(_RARELY_USED):
         import great_expectations  # noqa: F401
 
 
@@ -66,3 +72,38 @@ def _without(module: str) -> Iterator[None]:
         yield
     finally:
         del sys.modules[module]
+
+
+class _LazyFinder(MetaPathFinder):
+    """Finds modules of these names so that each is executed at its first use."""
+
+    def __init__(self, names: frozenset[str]) -> None:
+        self._names = names
+        self._is_looking = False
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The module as others find it, with a loader that waits."""
+        del path, target
+        if fullname not in self._names or self._is_looking:
+            return None
+        self._is_looking = True  # the others are asked in turn, and this one with them
+        try:
+            found = find_spec(fullname)
+        finally:
+            self._is_looking = False
+        if found is not None and found.loader is not None:
+            found.loader = LazyLoader(found.loader)
+        return found
+
+
+@contextmanager
+def _lazily(names: frozenset[str]) -> Iterator[None]:
+    """Imports of these modules inside the block load them at their first use."""
+    finder = _LazyFinder(names)
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)

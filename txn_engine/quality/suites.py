@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from txn_engine.errors import InvalidRequestError
+from txn_engine.extras import need
 from txn_engine.names import printable
 from txn_engine.quality.expectations import import_great_expectations
 from txn_engine.quality.suite_file import read_suite_file
@@ -64,14 +64,14 @@ def load_suite(given: Any, *, severity: Severity | None = None) -> Suite:
 
     `severity="warning"`: whatever its expectations say, nothing of it decides.
 
-    Raises `InvalidRequestError` in one line for anything else, for a suite that checks nothing, and where Great
-    Expectations is not installed.
+    Raises `InvalidRequestError` in one line for anything else, for a suite that checks nothing, and
+    `MissingPackageError` where Great Expectations is not installed.
     """
     if severity not in (None, "critical", "warning"):
         raise InvalidRequestError(
             f"severity {severity!r}", actor=_ACTOR, expected="critical or warning", reason=Reason.BAD_ARGUMENT
         )
-    check_installed()
+    need("quality", actor=_ACTOR)
     suite = _suite_of(given)
     if suite.function is None and not suite.expectations:
         raise InvalidRequestError(
@@ -84,18 +84,6 @@ def load_suite(given: Any, *, severity: Severity | None = None) -> Suite:
     for expectation in suite.expectations:
         _check_sound(expectation, suite.name)
     return suite if severity is None else replace(suite, severity=severity)
-
-
-def check_installed() -> None:
-    """Raise `InvalidRequestError` where Great Expectations is not installed."""
-    if find_spec("great_expectations") is None:
-        raise InvalidRequestError(
-            "Great Expectations is not installed",
-            actor=_ACTOR,
-            expected="it where checks are asked for",
-            reason=Reason.MISSING_PACKAGE,
-            action="pip install 'txn-engine[quality]'",
-        )
 
 
 def _suite_of(given: Any) -> Suite:

@@ -1,12 +1,15 @@
 """Topics as native Spark DataFrames, and DataFrames into topics, exactly once.
 
-Importing this package is cheap and needs neither pyspark nor Java: a name is loaded at its first use.
+Importing this package is cheap and needs neither pyspark nor Java: a name is loaded at its first use, which raises
+`MissingPackageError` where pyspark is not installed.
 """
 
 from __future__ import annotations
 
 import importlib
 from typing import TYPE_CHECKING
+
+from txn_engine.extras import need
 
 if TYPE_CHECKING:
     from txn_engine.spark.auditing import audit_store
@@ -60,4 +63,5 @@ def __getattr__(name: str) -> object:
     module = _MODULES.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    need("spark", actor=f"{__name__}.{name}")
     return getattr(importlib.import_module(f"{__name__}.{module}"), name)

@@ -194,14 +194,19 @@ class Tables:
         except TxnEngineError as error:
             return Unreadable(topic.name, WHOLE_TOPIC, error)
 
-    def unpublish(self, topic: str, formats: Sequence[str] = FORMATS) -> list[str]:
-        """Let the topic's tables be none: readers are refused from then on, and what only the tables needed may go.
-        Returns the formats of those that there were. Publishing again goes on with the same table.
+    def unpublish(self, topic: str, formats: Sequence[str] = FORMATS, *, dry_run: bool = False) -> list[str]:
+        """Withdraw the topic's tables: readers are refused from then on, and files that only the tables needed may go.
+
+        Returns the formats of the tables that existed. If the topic is published again, the same table continues.
+        `dry_run` returns the same, and writes nothing.
         """
         names = _checked(formats)
         info = self._logs.topics.look_up(topic)
+        views = [self._view(name, info) for name in names]
+        if dry_run:
+            return [view.table_format for view in views if view.newest() is not None]
         publisher = self._publisher(info)
-        return [name for name in names if publisher.unpublish(self._view(name, info)) is not None]
+        return [view.table_format for view in views if publisher.unpublish(view) is not None]
 
     def status(self, topic: str | None = None) -> Listing[TableStatus]:
         """The tables that there are, of one topic or of all."""
@@ -239,8 +244,8 @@ class Tables:
         now = self._logs.topics.look_up(topic.name)  # behind the cut: it has no file of a later version
         if now.layouts:
             topic, views = now, [self._view(view.table_format, now) for view in views]
-            for view in views:
-                view.check()
+        for view in views:
+            view.check()
         at = topic_cut(cut, topic.name, topic.incarnation)
         publisher = self._publisher(topic)
         picky_first = sorted(views, key=lambda view: not view.looks_into_files)

@@ -108,7 +108,8 @@ GROUPS: Final[Mapping[str, Mapping[str, Code]]] = MappingProxyType(
             "erased-there": Code(
                 "A file holds a record that a finished erasure took away: it was put back.",
                 "erasure",
-                "find out who restored it; `txn-engine erase` with the same condition takes it away again",
+                "find out who restored it; `txn-engine erase` with the same condition and `--execute` takes it away "
+                "again",
             ),
             "data-file-records": Code(
                 "A file holds more or fewer records than its row says, or at other offsets.", "2", _REPORT
@@ -285,12 +286,12 @@ GROUPS: Final[Mapping[str, Mapping[str, Code]]] = MappingProxyType(
             "cut-unreadable": Code(
                 "A cut names a snapshot that is not there, or an offset that its log does not have.",
                 "cuts",
-                "restore the snapshot from a copy, or `txn-engine cuts delete` and make another cut",
+                "restore the snapshot from a copy, or run `txn-engine cuts delete N --execute` and make another cut",
             ),
             "cut-torn": Code(
                 "A committed transaction lies half inside a cut: some of its rows below it, others at or above it.",
                 "cuts",
-                "trust nothing that was read as of this cut; `txn-engine cuts delete` and make another",
+                "trust nothing that was read as of this cut; run `txn-engine cuts delete N --execute` and make another",
             ),
         },
         "Tables": {
@@ -303,7 +304,8 @@ GROUPS: Final[Mapping[str, Mapping[str, Code]]] = MappingProxyType(
                 "A version of a table shows other files than are live below its cut, other numbers of records, or other"
                 " columns than its topic has.",
                 "tables",
-                "`txn-engine tables unpublish`, then publish again; the topic itself is not touched by this",
+                "`txn-engine tables unpublish TOPIC --execute`, then publish again; the topic itself is not touched by "
+                "this",
             ),
             "table-broken": Code(
                 "A snapshot, a data file or a manifest is gone, or another, and a version of a table needs it.",

@@ -90,7 +90,7 @@ class TableAudit:
                     info.key,
                     str(error),
                     expected="a pin as it was written",
-                    action="`txn-engine tables unpublish` lets go of it; until then clean-up leaves the topic alone",
+                    action="`txn-engine tables unpublish` removes it; until then clean-up skips the topic",
                 )
         return found
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from txn_engine.clock import Clock
 from txn_engine.errors import CorruptObjectError, InvalidRequestError
+from txn_engine.extras import imports_named
 from txn_engine.ids import IdSource
 from txn_engine.log.data_files import stored_schema
 from txn_engine.log.objects import Objects
@@ -182,15 +183,8 @@ class IcebergView:
         return writer.made
 
     def _manifests(self, first: dict[str, Any]) -> Manifests:
-        try:
+        with imports_named(f"publish {self._topic.name!r} as iceberg"):
             from txn_engine.tables.iceberg.manifests import Manifests
-        except ImportError as error:
-            raise InvalidRequestError(
-                f"pyiceberg is not installed: {error}",
-                actor=f"publish {self._topic.name!r} as iceberg",
-                action="pip install 'txn-engine[tables]'; nothing was written",
-                reason=Reason.MISSING_PACKAGE,
-            ) from error
         location, files = self._name.location, self._files
         return Manifests(
             self._objects, self._folder, location, files, first["schemas"][-1], first["partition-specs"][0]

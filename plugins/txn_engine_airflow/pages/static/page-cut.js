@@ -43,7 +43,7 @@ export function render(data) {
         empty: "None.",
       }),
       notice("", "", h("p", null, withCode(
-        `Read as of it: \`engine.scan(topic, cut=${line.number})\`, \`txn-engine cuts diff\`. Delete it: \`txn-engine cuts delete ${line.number}\`; what only it needs goes 24 hours later.`))),
+        `Read as of it: \`engine.scan(topic, cut=${line.number})\`, \`txn-engine cuts diff\`. Delete it: \`txn-engine cuts delete ${line.number} --execute\`; what only it needs goes 24 hours later.`))),
     ],
   };
 }

@@ -16,7 +16,7 @@ export function render({ cuts, older, trouble }) {
     content: [
       trouble && notice("bad", "The cuts cannot be read", trouble),
       damaged.length > 0 && notice("bad", "Clean-up deletes nothing while a cut is damaged",
-        h("p", null, withCode("What it keeps nobody knows. Restore its object from a copy, or `txn-engine cuts delete` it and make another."))),
+        h("p", null, withCode("What it keeps nobody knows. Restore its object from a copy, or delete it with `txn-engine cuts delete N --execute` and make another."))),
       damageTable(damaged.map((cut) => ({ topic: `cut ${cut.number}`, partition: -1, code: "", error: cut.error }))),
       table({
         caption: "Cuts",
@@ -25,7 +25,7 @@ export function render({ cuts, older, trouble }) {
         rows: there.map(cutRow),
         empty: trouble ? "" : withCode("None yet. txn_write_markers makes one each hour, `txn-engine cuts create` one now."),
       }),
-      older > 0 && notice("", "", withCode("`txn-engine cuts list` has all of them, `txn-engine cuts delete` deletes one.")),
+      older > 0 && notice("", "", withCode("`txn-engine cuts list` has all of them, `txn-engine cuts delete N --execute` deletes one.")),
     ],
   };
 }

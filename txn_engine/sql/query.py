@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,12 +23,13 @@ from txn_engine.log.own_process import OwnLock
 from txn_engine.log.reading import FileSlice, choose_files
 from txn_engine.log.topics import Topic
 from txn_engine.protocol.partition import PartitionState
+from txn_engine.reasons import Reason
 from txn_engine.scan import SchemaVersion, columns_asked, topic_of_cut
 from txn_engine.sql.columns import OWN, check_result, check_schema, table_schema, typed
 from txn_engine.sql.file_parts import FilePart
 from txn_engine.sql.interruptible import interruptibly
 from txn_engine.sql.locked import LockedDuckDB, reads_paths
-from txn_engine.sql.permitted import ACTOR, folded
+from txn_engine.sql.permitted import ACTOR, ANSWERED, folded
 from txn_engine.sql.pruning import chosen
 from txn_engine.sql.relations import identifier
 from txn_engine.sql.statement import Statement, read_statement, told
@@ -48,6 +50,8 @@ _OF_QUERIES: Final = (
     duckdb.ParserException,
 )
 """Errors of a query or of what it computes, which may quote a file's name."""
+_ANSWERED: Final = re.compile(rf'Binder Error: Macro "?({"|".join(ANSWERED)})"?\(\) does not support')
+"""What DuckDB says of such a name where it is not a column."""
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -217,6 +221,13 @@ class SqlEngine:
         if failures:
             return translated(failures[0])
         text = told(error)
+        if (unknown := _ANSWERED.match(text)) is not None:
+            return InvalidRequestError(
+                f"the name {unknown[1]!r}, which is not a column here",
+                actor=ACTOR,
+                expected="columns of topics: what DuckDB says of itself by this name is not shown",
+                reason=Reason.NOT_PERMITTED_IN_SQL,
+            )
         place = next((part.key for part in parts if part.key in text), None)
         if isinstance(error, duckdb.IOException) or (place and not isinstance(error, _OF_QUERIES)):
             if place and isinstance(error, duckdb.PermissionException):  # it may open a file that was there

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 import pyarrow as pa
 
 from txn_engine.errors import InvalidRecordError, InvalidRequestError, OffsetsPendingError
+from txn_engine.found_files import opened
 from txn_engine.reasons import Reason
 from txn_engine.types import OffsetAndMetadata, TopicPartition
 
@@ -57,7 +58,7 @@ class SeenFile:
                     expected="files: a manifest knows what is in them",
                     reason=Reason.NOT_A_REGULAR_FILE,
                 )
-            with path.open("rb") as stream:
+            with opened(path) as stream:
                 digest = hashlib.file_digest(stream, "sha256").hexdigest()
         except OSError as error:
             raise InvalidRequestError(

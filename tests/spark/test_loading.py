@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from tests.spark.conftest import SCHEMA, payments
 from tests.suite.tiers import in_shard
-from tests.support.refusals import refused, refused_by_spark
+from tests.support.refusals import refused
 from txn_engine import AddColumn
 from txn_engine.engine import Engine
 from txn_engine.errors import InvalidRecordError, InvalidRequestError
@@ -231,7 +231,7 @@ def test_a_bomb_is_refused_in_one_sentence(spark: SparkSession, ledger: Engine, 
     bomb = tmp_path / "in" / "bomb.parquet"
     pq.write_table(pa.table({"s": ["x" * (400 << 20)]}), bomb, compression="zstd")
     assert bomb.stat().st_size < 20_000
-    with refused_by_spark(InvalidRecordError, Reason.PARQUET_TOO_LARGE) as caught:
+    with refused(SparkJobError, Reason.PARQUET_TOO_LARGE) as caught:
         load_files(spark, ledger, "texts", str(tmp_path / "in"), run_id="r")
     assert str(bomb) in str(caught.value)
     assert ledger.scan("texts").to_table().num_rows == 0

@@ -26,6 +26,7 @@ from storage import (
     validate_name,
 )
 from storage.arrow_schema import read_schema
+from txn_engine.arguments import check_whole_numbers
 from txn_engine.clock import Clock, monotonic_ms
 from txn_engine.configs import TOPIC, Value, parsed
 from txn_engine.errors import (
@@ -209,6 +210,7 @@ class Topic:
 
     def check_partition(self, partition: int) -> None:
         """Raise unless the topic has this partition."""
+        check_whole_numbers(f"topic {self.name!r}", partition=partition)
         if not 0 <= partition < self.partitions:
             raise UnknownTopicOrPartitionError(
                 f"partition {partition} of topic {self.name!r}", expected=f"0 to {self.partitions - 1}"

@@ -31,7 +31,7 @@ from txn_engine.loading.dead_letters import reading_of
 from txn_engine.loading.manifest import text_of_path
 from txn_engine.log.row_sizes import RowSizes
 from txn_engine.log.topics import Topic
-from txn_engine.producer.runs import ForgottenRuns, run_into
+from txn_engine.producer.runs import ForgottenRuns, check_forgotten_runs, check_run_id, run_into
 from txn_engine.reasons import Reason
 from txn_engine.schemas.defaults import fills
 from txn_engine.spark.dead_letters import Taker, dead_letters_to
@@ -104,6 +104,8 @@ def load_files(
         InvalidRecordError: too many rows do not, or no file has any rows.
     """
     check_classic(spark, _ACTOR)
+    check_run_id(run_id, actor=_ACTOR)
+    check_forgotten_runs(forgotten_runs)
     with opened(url_or_engine, **connect_kwargs) as engine:
         info = engine.logs.topics.look_up(topic)
         letters = dead_letters_to(engine, dead_letter_topic, max_dead_letters, actor=_ACTOR, run_id=run_id)
@@ -170,6 +172,8 @@ def files_of(
                     action="name the format: csv, jsonl or parquet",
                     reason=Reason.UNKNOWN_FORMAT,
                 )
+    for name in {format_of(PurePosixPath(name).name): name for name in names}.values():
+        read_records(Path(name), topic.schema, fill=fills(topic.schemas), **reading)  # nothing is opened yet
     files = _opened(handing_over_one_by_one(spark), list(names), options)
     listed = files.select("path") if all(map(is_local, names)) else files.select("path", "content")
     named = frozenset(name for name, file in names.items() if file.is_named)

@@ -150,6 +150,8 @@ def test_fence_producers(engine: Engine, value: Any) -> None:
         ("max_dead_letters", 5),
         ("partition", 2),
         ("transaction_timeout_ms", 0),
+        ("delimiter", "too long"),
+        ("quote", "''"),
     ],
 )
 def test_load_files(engine: Engine, file: Path, name: str, value: object) -> None:

@@ -129,6 +129,7 @@ def read_records(
     if chosen == "parquet":
         batches: Iterator[pa.RecordBatch] = read_parquet(layout)
     elif chosen == "csv":
+        dialect.check(layout)
         batches = read_delimited(layout, conversion, dialect)
     else:
         batches = read_json_lines(layout, conversion)

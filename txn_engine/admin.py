@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
+from txn_engine.arguments import check_whole_numbers, checked_texts
 from txn_engine.clock import Clock
 from txn_engine.configs import TOPIC, parsed
 from txn_engine.coordinator.coordinator import Coordinator
@@ -458,6 +459,7 @@ class Admin:
         has an owner. Legal only while the transaction open from this offset is still the one that was looked
         at. `dry_run`: the same refusals, and nothing is written.
         """
+        check_whole_numbers("abort", partition=partition, start_offset=start_offset)
         log = PartitionLog(self._logs, topic, partition)
         entry = next(
             (p for p in log.producers() if p.current_transaction_start_offset == start_offset >= 0), None
@@ -499,11 +501,14 @@ class Admin:
         """Fence whoever uses these ids, and abort what they have open (KIP-664).
 
         An id whose coordinator partition cannot be read keeps none of the others from being fenced: its error is raised
-        at the end, and says which were.
+        at the end, and says which were. `InvalidRequestError` for what is no id; nobody was fenced then.
         """
+        names = checked_texts("fence", "transactional ids", transactional_ids)
+        for name in names:
+            self._coordinator.check_id(name)
         fenced: dict[str, ProducerIdAndEpoch] = {}
         failed: dict[str, TxnEngineError] = {}
-        for name in transactional_ids:
+        for name in names:
             try:
                 with one_place(TRANSACTION_STATE_TOPIC, self.coordinator_partition(name)):
                     fenced[name] = self._fence(name)

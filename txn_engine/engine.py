@@ -15,6 +15,7 @@ import pyarrow as pa
 from storage import ObjectStore, open_store
 from storage.patience import JOB_PATIENCE, Patience, jittered_pause
 from txn_engine.admin import Admin
+from txn_engine.arguments import check_callables, check_flags
 from txn_engine.backup import BackupMaker, Cuts, Manifest, Progress
 from txn_engine.backup.copying import silent
 from txn_engine.clock import Clock, Waiting, system_clock
@@ -347,6 +348,22 @@ class Engine:
         are named. Needs `txn-engine[sql]`. Raises `InvalidRequestError` for what
         is no condition on the topic's columns; nothing was written then.
         """
+        check_flags("erase", execute=execute, everything=everything)
+        check_callables("erase", progress=progress)
+        if not isinstance(where, str) and not isinstance(where, Matcher):
+            raise InvalidRequestError(
+                f"a condition of type {type(where).__name__}",
+                actor="erase",
+                expected="a condition in SQL, or a Matcher",
+                reason=Reason.BAD_ARGUMENT,
+            )
+        if backups is not None and not isinstance(backups, str | ObjectStore):
+            raise InvalidRequestError(
+                f"backups of type {type(backups).__name__}",
+                actor="erase",
+                expected="the URL of a store, or a store",
+                reason=Reason.BAD_ARGUMENT,
+            )
         info, is_deleted = self._erasable(topic)
         matcher_of = partial(self._matcher, where)
         former = FormerEraser(self.logs, topic, self._cuts, self._pins)

@@ -197,7 +197,7 @@ class Reason(StrEnum):
     COLUMN_NAME_WAS_USED = "column_name_was_used"
     """A column of the topic had this name before."""
     COLUMN_NAMES_ALIKE = "column_names_alike"
-    """The name differs from another column's name only by case, which SQL and Spark ignore."""
+    """Two columns, or two fields of a struct, have names that differ at most by case, which SQL and Spark ignore."""
     BAD_COLUMN_NAME = "bad_column_name"
     """No column may have this name."""
     NO_DEFAULT = "no_default"

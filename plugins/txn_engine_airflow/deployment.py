@@ -51,10 +51,13 @@ import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from txn_engine_airflow.connection import DEFAULT_CONN_ID
 from txn_engine_airflow.errors import TaskError, TaskReason
+
+if TYPE_CHECKING:
+    from txn_engine.found_files import FoundFile
 
 CONNECTIONS_VARIABLE = "TXN_ENGINE_CONNECTIONS"
 INPUT_ROOTS_VARIABLE = "TXN_ENGINE_INPUT_ROOTS"
@@ -143,12 +146,14 @@ def permitted_connection(conn_id: object) -> str:
 # --- files and folders --------------------------------------------------------------------------------------
 
 
-def permitted_input_file(path: object, *, param: str = "input_file") -> Path:
+def permitted_input_file(path: object, *, param: str = "input_file") -> FoundFile:
     """The file itself, with no symbolic link left in its path: a regular one, below a root for input.
 
     Raises `AirflowFailException` for any other, and where the deployment names no roots. Who may write below a root
-    decides what is read there.
+    decides what is read there. A link that takes the file's place later is refused by whatever opens this path.
     """
+    from txn_engine.found_files import FoundFile
+
     name = _absolute(param, path, INPUT_ROOTS_VARIABLE)
     roots = _roots(param, path, INPUT_ROOTS_VARIABLE)
     try:
@@ -163,7 +168,8 @@ def permitted_input_file(path: object, *, param: str = "input_file") -> Path:
             reason=TaskReason.UNREADABLE_FILE,
             subject=param,
         ) from None
-    if not _is_below(found, roots):
+    root = next((root for root in roots if root in found.parents), None)
+    if root is None:
         raise _outside(param, path, INPUT_ROOTS_VARIABLE)
     if not stat.S_ISREG(mode):
         raise TaskError(
@@ -171,7 +177,7 @@ def permitted_input_file(path: object, *, param: str = "input_file") -> Path:
             reason=TaskReason.NOT_A_FILE,
             subject=param,
         )
-    return found
+    return FoundFile.of(found, str(root))
 
 
 def permitted_report_folder(path: object, *, param: str = "report_folder") -> Path:

@@ -203,6 +203,35 @@ def test_rows_of_a_callable_that_cannot_be_used(engine: Engine, tmp_path: Path, 
     assert [(row["source_file"], row["source_line"]) for row in letters] == [(task, 2), (task, 4), (task, 5)]
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"manifest": "nowhere"},
+        {"manifest": "payments"},
+        {"dead_letter_topic": "payments"},
+        {"partition": 9},
+        {"read_options": {"delimiter": "too long"}},
+    ],
+    ids=str,
+)
+def test_a_bad_argument_fences_nobody(
+    engine: Engine, tmp_path: Path, run_tasks: RunTasks, settings: dict[str, Any]
+) -> None:
+    """The task fails before it fences the producer of an earlier run, whose transaction stays open."""
+    (tmp_path / "a.csv").write_text("account_id,amount\n1,2.50\n")
+    with engine.producer(transactional_id="held") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.produce("payments", pa.table({"account_id": [7], "amount": [Decimal(1)]}, PAYMENTS)).result()
+        before = {info.key: info.size for info in engine.store.list("")}
+        named = {"path": str(tmp_path / "a.csv"), "transactional_id": "held", **settings}
+        run = run_tasks(lambda: load(**named))
+        assert run.state == "failed"
+        assert {info.key: info.size for info in engine.store.list("")} == before
+        producer.commit_transaction()
+    assert accounts_in(engine) == [7]
+
+
 @pytest.mark.shard("airflow")
 def test_files_that_a_manifest_knows_are_passed_over(
     engine: Engine, tmp_path: Path, run_tasks: RunTasks

@@ -85,6 +85,7 @@ def test_a_file_is_read_below_a_root_alone(
     assert fault(unset.value) == not_permitted
     monkeypatch.setenv("TXN_ENGINE_INPUT_ROOTS", f"relative:{inside}")
     assert permitted_input_file(str(good)) == permitted_input_file(str(inside / "alias.csv")) == good
+    assert permitted_input_file(str(good)).inside == str(inside)  # where it has to be when it is opened, too
     for what, path in paths(inside, outside).items():
         with pytest.raises(TaskError) as refused:
             permitted_input_file(path)

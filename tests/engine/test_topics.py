@@ -378,6 +378,40 @@ def test_columns_that_would_not_come_back(engine: Engine, kind: pa.DataType) -> 
     assert engine.admin.list_topics() == ["payments"]
 
 
+TWICE = pa.struct([pa.field("a", pa.int64()), pa.field("b", pa.int64()), pa.field("a", pa.int64())])
+ALIKE = pa.struct([("a", pa.int64()), ("A", pa.int64())])
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        TWICE,
+        ALIKE,
+        pa.list_(TWICE),
+        pa.large_list(ALIKE),
+        pa.list_(ALIKE, 2),
+        pa.map_(pa.string(), ALIKE),
+        pa.struct([("inner", pa.list_(pa.struct([("x", TWICE)])))]),
+        pa.struct([("straße", pa.int64()), ("STRASSE", pa.int64())]),
+    ],
+    ids=str,
+)
+def test_fields_of_a_struct_that_readers_do_not_tell_apart(engine: Engine, kind: pa.DataType) -> None:
+    """A struct with two fields of one name, or of names that differ by case, is refused before anything is written."""
+    before = {info.key: info.size for info in engine.store.list("")}
+    with refused(InvalidRecordError, Reason.COLUMN_NAMES_ALIKE):
+        engine.admin.create_topic("odd", partitions=1, schema=pa.schema([("x", pa.int64()), ("c", kind)]))
+    assert {info.key: info.size for info in engine.store.list("")} == before
+
+
+def test_fields_of_different_structs_may_have_one_name(engine: Engine) -> None:
+    kind = pa.struct(
+        [("a", pa.struct([("A", pa.int64())])), ("b", pa.map_(pa.string(), pa.struct([("a", pa.int64())])))]
+    )
+    engine.admin.create_topic("even", partitions=1, schema=pa.schema([("a", kind)]))
+    assert engine.admin.describe_topic("even").schema.field("a").type == kind
+
+
 def test_columns_of_before_they_were_refused(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """If a topic has such a column from before the rule, reading it is an error that names its file. Other
     topics can be read."""

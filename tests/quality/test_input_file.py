@@ -17,7 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.quality.ledger import CHECK, HEADER, PAYMENTS, ROWS, SUMS, payments_table, write_input
+from tests.support.refusals import refused
 from txn_engine.errors import InvalidRecordError, InvalidRequestError, TxnEngineError
+from txn_engine.found_files import FoundFile
 from txn_engine.quality import (
     Amount,
     Declaration,
@@ -49,6 +51,17 @@ def test_cells_become_values_with_their_lines(tmp_path: Path) -> None:
     assert rows.select(PAYMENTS.names).equals(payments_table())
     assert rows[LINE].to_pylist() == list(range(2, 10))
     assert set(rows[UNFIT].to_pylist()) == {""}
+
+
+def test_a_link_that_replaces_the_file_that_was_found(tmp_path: Path) -> None:
+    """A file that has to be inside a folder is not read from elsewhere."""
+    (tmp_path / "in").mkdir()
+    path = tmp_path / "in" / "trans.csv"
+    secret = write_input(tmp_path / "secret.csv")
+    path.symlink_to(secret)
+    assert read_input(path).num_rows == 8
+    with refused(InvalidRequestError, Reason.LINK_LEADS_OUT):
+        read_input(FoundFile.of(path, str(tmp_path / "in")))
 
 
 def test_a_cell_that_its_type_cannot_hold_is_null_and_named(tmp_path: Path) -> None:

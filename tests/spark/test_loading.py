@@ -220,3 +220,36 @@ def test_a_link_that_leads_out_of_the_folder_is_refused(
         load_files(spark, ledger, "payments", str(tmp_path / path), run_id="r", transactional_id="t")
     assert caught.value.reason is Reason.LINK_LEADS_OUT
     assert caught.value.place == str(tmp_path / "in" / "x.csv")
+
+
+def test_a_bomb_is_refused_in_one_sentence(spark: SparkSession, ledger: Engine, tmp_path: Path) -> None:
+    """A Parquet file of a few kilobytes that holds one text of 400 MiB is refused by its name, and nothing of it is
+    taken into memory but by the process that reads Parquet, within its limit."""
+    ledger.admin.create_topic("texts", partitions=1, schema=pa.schema([("s", pa.string())]))
+    (tmp_path / "in").mkdir()
+    pq.write_table(pa.table({"s": ["good"]}), tmp_path / "in" / "a.parquet")
+    bomb = tmp_path / "in" / "bomb.parquet"
+    pq.write_table(pa.table({"s": ["x" * (400 << 20)]}), bomb, compression="zstd")
+    assert bomb.stat().st_size < 20_000
+    with refused(SparkJobError, Reason.PARQUET_TOO_LARGE) as caught:
+        load_files(spark, ledger, "texts", str(tmp_path / "in"), run_id="r")
+    assert str(bomb) in str(caught.value)
+    assert ledger.scan("texts").to_table().num_rows == 0
+
+
+def test_a_file_that_a_link_replaces_before_a_task_opens_it(
+    spark: SparkSession, ledger: Engine, tmp_path: Path
+) -> None:
+    """The driver lists the files, and a task opens them later: it refuses a link that leads out by then."""
+    (tmp_path / "in").mkdir()
+    file, secret = tmp_path / "in" / "a.csv", tmp_path / "secret.csv"
+    for path in (file, secret):
+        path.write_text(csv_of(payments(0, 1)))
+    topic = ledger.logs.topics.look_up("payments")
+    rows = loading.files_of(spark, ledger, topic, str(tmp_path / "in"), {})
+    listed = [pa.RecordBatch.from_pylist([{"path": f"file:{file}"}])]
+    assert sum(batch.num_rows for batch in rows.rows_of(iter(listed))) == 1
+    file.unlink()
+    file.symlink_to(secret)
+    with refused(InvalidRequestError, Reason.LINK_LEADS_OUT):
+        list(rows.rows_of(iter(listed)))

@@ -479,9 +479,23 @@ def _load_in_transaction(
     timeout_ms: int,
     forgotten_runs: ForgottenRuns,
 ) -> None:
+    from txn_engine.loading.load import check_load
     from txn_engine.producer import run_into
 
     run_id = load.of.run_id
+    try:
+        check_load(
+            engine,
+            load.of.topic,
+            [file for file in load.files if file != STDIN],
+            run_id=run_id,
+            partition=load.of.partition,
+            manifest=manifest,
+            reading=load.of.reading,
+            forgotten_runs=forgotten_runs,
+        )
+    except Exception as error:
+        raise _with_note(error, _NOTHING, load) from error
     run = None if run_id is None else run_into(run_id, load.of.topic)
     producer = engine.producer(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
     producer.init_transactions()

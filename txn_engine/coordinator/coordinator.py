@@ -50,6 +50,12 @@ class Coordinator:
 
     # --- requests -------------------------------------------------------------------------------------------
 
+    def check_id(self, transactional_id: str) -> None:
+        """Raise `InvalidRequestError` for what is no id, and for a new one that nobody could tell from others."""
+        _check_id(transactional_id)
+        if not is_new_name(transactional_id) and self.current(transactional_id) is None:
+            _check_new_id(transactional_id)
+
     def init_producer_id(
         self,
         transactional_id: str | None,

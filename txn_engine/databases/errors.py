@@ -59,6 +59,16 @@ def require_idle(actor: str, *, is_open: bool, is_idle: bool) -> None:
         )
 
 
+def not_a_connection(given: object, actor: str) -> InvalidRequestError:
+    """The error for what is not a connection of this database."""
+    return InvalidRequestError(
+        f"a connection of type {type(given).__name__}",
+        actor=actor,
+        expected="an open connection of the database's driver",
+        reason=Reason.BAD_ARGUMENT,
+    )
+
+
 def check_counts(actor: str, **given: object) -> None:
     """Raise `InvalidRequestError` for a limit that is neither None nor a whole number from 1 on: below that, what does
     nothing would be told as done.

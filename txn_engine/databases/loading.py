@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import pyarrow as pa
 import xxhash
 
+from txn_engine.arguments import check_callables
 from txn_engine.engine import Engine
 from txn_engine.errors import InvalidRequestError, TxnEngineError
 from txn_engine.files import Rejected
@@ -25,6 +26,7 @@ from txn_engine.loading.dead_letters import reading_of
 from txn_engine.loading.load import dead_letters_for
 from txn_engine.log.topics import Topic
 from txn_engine.producer import ForgottenRuns, Producer, Uploads, run_into
+from txn_engine.producer.runs import check_forgotten_runs, check_run_id
 from txn_engine.reasons import Reason
 from txn_engine.types import RecordMetadata
 
@@ -136,7 +138,14 @@ def load(
     """What the dialects' `load_query` do, which say what is promised."""
     name = run.name
     info = engine.logs.topics.look_up(topic)
+    check_run_id(name, actor=ACTOR)
+    check_forgotten_runs(run.forgotten_runs)
+    check_callables(ACTOR, progress=progress)
     run_id = run_into(name, info)
+    source = make_source(info)
+    letters = dead_letters_for(
+        engine, dead_letter_topic, max_dead_letters, topic=topic, run_id=name, is_dry=False
+    )
     settings: dict[str, object] = {
         "transactional.id": run.transactional_id or f"load-query/{topic}/{info.incarnation}"
     }
@@ -149,10 +158,7 @@ def load(
             return Loaded(name, 0, True)
         if producer.committed_before(run_id, forgotten_runs=run.forgotten_runs):
             return Loaded(name, 0, True)
-        letters = dead_letters_for(
-            engine, dead_letter_topic, max_dead_letters, topic=topic, run_id=name, is_dry=False
-        )
-        rows = RowLoad(make_source(info), letters, progress)
+        rows = RowLoad(source, letters, progress)
         load_run(producer, run_id, rows, before_commit=partial(engine.logs.topics.check_current, info))
         return Loaded(name, rows.records, False, rows.dead)
 
@@ -203,6 +209,10 @@ def check_query(query: object) -> None:
             actor=ACTOR,
             expected="its text, a str",
             reason=Reason.BAD_ARGUMENT,
+        )
+    if not query.strip():
+        raise InvalidRequestError(
+            "an empty query", actor=ACTOR, expected="a SELECT", reason=Reason.BAD_ARGUMENT
         )
     try:
         query.encode()

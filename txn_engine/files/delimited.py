@@ -57,8 +57,8 @@ class Dialect:
         name = str(layout.source) if isinstance(layout.source, PurePath) else ""
         return self.delimiter or ("\t" if plain_suffix(name) == ".tsv" else ",")
 
-    def reader_of(self, layout: Layout, lines: Iterator[str]) -> Any:
-        """The lines as rows of fields. `InvalidRequestError` for marks that cannot be told apart."""
+    def check(self, layout: Layout) -> None:
+        """Raise `InvalidRequestError` for marks that cannot be told apart."""
         mark = self.mark(layout)
         if len(mark) != 1 or mark in "\r\n" or mark == self.quote or (mark == '"' and self.quote):
             raise InvalidRequestError(
@@ -74,6 +74,11 @@ class Dialect:
                 expected="one character, or none: no field is quoted",
                 reason=Reason.BAD_ARGUMENT,
             )
+
+    def reader_of(self, layout: Layout, lines: Iterator[str]) -> Any:
+        """The lines as rows of fields. Raises as `check` does."""
+        self.check(layout)
+        mark = self.mark(layout)
         csv.field_size_limit(max(csv.field_size_limit(), ROW_CHARS_MAX + 1))
         if not self.quote:
             return csv.reader(lines, delimiter=mark, quoting=csv.QUOTE_NONE, strict=True)

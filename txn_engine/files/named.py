@@ -13,6 +13,7 @@ from pathlib import Path
 from txn_engine.errors import InvalidRequestError
 from txn_engine.files.layout import ACTOR
 from txn_engine.files.source import FORMATS, FileFormat, format_of
+from txn_engine.found_files import FoundFile, check_leads_inside, not_a_file
 from txn_engine.reasons import Reason
 
 PassedOver = Callable[[Path], None]
@@ -29,7 +30,8 @@ def files_named(
     A path is a file, or a folder, of which all files are meant, also in folders below it, linked ones too; or a pattern
     (`*`, `?`, `[ab]`, `**` for folders, which are not followed where they are links). A path with wildcards is a name
     only where it matches nothing, as `a[1].csv` may. A link in a folder, or among what a pattern matches, has to stay
-    inside: who may put files there must not choose files elsewhere. In folders, and where a pattern does not
+    inside: who may put files there must not choose files elsewhere, which is checked again where a file is opened
+    (`found_files`). In folders, and where a pattern does not
     spell them out, names are passed over as Spark does: what begins with `.`, or with `_` unless it holds a `=`, and
     what is being copied. `passed_over` is told of each. `InvalidRequestError` for what names no file, a file that is
     named twice (by two paths, or a hard link and its file), and in folders and patterns for what is no file, or one of
@@ -106,7 +108,7 @@ def _named_by(path: str | Path, known: FileFormat | None, tell: PassedOver) -> I
         check_inside(match, inside)
         for file in _within(match, known, tell, inside) if match.is_dir() else [match]:
             any_file = True
-            yield _checked(file)
+            yield _checked(file, inside)
     if not any_file:
         raise InvalidRequestError(
             "no file of that pattern",
@@ -180,16 +182,7 @@ def pattern_root(pattern: Path) -> Path:
 
 def check_inside(path: Path, inside: str) -> None:
     """Raise `InvalidRequestError` for a path that leads out of the folder that was named, by a link."""
-    target = Path(os.path.realpath(path))
-    if not target.is_relative_to(inside):
-        raise InvalidRequestError(
-            f"a link that leads to {target}",
-            actor=ACTOR,
-            place=str(path),
-            expected=f"links that stay inside {inside}",
-            action="copy into the folder what is to be read, or name it by itself",
-            reason=Reason.LINK_LEADS_OUT,
-        )
+    check_leads_inside(path, os.path.realpath(path), inside)
 
 
 def _hidden_in(match: Path, pattern: str) -> Path | None:
@@ -220,7 +213,7 @@ def _within(folder: Path, known: FileFormat | None, tell: PassedOver, inside: st
                 action="name the format: csv, jsonl or parquet",
                 reason=Reason.UNKNOWN_FORMAT,
             )
-        yield _checked(file)
+        yield _checked(file, inside)
 
 
 def _folders(folder: Path, tell: PassedOver, inside: str) -> Iterator[Path]:
@@ -268,18 +261,13 @@ def _entries(folder: Path) -> list[Path]:
         ) from error
 
 
-def _checked(file: Path) -> Path:
-    """The file; refused where it is none, as a pipe that somebody left there."""
+def _checked(file: Path, inside: str) -> FoundFile:
+    """The file, to be opened inside its folder; refused where it is none, as a pipe that somebody left there."""
+    found = FoundFile.of(file, inside)
     try:
         is_file = stat.S_ISREG(file.stat().st_mode)
     except OSError:
-        return file  # opening it says what is wrong with it
+        return found  # opening it says what is wrong with it
     if not is_file:
-        raise InvalidRequestError(
-            "no file",
-            actor=ACTOR,
-            place=str(file),
-            expected="files and folders",
-            reason=Reason.NOT_A_REGULAR_FILE,
-        )
-    return file
+        raise not_a_file(file)
+    return found

@@ -128,11 +128,19 @@ def opened_parquet(layout: Layout) -> Iterator[OpenedParquet]:
         opened = OpenedParquet(layout.source)
     except ReaderDiedError:
         raise _damaged(layout, 0) from None
+    except OSError as error:
+        raise layout.unreadable(error) from error
     with opened as file:
         answer = file.answer
         match answer.get("error"):
             case "unreadable":
                 raise layout.unreadable(OSError(answer["errno"], answer["strerror"]))
+            case "replaced":
+                raise layout.refused(
+                    "the file was replaced while it was opened",
+                    reason=Reason.FILE_CHANGED,
+                    expected="files that nobody writes any more",
+                )
             case "memory":
                 raise _too_large(layout, file)
             case "names":

@@ -15,7 +15,7 @@ import os
 import resource
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, BinaryIO, cast
 
@@ -38,15 +38,35 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # nothing else writes between the frames
     _send(answers, b"J", b"{}")  # it runs: what ends it from here on is a file
-    path = ""
+    source = _Source()
     while line := sys.stdin.buffer.readline():
         asked = json.loads(line)
-        path = asked.get("open", path)
         try:
-            last = _opened(path, answers) if "open" in asked else _read(path, asked, answers)
+            last = _opened(source, asked, answers) if "open" in asked else _read(source.path, asked, answers)
         except MemoryError:
             last = {"error": "memory"}
         _send(answers, b"J", json.dumps(last).encode())
+
+
+class _Source:
+    """The file that is read. Where its identity was asked for it stays open, and each reading is of that very file."""
+
+    def __init__(self) -> None:
+        self.path = ""
+        self._descriptor = -1
+
+    def open(self, path: str, identity: Sequence[int] | None) -> bool:
+        """Whether it is the file of that device and number; any file is, if nobody says. Raises `OSError`."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+        self.path = path
+        if identity is None:
+            return True
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        self.path = f"/dev/fd/{self._descriptor}"
+        state = os.fstat(self._descriptor)
+        return [state.st_dev, state.st_ino] == identity
 
 
 def _send(answers: BinaryIO, kind: bytes, content: bytes | pa.Buffer) -> None:
@@ -59,9 +79,11 @@ def _send(answers: BinaryIO, kind: bytes, content: bytes | pa.Buffer) -> None:
 # --- what the file says ---------------------------------------------------------------------------------------
 
 
-def _opened(path: str, answers: BinaryIO) -> dict[str, Any]:
+def _opened(source: _Source, asked: dict[str, Any], answers: BinaryIO) -> dict[str, Any]:
     try:
-        with _file(path) as file:
+        if not source.open(asked["open"], asked.get("identity")):
+            return {"error": "replaced"}
+        with _file(source.path) as file:
             _send(answers, b"S", file.schema_arrow.serialize())
             leaves = [file.schema.column(place) for place in range(len(file.schema.names))]
             return {
@@ -74,7 +96,7 @@ def _opened(path: str, answers: BinaryIO) -> dict[str, Any]:
     except UnicodeDecodeError:
         return {"error": "names"}  # the error holds the name
     except OSError as error:
-        if error.errno is not None or not os.path.isfile(path):
+        if error.errno is not None or not os.path.isfile(source.path):
             return {"error": "unreadable", "errno": error.errno, "strerror": error.strerror}
         return {"error": "damaged"}
 

@@ -7,12 +7,12 @@ it did not answer as it should have.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Self, cast
 
@@ -21,6 +21,7 @@ import pyarrow as pa
 from txn_engine.errors import InvalidRequestError
 from txn_engine.files.layout import ACTOR
 from txn_engine.files.parquet_child import FRAME
+from txn_engine.found_files import FoundFile, opened
 from txn_engine.reasons import Reason
 
 MEMORY_VARIABLE: Final = "TXN_ENGINE_PARQUET_MEMORY_MB"
@@ -151,22 +152,23 @@ class OpenedParquet:
 
     def __init__(self, path: Path) -> None:
         memory_mb = _memory_mb()
-        self._reader = self._process(memory_mb)
-        self._is_between_answers = False
-        try:
-            for found in self._reader.ask({"open": str(path)}):
-                if isinstance(found, pa.Schema):
-                    self.schema = found
-                else:
-                    self.answer = cast("Answer", found)
-            self._is_between_answers = True
-        except BaseException:
-            self._reader.close()
-            raise
+        with _identified(path) as question:
+            self._reader = self._process(memory_mb)
+            self._is_between_answers = False
+            try:
+                for found in self._reader.ask(question):
+                    if isinstance(found, pa.Schema):
+                        self.schema = found
+                    else:
+                        self.answer = cast("Answer", found)
+                self._is_between_answers = True
+            except BaseException:
+                self._reader.close()
+                raise
 
     @staticmethod
     def _process(memory_mb: int) -> ParquetProcess:
-        with contextlib.suppress(IndexError):
+        with suppress(IndexError):
             found = _idle.pop()
             if found.memory_mb == memory_mb:
                 return found
@@ -197,6 +199,19 @@ class OpenedParquet:
             else:
                 self.answer = cast("Answer", found)
         self._is_between_answers = True
+
+
+@contextmanager
+def _identified(path: Path) -> Iterator[Mapping[str, Any]]:
+    """What asks to open the file. One that was found is held open meanwhile, so that no other file gets its number, and
+    the process opens that one or none.
+    """
+    if not isinstance(path, FoundFile):
+        yield {"open": str(path)}
+        return
+    with opened(path) as held:
+        state = os.fstat(held.fileno())
+        yield {"open": str(path), "identity": [state.st_dev, state.st_ino]}
 
 
 def _memory_mb() -> int:

@@ -96,11 +96,11 @@ def read_records(
     layout = Layout(
         path,
         schema,
-        _renamed(columns or {}, schema),
+        _renamed({} if columns is None else columns, schema),
         progress or _silent,
         _one_of(
             "compression",
-            compression or compression_of(name),
+            compression_of(name) if compression is None else compression,
             list(dict.fromkeys((None, *COMPRESSIONS.values()))),
         ),
         checked_encoding(encoding),
@@ -129,6 +129,7 @@ def read_records(
     if chosen == "parquet":
         batches: Iterator[pa.RecordBatch] = read_parquet(layout)
     elif chosen == "csv":
+        dialect.check(layout)
         batches = read_delimited(layout, conversion, dialect)
     else:
         batches = read_json_lines(layout, conversion)
@@ -206,6 +207,13 @@ def _several(name: str, given: Value) -> Value:
 
 
 def _renamed(columns: Mapping[str, str], schema: pa.Schema) -> dict[str, str]:
+    if not isinstance(columns, Mapping):
+        raise InvalidRequestError(
+            f"columns {columns!r:.80}",
+            actor=ACTOR,
+            expected="a dict of names of the topic's columns, each with its name in the file",
+            reason=Reason.BAD_ARGUMENT,
+        )
     unknown = sorted(set(columns) - set(schema.names))
     if unknown:
         raise InvalidRequestError(

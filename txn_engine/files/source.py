@@ -8,6 +8,8 @@ from typing import Any, BinaryIO, Literal, cast
 
 import pyarrow as pa
 
+from txn_engine.found_files import opened
+
 FileFormat = Literal["csv", "jsonl", "parquet"]
 Compression = Literal["gzip", "zstd"]
 
@@ -48,7 +50,7 @@ class CountedBytes(io.RawIOBase):
 
     def __init__(self, source: Path | BinaryIO) -> None:
         super().__init__()
-        self._stream = io.FileIO(source) if isinstance(source, Path) else source
+        self._stream = opened(source) if isinstance(source, Path) else source
         self._is_ours = isinstance(source, Path)
         self.bytes_read = 0
 

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow as pa
 
+from txn_engine.arguments import check_flags, check_whole_numbers
 from txn_engine.errors import InvalidRecordError, InvalidRequestError
 from txn_engine.files import files_named, format_of, read_records
 from txn_engine.loading.dead_letters import DeadLetters, check_dead_letter_topic, reading_of
 from txn_engine.loading.limits import DeadLetterLimit
-from txn_engine.loading.manifest import Manifest, SeenFile, changed_meanwhile, text_of_path
+from txn_engine.loading.manifest import Manifest, SeenFile, changed_meanwhile, check_manifest, text_of_path
 from txn_engine.log.row_sizes import RowSizes
 from txn_engine.producer.runs import ForgottenRuns, check_forgotten_runs, check_run_id, run_into
 from txn_engine.reasons import Reason
@@ -233,6 +234,8 @@ def load_files(
             forgotten; before anything is written.
         InvalidRecordError: a file does not fit the topic, or too many rows do not; nothing of the load is visible.
     """
+    check_flags("load", again=again)
+    check_whole_numbers("load", transaction_timeout_ms=transaction_timeout_ms)
     if again and manifest is None:
         raise InvalidRequestError(
             "again without a manifest",
@@ -244,11 +247,21 @@ def load_files(
     given = [paths] if isinstance(paths, str | Path) else paths
     files = files_named(given, reading.get("format"), passed_over=hidden.append)
     info = engine.logs.topics.look_up(topic)
+    check_run_id(run_id, actor="load")
     run = run_into(run_id, info)
     dead = dead_letters_for(
         engine, dead_letter_topic, max_dead_letters, topic=topic, run_id=run_id, is_dry=False
     )
-    _check_arguments(info, files, run_id, partition, forgotten_runs, reading)
+    check_load(
+        engine,
+        info,
+        files,
+        run_id=run_id,
+        partition=partition,
+        manifest=manifest,
+        reading=reading,
+        forgotten_runs=forgotten_runs,
+    )
     limit_ms = engine.limits.max_transaction_timeout_ms
     with engine.producer(
         transactional_id=transactional_id or f"load-files/{topic}",
@@ -288,19 +301,25 @@ def load_files(
         )
 
 
-def _check_arguments(
+def check_load(
+    engine: Engine,
     topic: Topic,
     files: Sequence[Path],
-    run_id: str,
+    *,
+    run_id: str | None,
     partition: int | None,
-    forgotten_runs: str,
+    manifest: str | None,
     reading: Mapping[str, Any],
+    forgotten_runs: str = "refuse",
 ) -> None:
-    """Raise for whatever is wrong with a call, before anything is fenced, begun or read."""
-    check_run_id(run_id, actor="load")
+    """Raise for whatever is wrong with a load of files, before anything is fenced, begun or read."""
+    if run_id is not None:
+        check_run_id(run_id, actor="load")
     if partition is not None:
         topic.check_partition(partition)
     check_forgotten_runs(forgotten_runs)
+    if manifest is not None:
+        check_manifest(engine, manifest)
     fill = fills(topic.schemas)
     first_of_each_format = {format_of(file.name): file for file in reversed(files)}
     for file in first_of_each_format.values():

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 import pyarrow as pa
 
 from txn_engine.errors import InvalidRecordError, InvalidRequestError, OffsetsPendingError
+from txn_engine.found_files import opened
 from txn_engine.reasons import Reason
 from txn_engine.types import OffsetAndMetadata, TopicPartition
 
@@ -57,7 +58,7 @@ class SeenFile:
                     expected="files: a manifest knows what is in them",
                     reason=Reason.NOT_A_REGULAR_FILE,
                 )
-            with path.open("rb") as stream:
+            with opened(path) as stream:
                 digest = hashlib.file_digest(stream, "sha256").hexdigest()
         except OSError as error:
             raise InvalidRequestError(
@@ -107,6 +108,20 @@ def _state_of(path: Path) -> tuple[int, ...]:
     return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
+def check_manifest(engine: Engine, name: str) -> None:
+    """Raise `InvalidRequestError` unless the topic has the columns of a manifest; what looking it up raises."""
+    found = engine.logs.topics.look_up(name)
+    if not found.schema.equals(LOADED_FILES):
+        raise InvalidRequestError(
+            f"columns {', '.join(found.schema.names)}",
+            actor=f"manifest {name!r}",
+            expected=f"the columns of a manifest: {', '.join(LOADED_FILES.names)}",
+            action="make one: `topics create NAME --manifest`; to one that has no incarnation,"
+            f" `topics alter {name} --add 'incarnation int32' --execute` adds it",
+            reason=Reason.NOT_A_MANIFEST,
+        )
+
+
 class Manifest:
     """What a topic was loaded from, as of now; one load at a time may add to it.
 
@@ -116,16 +131,7 @@ class Manifest:
 
     def __init__(self, engine: Engine, name: str, *, topic: Topic) -> None:
         """Read it. `InvalidRequestError`: it is none, or another topic's. `OffsetsPendingError`: a load goes on."""
-        found = engine.logs.topics.look_up(name)
-        if not found.schema.equals(LOADED_FILES):
-            raise InvalidRequestError(
-                f"columns {', '.join(found.schema.names)}",
-                actor=f"manifest {name!r}",
-                expected=f"the columns of a manifest: {', '.join(LOADED_FILES.names)}",
-                action="make one: `topics create NAME --manifest`; to one that has no incarnation,"
-                f" `topics alter {name} --add 'incarnation int32' --execute` adds it",
-                reason=Reason.NOT_A_MANIFEST,
-            )
+        check_manifest(engine, name)
         self._name, self._topic, self._clock = name, topic, engine.clock
         self._consumer = engine.consumer(group_id=f"loaded-files/{name}")
         self._consumer.subscribe([name])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from txn_engine.arguments import check_flags
 from txn_engine.errors import InvalidRequestError, InvalidTopicError, UnknownTopicOrPartitionError
 from txn_engine.files.json_lines import each_name_once
 from txn_engine.loading.dead_letters import DEAD_LETTERS, SENT_BYTES, check_dead_letter_topic, letters_in
@@ -135,19 +136,33 @@ def replay(
             while others were not.
         OffsetsMovedError, ProducerFencedError: another replay has done it; nothing of this one is visible.
     """
+    check_flags("replay", without_checks=without_checks, dry_run=dry_run)
+    rows = _checked_rows(repaired)
     check_dead_letter_topic(engine, dead_letter_topic, topic="")
     name = group_of(dead_letter_topic)
     with engine.consumer(group_id=name) as consumer:
         if dry_run:
-            return _replay(
-                engine, dead_letter_topic, consumer, None, dict(repaired or {}), not without_checks
-            )
+            return _replay(engine, dead_letter_topic, consumer, None, rows, not without_checks)
         timeout_ms = engine.limits.max_transaction_timeout_ms
         with engine.producer(transactional_id=name, transaction_timeout_ms=timeout_ms) as producer:
             producer.init_transactions()
-            return _replay(
-                engine, dead_letter_topic, consumer, producer, dict(repaired or {}), not without_checks
-            )
+            return _replay(engine, dead_letter_topic, consumer, producer, rows, not without_checks)
+
+
+def _checked_rows(given: object) -> dict[tuple[int, int], str]:
+    """The repaired rows. Raises `InvalidRequestError` for what is not one row by its letter's partition and offset."""
+    rows = {} if given is None else given
+    if isinstance(rows, Mapping) and all(
+        isinstance(place, tuple) and [type(each) for each in place] == [int, int] and isinstance(row, str)
+        for place, row in rows.items()
+    ):
+        return dict(rows)
+    raise InvalidRequestError(
+        f"repaired rows of type {type(given).__name__}",
+        actor="replay",
+        expected="a row of JSON for each (partition, offset)",
+        reason=Reason.BAD_ARGUMENT,
+    )
 
 
 def _replay(

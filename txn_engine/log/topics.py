@@ -26,6 +26,7 @@ from storage import (
     validate_name,
 )
 from storage.arrow_schema import read_schema
+from txn_engine.arguments import check_whole_numbers
 from txn_engine.clock import Clock, monotonic_ms
 from txn_engine.configs import TOPIC, Value, parsed
 from txn_engine.errors import (
@@ -55,7 +56,7 @@ from txn_engine.protocol.cleaning import DELETE_RETENTION_MS
 from txn_engine.protocol.log_time import bounded_time
 from txn_engine.reasons import Reason
 from txn_engine.schemas.changes import Change
-from txn_engine.schemas.column_names import given_twice, names_unlike
+from txn_engine.schemas.column_names import first_alike, given_twice, names_unlike
 from txn_engine.schemas.evolving import ANOTHER_TOPIC, Rules, evolved
 from txn_engine.schemas.layout import Layout, Schemas, original
 from txn_engine.schemas.plan import check_known
@@ -209,6 +210,7 @@ class Topic:
 
     def check_partition(self, partition: int) -> None:
         """Raise unless the topic has this partition."""
+        check_whole_numbers(f"topic {self.name!r}", partition=partition)
         if not 0 <= partition < self.partitions:
             raise UnknownTopicOrPartitionError(
                 f"partition {partition} of topic {self.name!r}", expected=f"0 to {self.partitions - 1}"
@@ -404,6 +406,7 @@ class TopicRegistry:
         _check_name(name)
         schema, key = checked_schema(name, schema, key)
         _refuse_unreadable(name, schema)
+        _refuse_fields_alike(name, schema)
         _refuse_too_wide(name, original(schema))
         refuse_what_does_not_come_back(name, schema)
         chosen = {
@@ -810,6 +813,34 @@ def _refuse_unreadable(name: str, schema: pa.Schema) -> None:
             expected=NEW_NAME,
             reason=Reason.UNPRINTABLE_NAME,
         )
+
+
+def _refuse_fields_alike(name: str, schema: pa.Schema) -> None:
+    """Of new topics: readers find the fields of a struct by their names, and SQL and Spark do not tell upper from lower
+    case, so that one of two such fields would be read as the other one, or as null.
+    """
+    for column in schema:
+        for fields in _structs_in(column.type):
+            alike = first_alike(fields)
+            if alike is not None:
+                raise InvalidRecordError(
+                    f"column {column.name!r:.80} with a struct that has fields {alike[0]!r:.80} and {alike[1]!r:.80}",
+                    actor=f"topic {name!r}",
+                    expected="field names that differ by more than case",
+                    reason=Reason.COLUMN_NAMES_ALIKE,
+                )
+
+
+def _structs_in(kind: Any) -> Iterator[list[str]]:
+    """The field names of every struct in the type."""
+    if pa.types.is_dictionary(kind):
+        yield from _structs_in(kind.value_type)
+        return
+    fields = [kind.field(number) for number in range(kind.num_fields)]
+    if pa.types.is_struct(kind):
+        yield [field.name for field in fields]
+    for field in fields:
+        yield from _structs_in(field.type)
 
 
 def _refuse_too_wide(name: str, layout: Layout) -> None:

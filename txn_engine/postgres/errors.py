@@ -9,7 +9,12 @@ import psycopg
 from psycopg import Connection, errors
 from psycopg.pq import TransactionStatus
 
-from txn_engine.databases.errors import DatabaseError, DatabaseUnavailableError, require_idle
+from txn_engine.databases.errors import (
+    DatabaseError,
+    DatabaseUnavailableError,
+    not_a_connection,
+    require_idle,
+)
 
 _NAMES_ALONE = ("3F000", "42501", "42702", "42703", "42704", "42P01", "42P07", "42P10", "25006")
 """Conditions whose text names schemas, tables, columns; that of a trigger, or of a bad value, may hold anything."""
@@ -72,6 +77,8 @@ def _said(error: psycopg.Error) -> str:
 
 def check_idle(connection: Connection[object], actor: str) -> None:
     """Raise `IllegalStateError` for one that is in a transaction: what is done here would end with that one."""
+    if not isinstance(connection, psycopg.Connection):
+        raise not_a_connection(connection, actor)
     status = connection.info.transaction_status
     require_idle(actor, is_open=not connection.closed, is_idle=status is TransactionStatus.IDLE)
 

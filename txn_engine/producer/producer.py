@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Final, NoReturn, Self, TypeVar
 
+from txn_engine.arguments import check_whole_numbers
 from txn_engine.configs.client import ProducerSettings
 from txn_engine.errors import (
     IllegalStateError,
@@ -36,6 +37,7 @@ from txn_engine.producer.states import NO_ANSWER, UNDECIDED, Call, ProducerState
 from txn_engine.producer.time_out import TimeOut
 from txn_engine.producer.uploads import Uploads
 from txn_engine.protocol.transaction_rows import TransactionRow
+from txn_engine.reasons import Reason
 from txn_engine.types import (
     ConsumerGroupMetadata,
     MarkerMode,
@@ -82,6 +84,13 @@ class Producer:
         if transactional_id == "":
             raise InvalidRequestError(
                 "an empty transactional id", expected="a name, or None for an idempotent producer"
+            )
+        check_whole_numbers("producer", transaction_timeout_ms=settings.transaction_timeout_ms)
+        if resume is not None and not isinstance(resume, ProducerIdAndEpoch):
+            raise InvalidRequestError(
+                f"resume={resume!r:.80}",
+                expected="the ProducerIdAndEpoch that was initialised",
+                reason=Reason.BAD_ARGUMENT,
             )
         if markers not in ("inline", "deferred"):
             raise InvalidRequestError(f"markers={markers!r}", expected="'inline' or 'deferred'")

@@ -23,6 +23,10 @@ _BOUND = re.compile(r"@incarnation=[0-9]+(,[0-9]+)*$")
 
 def check_run_id(run_id: str, *, actor: str) -> None:
     """Raise `InvalidRequestError` for what cannot be the name of a new run."""
+    if not isinstance(run_id, str):
+        raise InvalidRequestError(
+            f"run id {run_id!r:.80}", actor=actor, expected="a text", reason=Reason.BAD_ARGUMENT
+        )
     if run_id == "":
         raise InvalidRequestError(
             "an empty run id", actor=actor, expected="a name, or None", reason=Reason.BAD_ARGUMENT

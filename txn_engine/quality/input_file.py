@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from io import BufferedReader, TextIOWrapper
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from txn_engine.errors import InvalidRecordError, InvalidRequestError
+from txn_engine.found_files import opened
 from txn_engine.quality.canonical import cells_text, column_text
 from txn_engine.quality.declaration import ACTOR, Declaration, Totals, is_of_input
 from txn_engine.quality.evidence import InputRows
@@ -48,7 +50,9 @@ def read_input(
     """
     try:
         csv.field_size_limit(max(csv.field_size_limit(), _CELL_CHARS_MAX))
-        with path.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as stream:
+        with TextIOWrapper(
+            BufferedReader(opened(path)), newline="", encoding="utf-8-sig", errors="surrogateescape"
+        ) as stream:
             reader = csv.reader(stream, delimiter=check.input_delimiter, strict=True)
             return _read(path, reader, check, schema, target, progress)
     except OSError as error:

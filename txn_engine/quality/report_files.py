@@ -18,7 +18,7 @@ def path_of(given: object, name: str, *, actor: str) -> Path:
         raise InvalidRequestError(
             f"{name} {given!r:.80}", actor=actor, expected="a path", reason=Reason.BAD_ARGUMENT
         )
-    return Path(os.fsdecode(given))
+    return given if isinstance(given, Path) else Path(os.fsdecode(given))
 
 
 def made_folder(folder: Path, *, actor: str) -> Path:

@@ -19,6 +19,17 @@ def given_twice(names: Sequence[str]) -> list[str]:
     return [name for name, count in Counter(names).items() if count > 1]
 
 
+def first_alike(names: Sequence[str]) -> tuple[str, str] | None:
+    """The first two names that differ at most in upper and lower case."""
+    seen: dict[str, str] = {}
+    for name in names:
+        other = seen.get(name.casefold())
+        if other is not None:
+            return other, name
+        seen[name.casefold()] = name
+    return None
+
+
 def _told(names: list[str], word: str) -> str:
     shown = [repr(name) for name in names[:_SHOWN_MAX]]
     if len(names) > _SHOWN_MAX:

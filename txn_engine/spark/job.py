@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from txn_engine.engine import Engine
 from txn_engine.errors import InvalidRequestError, UnstableOffsetCommitError
 from txn_engine.producer import Producer
+from txn_engine.producer.runs import check_run_id
 from txn_engine.reasons import Reason
 from txn_engine.spark.dead_letters import dead_letters_to
 from txn_engine.spark.layout import FileLayout
@@ -81,6 +82,8 @@ def run_consume_job(
     id has offsets of this group pending; try again.
     """
     layout = FileLayout(sort_within_files, by_partition)
+    if run_id is not None:
+        check_run_id(run_id, actor="run_consume_job")
     with (
         opened(url_or_engine, **connect_kwargs) as engine,
         engine.producer(

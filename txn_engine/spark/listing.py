@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,21 +21,32 @@ _ACTOR: Final = "load_files"
 _METADATA: Final = ("_metadata", "_common_metadata")
 
 
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A file of a load. is_named: whether a path is its very name. folder: where it has to be inside, if it is a file
+    of this machine that was found in a folder or by a pattern.
+    """
+
+    is_named: bool
+    folder: str | None
+
+
 def listed_files(
     spark: SparkSession, paths: Sequence[str], options: Mapping[str, str], *, any_suffix: bool
-) -> dict[str, bool]:
-    """The files, as Hadoop writes their paths: escaped nowhere. With each, whether a path is its very name.
+) -> dict[str, Listed]:
+    """The files, by their paths as Hadoop writes them: escaped nowhere.
 
     A path is a file or a folder of that very name, which is taken whole, else a pattern. Spark passes over names that
     begin with `_` or `.`: so are they here within folders, but one that a path names is refused. So is a file that two
     of the paths name. Files without bytes, which Spark writes for parts without rows, are left out of folders, unless
     all are such.
     """
-    every: list[tuple[Any, bool]] = []
+    every: list[tuple[Any, Listed]] = []
     for path in paths:
         try:
-            files = list(_named_by(spark, path, options, any_suffix))
-            _check_links(path, [_name_of(file.getPath()) for file, _ in files])
+            found_here = list(_named_by(spark, path, options, any_suffix))
+            folder = _folder_of(path)
+            files = [(file, Listed(is_named, _checked(file, folder))) for file, is_named in found_here]
         except SPARK_FAILURES as error:
             raise InvalidRequestError(
                 reason(error), actor=_ACTOR, place=path, expected="files that Spark can list"
@@ -53,8 +65,8 @@ def listed_files(
     has_bytes = [file.getLen() > 0 for file, _ in every]
     refused = [
         name
-        for name, (_, is_named), has in zip(found, every, has_bytes, strict=True)
-        if not has and (is_named or not any(has_bytes))
+        for name, (_, listed), has in zip(found, every, has_bytes, strict=True)
+        if not has and (listed.is_named or not any(has_bytes))
     ]
     if refused:  # Spark makes no task for a file without bytes: it would be left out without a word
         raise InvalidRequestError(
@@ -65,19 +77,26 @@ def listed_files(
             action="leave it out of the paths; nothing was loaded",
             reason=Reason.NO_RECORDS,
         )
-    return {name: is_named for name, (_, is_named), has in zip(found, every, has_bytes, strict=True) if has}
+    return {name: listed for name, (_, listed), has in zip(found, every, has_bytes, strict=True) if has}
 
 
-def _check_links(given: str, names: Sequence[str]) -> None:
-    """As `files_named` has it of this machine's files: a link in a folder or a pattern stays inside."""
+def _folder_of(given: str) -> str | None:
+    """The folder of this machine that a path means files of; None where it is a file's name."""
     path = Path(given.removeprefix("file://").removeprefix("file:"))
-    has_magic = glob.has_magic(str(path))
-    if not has_magic and not path.is_dir():
-        return
-    inside = os.path.realpath(pattern_root(path) if has_magic else path)
-    for name in names:
-        if name.startswith("file:"):
-            check_inside(Path(name.removeprefix("file:")), inside)
+    if glob.has_magic(str(path)):
+        return str(pattern_root(path))
+    return str(path) if path.is_dir() else None
+
+
+def _checked(file: Any, folder: str | None) -> str | None:
+    """The folder, if the file is one of this machine's. As `files_named` has it, a link in a folder or a pattern stays
+    inside; whoever opens the file looks again.
+    """
+    name = _name_of(file.getPath())
+    if folder is None or not name.startswith("file:"):
+        return None
+    check_inside(Path(name.removeprefix("file:")), os.path.realpath(folder))
+    return folder
 
 
 def _repeats(names: Sequence[str]) -> bool:

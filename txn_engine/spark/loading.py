@@ -26,11 +26,12 @@ from txn_engine.files import (
     format_of,
     read_records,
 )
+from txn_engine.found_files import FoundFile
 from txn_engine.loading.dead_letters import reading_of
 from txn_engine.loading.manifest import text_of_path
 from txn_engine.log.row_sizes import RowSizes
 from txn_engine.log.topics import Topic
-from txn_engine.producer.runs import ForgottenRuns, run_into
+from txn_engine.producer.runs import ForgottenRuns, check_forgotten_runs, check_run_id, run_into
 from txn_engine.reasons import Reason
 from txn_engine.schemas.defaults import fills
 from txn_engine.spark.dead_letters import Taker, dead_letters_to
@@ -103,6 +104,8 @@ def load_files(
         InvalidRecordError: too many rows do not, or no file has any rows.
     """
     check_classic(spark, _ACTOR)
+    check_run_id(run_id, actor=_ACTOR)
+    check_forgotten_runs(forgotten_runs)
     with opened(url_or_engine, **connect_kwargs) as engine:
         info = engine.logs.topics.look_up(topic)
         letters = dead_letters_to(engine, dead_letter_topic, max_dead_letters, actor=_ACTOR, run_id=run_id)
@@ -169,10 +172,13 @@ def files_of(
                     action="name the format: csv, jsonl or parquet",
                     reason=Reason.UNKNOWN_FORMAT,
                 )
+    for name in {format_of(PurePosixPath(name).name): name for name in names}.values():
+        read_records(Path(name), topic.schema, fill=fills(topic.schemas), **reading)  # nothing is opened yet
     files = _opened(handing_over_one_by_one(spark), list(names), options)
     listed = files.select("path") if all(map(is_local, names)) else files.select("path", "content")
-    named = frozenset(name for name, is_named in names.items() if is_named)
-    return FileRows(_spread(listed, len(names)), FileReader(topic, reading, named))
+    named = frozenset(name for name, file in names.items() if file.is_named)
+    folders = {name: file.folder for name, file in names.items() if file.folder is not None}
+    return FileRows(_spread(listed, len(names)), FileReader(topic, reading, named, folders))
 
 
 def _opened(spark: SparkSession, names: list[str], options: Mapping[str, str]) -> DataFrame:
@@ -203,11 +209,14 @@ def _spread(files: DataFrame, count: int) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class FileReader:
-    """A task's files to rows of the topic; it pickles. named: files that have to have some."""
+    """A task's files to rows of the topic; it pickles. named: files that have to have some. folders: the folders that
+    files of this machine have to be inside.
+    """
 
     topic: Topic
     reading: Mapping[str, Any] = field(default_factory=dict)
     named: frozenset[str] = frozenset()
+    folders: Mapping[str, str] = field(default_factory=dict)
 
     def __call__(
         self, batches: Iterator[pa.RecordBatch], taker: Taker | None = None
@@ -220,11 +229,16 @@ class FileReader:
                     if contents:
                         yield from self._copied(uri, contents[0][number], taker)
                     else:
-                        path = _path_of(uri)
-                        yield from self._read(Path(path), path, taker)
+                        path = self._path(uri)
+                        yield from self._read(path, str(path), taker)
                 except InvalidRecordError as error:
                     if error.reason is not Reason.NO_RECORDS or uri in self.named:
                         raise  # others may have rows: the driver sees whether any has
+
+    def _path(self, uri: str) -> Path:
+        folder = self.folders.get(uri)
+        path = Path(_path_of(uri))
+        return path if folder is None else FoundFile.of(path, os.path.realpath(folder))
 
     def _copied(self, uri: str, content: Any, taker: Taker | None) -> Iterator[pa.RecordBatch]:
         with ScratchFolder("load") as scratch:

@@ -23,6 +23,7 @@ from txn_engine.errors import (
 from txn_engine.loading.dead_letters import told_reasons
 from txn_engine.log.topics import Topic
 from txn_engine.producer import MAX_BLOCK_MS, ForgottenRuns, Producer, run_into
+from txn_engine.producer.runs import check_forgotten_runs, check_run_id
 from txn_engine.quality.suite_run import SuitesRun
 from txn_engine.reasons import Reason
 from txn_engine.row_checks import RowCheck, checks_on
@@ -185,6 +186,9 @@ def write_topics(
     all of them.
     """
     layout = FileLayout(sort_within_files, by_partition)
+    if run_id is not None:
+        check_run_id(run_id, actor=_actor(outputs))
+    check_forgotten_runs(forgotten_runs)
     with opened(url_or_engine, **connect_kwargs) as engine:
         letters = dead_letters_to(
             engine,

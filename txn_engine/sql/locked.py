@@ -17,7 +17,8 @@ from storage.store import ObjectStore
 from txn_engine.schemas.layout import Layout, Schemas
 from txn_engine.sql.file_parts import FilePart
 from txn_engine.sql.interruptible import interruptibly
-from txn_engine.sql.relations import literal, select_from
+from txn_engine.sql.permitted import ANSWERED
+from txn_engine.sql.relations import NOTHING_BEYOND, Beyond, identifier, literal, select_from
 from txn_engine.sql.store_files import PROTOCOL, StoreFiles
 
 _PATTERN_CHARS: Final = frozenset("*?[]{}\\")
@@ -32,7 +33,8 @@ def reads_paths(store: ObjectStore) -> bool:
 
 class LockedDuckDB:
     """Queries read the data files `parts` and the files in `folder` and `readable`. They reach no other file, no
-    network, no extension, no setting that a query could change, and no variable of the program around it.
+    network, no extension, no setting that a query could change, and no variable of the program around it. The names in
+    `ANSWERED` are columns, or unknown.
 
     Files of a local store are opened by their paths, and the paths are fixed when DuckDB is opened. Files of any other
     store are read through `files` by the store's own client, so DuckDB never has a key or a token; more of them can be
@@ -82,7 +84,7 @@ class LockedDuckDB:
         connection = duckdb.connect(config=config)
         folders = [f"{folder}/" for folder in (self.folder, self._readable) if folder is not None]
         if self.reads_paths:
-            paths = ", ".join(literal(self._place(part)) for part in self._parts)
+            paths = ", ".join(literal(self.place(part)) for part in self._parts)
             connection.execute(f"SET allowed_paths = [{paths}]")
         else:
             connection.register_filesystem(self.files)  # DuckDB asks it at every file, also of the local disk
@@ -90,6 +92,10 @@ class LockedDuckDB:
             folders.append(f"{PROTOCOL}://")
         connection.execute("SET GLOBAL TimeZone = 'UTC'")
         connection.execute(f"SET allowed_directories = [{', '.join(map(literal, folders))}]")
+        for (
+            name
+        ) in ANSWERED:  # calls without an argument do not fit, so only a column of this name is an answer
+            connection.execute(f"CREATE MACRO {identifier(name)}(column_of_a_topic) AS column_of_a_topic")
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
         return connection
@@ -111,18 +117,24 @@ class LockedDuckDB:
         self._scratch.close()
 
     def select_from(
-        self, parts: Sequence[FilePart], schemas: Schemas, own: Sequence[str], *, topic: str
+        self,
+        parts: Sequence[FilePart],
+        schemas: Schemas,
+        own: Sequence[str],
+        *,
+        topic: str,
+        beyond: Beyond = NOTHING_BEYOND,
     ) -> str:
         """A query for the records of these parts: the topic's columns, and those of `own`."""
         if parts:
-            return select_from(parts, schemas, own, topic=topic, place=self._place)
+            return select_from(parts, schemas, own, topic=topic, place=self.place, beyond=beyond)
         layout = schemas.layout
         nothing = FilePart(
             self._empty_file(layout), 0, 0, 0, 0, 0, is_whole=True, schema_version=layout.version
         )
         return select_from([nothing], schemas, own, topic=topic, place=lambda part: part.key)
 
-    def _place(self, part: FilePart) -> str:
+    def place(self, part: FilePart) -> str:
         """What DuckDB opens the file by."""
         return f"{self._root}{part.key}" if self.reads_paths else f"{PROTOCOL}://{part.key}"
 

@@ -41,6 +41,16 @@ _FUNCTIONS: Final = _TABLE_FUNCTIONS.union(
     Path(__file__).with_name("functions.txt").read_text(encoding="utf-8").split()
 )
 """These, and functions that compute a value of their arguments or of a window, or tell the time."""
+ANSWERED: Final = (
+    "current_catalog",
+    "current_role",
+    "current_schema",
+    "current_user",
+    "session_user",
+    "user",
+)
+"""Names that DuckDB answers by itself, as functions, where no table has such a column; each says something of the
+server. Those that tell the time are permitted."""
 
 
 def folded(name: str) -> str:
@@ -105,7 +115,9 @@ def _check_kind(node: Tree, kind: str) -> None:
     if kind not in _KINDS:
         raise _refused(f"a part of the kind {kind}")
     if kind == "SHOW_REF" and node.get("show_type") not in _SHOWN:
-        raise _refused(f"a part of the kind {node.get('show_type')}")
+        raise _refused(
+            f"a part of the kind {node.get('show_type')}", action="DESCRIBE shows a topic's columns"
+        )
     if kind == "TABLE_FUNCTION":
         name = folded(str(node["function"]["function_name"]))
         if name not in _TABLE_FUNCTIONS:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Final, TypeVar
 
 import duckdb
@@ -22,14 +24,16 @@ from txn_engine.log.own_process import OwnLock
 from txn_engine.log.reading import FileSlice, choose_files
 from txn_engine.log.topics import Topic
 from txn_engine.protocol.partition import PartitionState
+from txn_engine.reasons import Reason
 from txn_engine.scan import SchemaVersion, columns_asked, topic_of_cut
+from txn_engine.sql.beyond import find_beyond, is_beyond, is_conversion
 from txn_engine.sql.columns import OWN, check_result, check_schema, table_schema, typed
 from txn_engine.sql.file_parts import FilePart
 from txn_engine.sql.interruptible import interruptibly
 from txn_engine.sql.locked import LockedDuckDB, reads_paths
-from txn_engine.sql.permitted import ACTOR, folded
+from txn_engine.sql.permitted import ACTOR, ANSWERED, folded
 from txn_engine.sql.pruning import chosen
-from txn_engine.sql.relations import identifier
+from txn_engine.sql.relations import NOTHING_BEYOND, Beyond, identifier
 from txn_engine.sql.statement import Statement, read_statement, told
 from txn_engine.sql.topics import topics_of
 from txn_engine.types import TopicPartition
@@ -48,6 +52,8 @@ _OF_QUERIES: Final = (
     duckdb.ParserException,
 )
 """Errors of a query or of what it computes, which may quote a file's name."""
+_ANSWERED: Final = re.compile(rf'Binder Error: Macro "?({"|".join(ANSWERED)})"?\(\) does not support')
+"""What DuckDB says of such a name where it is not a column."""
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -114,9 +120,48 @@ class SqlEngine:
                     lambda: _result(duck, cursor, statement, topics, parts), cursor.interrupt
                 )
             except duckdb.Error as error:
-                raise self._why(error, duck, every) from error
+                if not is_beyond(error):
+                    raise self._why(error, duck, every) from error
+                found = None
+        if found is None:
+            found = self._with_times_beyond(statement, topics, parts, memory_mb, threads)
         schemas = {table: table_schema(topic.schema) for table, topic in topics.items()}
         return typed(found, statement.plain, schemas)
+
+    def _with_times_beyond(
+        self,
+        statement: Statement,
+        topics: Mapping[str, Topic],
+        parts: Mapping[str, Sequence[FilePart]],
+        memory_mb: int | None,
+        threads: int | None,
+    ) -> pa.Table:
+        """The rows, where files hold times that DuckDB's TIMESTAMP does not reach, in a DuckDB of its own: some
+        conversions of such times are fatal for all queries of a DuckDB.
+        """
+        every = [part for found in parts.values() for part in found]
+        objects = self._logs.tools.objects
+        with self._opened(every, memory_mb, threads) as duck, duck.connection.cursor() as cursor:
+
+            def run() -> pa.Table:
+                beyond = {
+                    table: find_beyond(cursor, objects, topic, parts[table], duck.place)
+                    for table, topic in topics.items()
+                }
+                return _result(duck, cursor, statement, topics, parts, beyond)
+
+            try:
+                return interruptibly(run, cursor.interrupt)
+            except duckdb.Error as error:
+                if not is_conversion(error):
+                    raise self._why(error, duck, every) from error
+                raise InvalidRequestError(
+                    "a time that TIMESTAMP does not reach, in a conversion",
+                    actor=ACTOR,
+                    expected="a time of at most 292,000 years from 1970",
+                    action="TRY_CAST(column AS TIMESTAMP) is null for it; a column as it stands is shown as it is",
+                    reason=Reason.BAD_DATETIME,
+                ) from error
 
     def close(self) -> None:
         """Let go of DuckDB, and of what it has put on the disk."""
@@ -217,6 +262,13 @@ class SqlEngine:
         if failures:
             return translated(failures[0])
         text = told(error)
+        if (unknown := _ANSWERED.match(text)) is not None:
+            return InvalidRequestError(
+                f"the name {unknown[1]!r}, which is not a column here",
+                actor=ACTOR,
+                expected="columns of topics: what DuckDB says of itself by this name is not shown",
+                reason=Reason.NOT_PERMITTED_IN_SQL,
+            )
         place = next((part.key for part in parts if part.key in text), None)
         if isinstance(error, duckdb.IOException) or (place and not isinstance(error, _OF_QUERIES)):
             if place and isinstance(error, duckdb.PermissionException):  # it may open a file that was there
@@ -270,12 +322,19 @@ def _result(
     statement: Statement,
     topics: Mapping[str, Topic],
     parts: Mapping[str, Sequence[FilePart]],
+    beyond: Mapping[str, Beyond] = MappingProxyType({}),
 ) -> pa.Table:
     views: set[str] = set()
     for table, topic in topics.items():
         if folded(table) not in views:
             views.add(folded(table))
-            select = duck.select_from(parts[table], topic.schemas, OWN, topic=topic.name)
+            select = duck.select_from(
+                parts[table],
+                topic.schemas,
+                OWN,
+                topic=topic.name,
+                beyond=beyond.get(table, NOTHING_BEYOND),
+            )
             cursor.execute(f"CREATE TEMP VIEW {identifier(table)} AS {select}")
     rows = cursor.sql(statement.text)
     check_result(rows.columns, [str(kind) for kind in rows.types])

@@ -8,6 +8,7 @@ not at all where it is not selected; projections and filters on stored columns r
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
 from types import MappingProxyType
 from typing import Any, Final
@@ -24,6 +25,22 @@ Place = Callable[[FilePart], str]
 _FILE = "_file"
 
 
+@dataclass(frozen=True, slots=True)
+class Beyond:
+    """Files with times that DuckDB's Parquet reader does not read (`beyond`).
+
+    tables: by the file's key, the table that has these columns of it. columns: by version of the schema, which stored
+    columns those are. types: by the topic's column, the type that it has where a file is of this kind.
+    """
+
+    tables: Mapping[str, str] = field(default_factory=dict)
+    columns: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    types: Mapping[str, str] = field(default_factory=dict)
+
+
+NOTHING_BEYOND: Final = Beyond()
+
+
 def literal(text: str) -> str:
     """The text as SQL writes it."""
     escaped = text.replace("'", "''")
@@ -37,21 +54,37 @@ def identifier(name: str) -> str:
 
 
 def select_from(
-    parts: Sequence[FilePart], schemas: Schemas, own: Sequence[str], *, topic: str, place: Place
+    parts: Sequence[FilePart],
+    schemas: Schemas,
+    own: Sequence[str],
+    *,
+    topic: str,
+    place: Place,
+    beyond: Beyond = NOTHING_BEYOND,
 ) -> str:
     """A query for the records of these parts, of which there is one at the least: the topic's columns, and of
     `_topic`, `_partition`, `_offset` and `_timestamp` those in `own`. Files of one version of the schema are read
     together, those of another are made of what they have.
     """
-    whole: dict[int, list[FilePart]] = {}
+    together: dict[int, list[FilePart]] = {}
+    alone: list[FilePart] = []
     for part in parts:
-        if part.is_whole:
-            whole.setdefault(part.schema_version, []).append(part)
-    groups = [*whole.values(), *([part] for part in parts if not part.is_whole)]
-    return " UNION ALL ".join(_select(group, schemas, own, topic, place) for group in groups)
+        if part.is_whole and part.key not in beyond.tables:
+            together.setdefault(part.schema_version, []).append(part)
+        else:
+            alone.append(part)
+    groups = [*together.values(), *([part] for part in alone)]
+    return " UNION ALL ".join(_select(group, schemas, own, topic, place, beyond) for group in groups)
 
 
-def _select(parts: Sequence[FilePart], schemas: Schemas, own: Sequence[str], topic: str, place: Place) -> str:
+def _select(
+    parts: Sequence[FilePart],
+    schemas: Schemas,
+    own: Sequence[str],
+    topic: str,
+    place: Place,
+    beyond: Beyond,
+) -> str:
     version = parts[0].schema_version
     columns = sources(schemas, version, schemas.arrow.names, topic=topic)
     # a column of the topic's may have the name of DuckDB's own
@@ -68,12 +101,11 @@ def _select(parts: Sequence[FilePart], schemas: Schemas, own: Sequence[str], top
         OFFSET: f"{bases} + {OFFSET_DELTA}",
         TIMESTAMP: TIMESTAMP,
     }
-    selected = [*map(_made, columns), *(f"{expressions[name]} AS {name}" for name in own)]
+    made = [_made(column, beyond.types.get(column.name)) for column in columns]
+    selected = [*made, *(f"{expressions[name]} AS {name}" for name in own)]
     options = f", filename = '{_FILE}'" if is_hidden else ""
-    query = (
-        f"SELECT {', '.join(selected)} "
-        f"FROM read_parquet([{', '.join(names)}], hive_partitioning = false{options})"
-    )
+    files = f"read_parquet([{', '.join(names)}], hive_partitioning = false{options})"
+    query = f"SELECT {', '.join(selected)} FROM {_with_table(files, parts[0], beyond)}"
     if parts[0].is_whole:
         return query
     (part,) = parts
@@ -81,8 +113,26 @@ def _select(parts: Sequence[FilePart], schemas: Schemas, own: Sequence[str], top
     return f"{query} WHERE {OFFSET_DELTA} >= {first} AND {OFFSET_DELTA} < {behind}"
 
 
-def _made(source: Source) -> str:
-    """The column of the topic that comes of what a file has."""
+def _with_table(files: str, part: FilePart, beyond: Beyond) -> str:
+    """The file, some of whose columns a table has."""
+    table = beyond.tables.get(part.key)
+    if table is None:
+        return files
+    names = [identifier(name) for name in beyond.columns[part.schema_version]]
+    columns = ", ".join([f"f.* EXCLUDE ({', '.join(names)})", *(f"b.{name}" for name in names)])
+    return f"(SELECT {columns} FROM {files} f JOIN {table} b USING ({OFFSET_DELTA}))"
+
+
+def _made(source: Source, beyond: str | None) -> str:
+    """The column of the topic that comes of what a file has; `beyond`: the type that it has to have (`Beyond`)."""
+    if beyond is None:
+        return _plain(source)
+    name = identifier(source.name)
+    value = _plain(source).removesuffix(f" AS {name}")
+    return f"CAST({value} AS {beyond}) AS {name}"
+
+
+def _plain(source: Source) -> str:
     name = identifier(source.name)
     if source.stored == source.name and not source.is_cast:
         return name

@@ -131,10 +131,10 @@ def _plain_columns(node: Tree, tables: frozenset[str]) -> PlainColumns:
     has_star = False
     qualifiers = {source.alias.lower() for source in sources}
     for item in node["select_list"]:
-        if item["type"] == "STAR" and not item.get("columns"):
+        if _is_star_of(item, qualifiers):
             has_star = True
             computed |= _replaced(item)
-        elif _has_star(item):
+        elif _makes_several(item):
             return PlainColumns()
         else:
             name, column = _named(item, qualifiers)
@@ -160,11 +160,21 @@ def _replaced(star: Tree) -> set[str]:
     return {name.lower() for name in replaced | renamed}
 
 
-def _has_star(node: Any) -> bool:
-    """Whether it stands for several columns: COLUMNS(*) and the like, whose results have the columns' names."""
+def _is_star_of(item: Tree, qualifiers: set[str]) -> bool:
+    """Whether it is `*`, or all columns of one of these tables. `name.*` may also be the fields of a column."""
+    if item["type"] != "STAR" or item.get("columns"):
+        return False
+    return "relation_name" not in item or item["relation_name"].lower() in qualifiers
+
+
+def _makes_several(node: Any) -> bool:
+    """Whether it may stand for several columns, whose names only DuckDB knows: COLUMNS(*), the fields of a struct."""
     if isinstance(node, list):
-        return any(map(_has_star, node))
-    return isinstance(node, dict) and (node.get("type") == "STAR" or any(map(_has_star, node.values())))
+        return any(map(_makes_several, node))
+    if not isinstance(node, dict):
+        return False
+    is_several = node.get("type") == "STAR" or str(node.get("function_name", "")).lower() == "unnest"
+    return is_several or any(_makes_several(part) for name, part in node.items() if name != "subquery")
 
 
 def _sources(node: Tree, tables: frozenset[str]) -> tuple[TableRef, ...] | None:

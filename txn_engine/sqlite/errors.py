@@ -8,7 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
-from txn_engine.databases.errors import DatabaseError, DatabaseUnavailableError, require_idle
+from txn_engine.databases.errors import (
+    DatabaseError,
+    DatabaseUnavailableError,
+    not_a_connection,
+    require_idle,
+)
 from txn_engine.errors import IllegalStateError
 from txn_engine.reasons import Reason
 
@@ -97,6 +102,8 @@ def _name(error: sqlite3.Error) -> str:
 
 def check_idle(connection: sqlite3.Connection, actor: str) -> None:
     """Raise `IllegalStateError` for a connection that is closed, or in a transaction."""
+    if not isinstance(connection, sqlite3.Connection):
+        raise not_a_connection(connection, actor)
     try:
         is_idle = not connection.in_transaction
         connection.total_changes  # noqa: B018 -- which a closed one refuses

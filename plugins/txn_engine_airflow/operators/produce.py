@@ -223,6 +223,7 @@ class TxnProduceOperator(BaseOperator):
         with open_engine(self.conn_id) as engine, fenced_means_retry():
             topic = engine.logs.topics.look_up(self.topic)
             run_id = run_into(run_id_of(context), topic)
+            self._check(engine, topic, run_id)
             limit_ms = engine.limits.max_transaction_timeout_ms
             with engine.producer(
                 transactional_id=name,
@@ -246,6 +247,24 @@ class TxnProduceOperator(BaseOperator):
                 run_id=run_id if is_committed else "",
                 committed_before=committed_before,
             )
+
+    def _check(self, engine: Engine, topic: Topic, run_id: str) -> None:
+        """Raise for what is wrong with an argument, before anybody is fenced."""
+        from txn_engine.files import format_of
+        from txn_engine.loading.load import check_load
+
+        self._dead_letters(engine, run_id)
+        has_format = self.read_options.get("format") is not None
+        files = [Path(path) for path in self._paths() if has_format or format_of(Path(path).name) is not None]
+        check_load(
+            engine,
+            topic,
+            files,
+            run_id=None,
+            partition=self.partition,
+            manifest=self.manifest,
+            reading={**self.read_options, "row_checks": ()},
+        )
 
     def _arguments(self) -> dict[str, str]:
         """What decides which records this run loads, as it was rendered."""

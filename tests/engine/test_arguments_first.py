@@ -1,0 +1,240 @@
+"""Calls that erase, fence, abort or load look at all their arguments before they change anything.
+
+Each call has one bad argument, and would otherwise do something: somebody else has a transaction open under the id that
+the load would fence, the condition chooses records, the transaction hangs.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import txn_engine
+from txn_engine import Engine
+from txn_engine.errors import TxnEngineError
+from txn_engine.loading import load_files, replay
+from txn_engine.loading.dead_letters import DEAD_LETTERS
+from txn_engine.sqlite import load_query
+
+SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
+RECORDS = pa.table({"id": [1, 2, 3], "v": ["a", "b", "c"]})
+ODD: tuple[Any, ...] = (None, 5, 1.5, True, b"x", ["a"], {"a": 1}, object(), "", "\udcff", "a\nb")
+"""Arguments of each kind; what a parameter takes is left out by `but`."""
+HELD = ("load-files/payments", "load-query/payments/0", "replay/letters", "open")
+"""Ids with an open transaction, which a call that fences would abort."""
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    with txn_engine.connect("memory://arguments-first") as made:
+        made.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="id")
+        made.admin.create_topic("plain", partitions=1, schema=SCHEMA)
+        made.admin.create_topic("letters", partitions=1, schema=DEAD_LETTERS)
+        with made.producer() as producer:
+            producer.produce("payments", RECORDS).result()
+        held = [made.producer(transactional_id=name) for name in HELD]
+        for producer in held:
+            producer.init_transactions()
+            producer.begin_transaction()
+            producer.produce("payments", RECORDS).result()
+        hanging = made.partition("plain", 0)
+        hanging.append(RECORDS, producer_id=999, producer_epoch=0, base_sequence=0, is_transactional=True)
+        yield made
+        for producer in held:
+            with suppress(TxnEngineError):  # the last test fences some
+                producer.close()
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("files") / "a.csv"
+    path.write_text("id,v\n1,x\n")
+    return path
+
+
+def changes_nothing(engine: Engine, call: Callable[[], object]) -> None:
+    """The call is refused in one line, and every object on the store is as it was."""
+    before = {info.key: info.size for info in engine.store.list("")}
+    with pytest.raises(TxnEngineError) as refused:
+        call()
+    assert {info.key: info.size for info in engine.store.list("")} == before
+    assert "\n" not in str(refused.value)
+
+
+def odd(*but: object) -> list[Any]:
+    """The odd arguments, without those that are of the types that are taken, or are taken as they stand."""
+    types = tuple(each for each in but if isinstance(each, type))
+    values = [each for each in but if not isinstance(each, type)]
+    return [each for each in ODD if type(each) not in types and each not in values]
+
+
+def cases(**taken: tuple[object, ...]) -> list[Any]:
+    """Each parameter with each odd argument."""
+    return [
+        pytest.param(name, value, id=f"{name}-{type(value).__name__}-{number}")
+        for name, but in taken.items()
+        for number, value in enumerate(odd(*but))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    cases(
+        topic=(),
+        where=(),
+        execute=(bool,),
+        everything=(bool,),
+        backups=(None,),
+        progress=(None,),
+    ),
+)
+def test_erase(engine: Engine, name: str, value: object) -> None:
+    given: dict[str, Any] = {"topic": "payments", "where": "id = 1", "execute": True, name: value}
+    changes_nothing(engine, lambda: engine.erase(given.pop("topic"), given.pop("where"), **given))
+
+
+@pytest.mark.parametrize(("name", "value"), cases(topic=(), partition=(), start_offset=()))
+def test_abort_transaction(engine: Engine, name: str, value: object) -> None:
+    given: dict[str, Any] = {"topic": "plain", "partition": 0, "start_offset": 0, name: value}
+    changes_nothing(engine, lambda: engine.admin.abort_transaction(**given))
+
+
+@pytest.mark.parametrize("value", [*odd(), 1], ids=repr)
+def test_fence_producers(engine: Engine, value: Any) -> None:
+    """No id is fenced where another one is none; and a text is not a list of its letters."""
+    changes_nothing(engine, lambda: engine.admin.fence_producers(["open", value]))
+    if value != ["a"]:
+        changes_nothing(engine, lambda: engine.admin.fence_producers(value))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *cases(
+            topic=(),
+            run_id=(),
+            transactional_id=(None, ""),
+            partition=(None,),
+            dead_letter_topic=(None,),
+            manifest=(None,),
+            again=(bool,),
+            forgotten_runs=(),
+            transaction_timeout_ms=(int,),
+            format=(None,),
+            compression=(None,),
+            encoding=(),
+            delimiter=(None, str),
+            quote=(str,),
+            header=(bool, list, dict),
+            null_values=(list, dict),
+            skip_footer=(int,),
+            columns=(None,),
+            missing_columns=(),
+            unknown_columns=(),
+            date_format=(None, str),
+            decimal=(),
+            thousands=(None,),
+            binary=(),
+        ),
+        ("again", True),
+        ("manifest", "nowhere"),
+        ("manifest", "plain"),
+        ("dead_letter_topic", "plain"),
+        ("dead_letter_topic", "payments"),
+        ("max_dead_letters", 5),
+        ("partition", 2),
+        ("transaction_timeout_ms", 0),
+        ("delimiter", "too long"),
+        ("quote", "''"),
+    ],
+)
+def test_load_files(engine: Engine, file: Path, name: str, value: object) -> None:
+    given: dict[str, Any] = {"topic": "payments", "run_id": "r", name: value}
+    changes_nothing(engine, lambda: load_files(engine, given.pop("topic"), file, **given))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *cases(
+            topic=(),
+            query=("a\nb",),
+            connection=(),
+            run_id=(),
+            key_range=(None,),
+            parameters=(None, list, dict, bytes),
+            transactional_id=(None, ""),
+            timeout_ms=(None, int),
+            forgotten_runs=(),
+            dead_letter_topic=(None,),
+            progress=(None,),
+        ),
+        ("timeout_ms", 0),
+        ("dead_letter_topic", "plain"),
+        ("max_dead_letters", 5),
+    ],
+)
+def test_load_query(engine: Engine, name: str, value: object) -> None:
+    with sqlite3.connect(":memory:") as connection:
+        given: dict[str, Any] = {
+            "connection": connection,
+            "query": "SELECT 1 AS id, 'a' AS v",
+            "topic": "payments",
+            "run_id": "r",
+            name: value,
+        }
+        changes_nothing(
+            engine,
+            lambda: load_query(
+                engine, given.pop("connection"), given.pop("query"), given.pop("topic"), **given
+            ),
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *cases(dead_letter_topic=(), repaired=(None,), without_checks=(bool,), dry_run=(bool,)),
+        ("dead_letter_topic", "plain"),
+        ("repaired", {(0, 0): 1}),
+    ],
+)
+def test_replay(engine: Engine, name: str, value: object) -> None:
+    given: dict[str, Any] = {"dead_letter_topic": "letters", name: value}
+    changes_nothing(engine, lambda: replay(engine, given.pop("dead_letter_topic"), **given))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *cases(transaction_timeout_ms=(int,), markers=(), config=(None,), resume=(None,)),
+        ("transaction_timeout_ms", 0),
+        ("transactional_id", ""),
+        ("nope", 1),
+    ],
+)
+def test_producer(engine: Engine, name: str, value: object) -> None:
+    def fence() -> None:
+        with engine.producer(**{"transactional_id": "open", name: value}) as producer:
+            producer.init_transactions()
+
+    changes_nothing(engine, fence)
+
+
+def test_what_is_right_does_change_something(engine: Engine, file: Path) -> None:
+    """The calls that are refused above would do something: with right arguments they do."""
+    for call in (
+        lambda: engine.erase("payments", "id = 1", execute=True),
+        lambda: engine.admin.abort_transaction("plain", 0, 0),
+        lambda: engine.admin.fence_producers(["open"]),
+        lambda: load_files(engine, "payments", file, run_id="r"),
+    ):
+        before = {info.key: info.size for info in engine.store.list("")}
+        call()
+        assert {info.key: info.size for info in engine.store.list("")} != before

@@ -29,7 +29,8 @@ processor makes, offers what its own environment names.
                                default: none
     TXN_ENGINE_SUITES          files of suites that vote before the commit, with colons: a run of txn_spark_consume is
                                held against the first unless it names another of them, and cannot do without;
-                               default: none, and a run cannot name any
+                               default: none, and a run cannot name any. An operator's `checks` may be the name of
+                               one of these files, without its folder and its ending
     TXN_ENGINE_DECLARATIONS    files of declarations, with colons, that a run of txn_verify_exactly_once may name;
                                default: none
     TXN_ENGINE_VERIFY_SUITES   files of suites, with colons, that a declaration of txn_verify_exactly_once may name;
@@ -330,6 +331,41 @@ def permitted_transform(name: object) -> str:
 def suites() -> tuple[str, ...]:
     """The files of suites that a run may name, the one for runs that name none first."""
     return _files_of(SUITES_VARIABLE)
+
+
+def named_checks(checks: Any) -> Any:
+    """`checks` of an operator, in which each name of a suite is the path of the one file of `TXN_ENGINE_SUITES` that is
+    called so, without its folder and its ending. Everything else is left as it is, so also a path.
+
+    Raises `AirflowFailException` for a name that no file has, or several.
+    """
+    if isinstance(checks, Mapping):
+        return (
+            {topic: _named_suite(suite) for topic, suite in checks.items()}
+            if _is_by_topic(checks)
+            else checks
+        )
+    return _named_suite(checks)
+
+
+def _is_by_topic(checks: Mapping[str, Any]) -> bool:
+    """{topic: suite}, and not a suite as a plain dict."""
+    return not isinstance(checks.get("expectations"), list | tuple)
+
+
+def _named_suite(given: Any) -> Any:
+    if not isinstance(given, str) or not re.fullmatch(r"[\w-]+", given):
+        return given
+    found = [path for path in suites() if Path(path).stem == given]
+    if len(found) == 1:
+        return found[0]
+    raise TaskError(
+        f"checks {_shown(given)}: {len(found)} of the files that {SUITES_VARIABLE} names are called so; expected one, "
+        "the path of a suite, or a plain dict",
+        reason=TaskReason.BAD_ARGUMENT,
+        subject="checks",
+        variable=SUITES_VARIABLE,
+    )
 
 
 def _files_of(variable: str) -> tuple[str, ...]:

@@ -57,6 +57,8 @@ class TaskReason(StrEnum):
     """The transaction was decided to commit, so it cannot be aborted."""
     FORGOTTEN_RUN = "forgotten_run"
     """The log no longer remembers whether this run was committed."""
+    NEEDS_MANIFEST = "needs_manifest"
+    """Runs that catch up would load the same files one after the other, and no manifest is named."""
     OTHER_ARGUMENTS = "other_arguments"
     """This run was committed before with other arguments."""
     BAD_TRANSFORM = "bad_transform"

@@ -117,6 +117,7 @@ def run_tasks(
         retries: int = 0,
         dag_id: str = "",
         schedule: Any = None,
+        catchup: bool = False,
         **conf: Any,
     ) -> FinishedRun:
         name = dag_id or _name_of(request.node)
@@ -126,7 +127,11 @@ def run_tasks(
         )
         settings = {"retries": retries, "retry_delay": timedelta(seconds=0)}
         with DAG(
-            name, schedule=schedule, start_date=datetime(2026, 1, 1, tzinfo=UTC), default_args=settings
+            name,
+            schedule=schedule,
+            start_date=datetime(2026, 1, 1, tzinfo=UTC),
+            catchup=catchup,
+            default_args=settings,
         ) as dag:
             make()
         capfd.readouterr()

@@ -99,6 +99,66 @@ def test_a_folder_of_bank_files(engine: Engine, tmp_path: Path, run_tasks: RunTa
     assert sorted(amounts) == [Decimal("-1091.09"), Decimal("0.75")]
 
 
+def test_a_mapped_load_that_catches_up_asks_for_a_manifest(
+    engine: Engine, tmp_path: Path, run_tasks: RunTasks
+) -> None:
+    """Each run that catches up has a run id of its own, so without a manifest each would load a folder's files again.
+    The first run fails and names the argument; with a manifest every file is loaded once, whatever the run."""
+    from airflow.sdk import task
+
+    from txn_engine_airflow import TxnProduceOperator
+
+    (tmp_path / "one.csv").write_text("account_id,amount\n1,2.50\n")
+    (tmp_path / "two.csv").write_text("account_id,amount\n2,0.75\n")
+    engine.admin.create_topic("seen", partitions=1, schema=LOADED_FILES)
+
+    def make(**settings: Any) -> Any:
+        @task
+        def files() -> list[str]:
+            return sorted(map(str, tmp_path.glob("*.csv")))
+
+        return TxnProduceOperator.partial(task_id="load", topic="payments", **settings).expand(path=files())
+
+    red = run_tasks(make, catchup=True, schedule="@daily")
+    assert red.state == "failed"
+    assert red.faults == [("needs_manifest", "manifest", "")] * 2
+    assert red.are_final
+    assert accounts_in(engine) == []
+    for days in range(2):
+        run = run_tasks(
+            lambda: make(manifest="seen"),
+            catchup=True,
+            schedule="@daily",
+            date=DAY + timedelta(days=1 + days),
+        )
+        assert run.state == "success", run.errors
+    assert accounts_in(engine) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("2026-03-01.csv", {"path": "{folder}/2026-03-01.csv"}),
+        ("20260301/part.csv", {"path": ["{folder}/20260301"]}),
+        ("today.csv", {"path": "{folder}/{{{{ 'today' if ds else '' }}}}.csv"}),
+        ("all.csv", {"path": "{folder}/all.csv", "again": True}),
+    ],
+    ids=["a date", "a folder of a date", "a template", "again"],
+)
+def test_a_load_of_the_runs_own_files_may_catch_up(
+    engine: Engine, tmp_path: Path, run_tasks: RunTasks, name: str, settings: dict[str, Any]
+) -> None:
+    """Paths with the run's date in them, templates that ask for the run, and `again=True` need no manifest."""
+    file = tmp_path / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("account_id,amount\n1,2.50\n")
+    given = settings["path"]
+    path = given.format(folder=tmp_path) if isinstance(given, str) else [given[0].format(folder=tmp_path)]
+    run = run_tasks(lambda: load(**settings | {"path": path}), catchup=True, schedule="@daily")
+    assert run.state == "success", run.errors
+    assert accounts_in(engine) == [1]
+
+
 def test_every_road_has_the_options_of_the_reader() -> None:
     """What `read_records` takes about a file, the operator, the command line and Spark take too."""
     from txn_engine.cli.reading_options import NAMES

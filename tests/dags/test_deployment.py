@@ -440,3 +440,26 @@ def test_the_page_for_operators_names_every_variable() -> None:
     } | {variable for variable, _ in deployment.AGES.values()}
     assert len(names) == 21
     assert {line.split("|")[1].strip(" `") for line in table.splitlines() if line.startswith("| `")} == names
+
+
+def test_checks_of_an_operator_may_be_the_name_of_a_suite(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name stands for the one file of TXN_ENGINE_SUITES that is called so. Paths, dicts and functions stay as they
+    are, and a name that no file has, or two have, is refused."""
+    from txn_engine_airflow.deployment import named_checks
+    from txn_engine_airflow.errors import TaskError
+
+    monkeypatch.setenv(
+        "TXN_ENGINE_SUITES", "/srv/suites/payments.json:/srv/suites/twice.json:/srv/other/twice.yaml"
+    )
+    assert named_checks("payments") == "/srv/suites/payments.json"
+    assert named_checks({"copies": "payments", "rest": "/srv/x.json"}) == {
+        "copies": "/srv/suites/payments.json",
+        "rest": "/srv/x.json",
+    }
+    plain = {"name": "payments", "expectations": []}
+    for given in ("suites/payments", "payments.json", plain, [{"type": "x"}], len, None):
+        assert named_checks(given) is given
+    for name in ("twice", "nobody"):
+        with pytest.raises(TaskError) as refused:
+            named_checks(name)
+        assert fault(refused.value) == ("bad_argument", "checks", "TXN_ENGINE_SUITES")

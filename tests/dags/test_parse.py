@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.dags import parse_times
-from tests.support.airflow_home import DAGS
+from tests.support.airflow_home import DAGS, PLUGINS
 
 DAG_IDS = {
     "txn_coordinator_sweep",
@@ -51,6 +51,19 @@ def test_a_file_imports_neither_engine_nor_spark_nor_suite_and_few_modules() -> 
         assert file["modules"] < MODULES_MAX, name
         assert file["ours"]
         assert all(name.startswith("txn_engine_airflow") for name in file["ours"])
+
+
+def test_an_example_with_checks_does_not_import_great_expectations() -> None:
+    """An example names its checks as a plain dict, so that parsing the file imports neither Great Expectations nor
+    Spark nor the engine."""
+    parsed = parse_times.measure(PLUGINS / "txn_engine_airflow" / "example_dags")
+    assert any(
+        "CHECKS" in (PLUGINS / "txn_engine_airflow/example_dags" / file["file"]).read_text()
+        for file in parsed
+    )
+    for file in parsed:
+        print(f"{file['file']}: {file['processor']:.2f} s of CPU, {file['modules']} modules")
+        assert (file["errors"], file["heavy"]) == ({}, []), file["file"]
 
 
 @pytest.mark.parametrize("dag_id", sorted(DAG_IDS))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 import pyarrow as pa
@@ -611,3 +611,124 @@ def _in_transaction(connection: Connection[Any]) -> Connection[Any]:
 def _closed(connection: Connection[Any]) -> Connection[Any]:
     connection.close()
     return connection
+
+
+_SWALLOW = """
+CREATE FUNCTION swallow() RETURNS trigger LANGUAGE plpgsql AS
+    $$ BEGIN
+        IF coalesce(new.account_id, old.account_id) = 2 THEN RETURN NULL; END IF;
+        RETURN coalesce(new, old);
+    END $$;
+CREATE TRIGGER swallow BEFORE INSERT OR DELETE ON payments FOR EACH ROW EXECUTE FUNCTION swallow()"""
+
+
+@pytest.mark.parametrize("write", [insert_into("payments"), upsert_into("payments", ["account_id"])])
+def test_records_that_a_trigger_keeps_out_are_not_counted(
+    engine: Engine, connection: Connection[Any], write: Write
+) -> None:
+    """A record that a trigger keeps out of the table stops the batch, and its position stays. Without the trigger the
+    records are written."""
+    produce(engine, payments(1, 2, 3))
+    connection.execute(
+        "CREATE TABLE payments (account_id bigint PRIMARY KEY, amount numeric(18,2), note text)"
+    )
+    connection.execute(_SWALLOW)
+    connection.commit()
+    for _ in range(2):
+        with pytest.raises(DatabaseError, check=because(Reason.ROWS_NOT_WRITTEN)):
+            consume_into(connection, consumer_of(engine), write)
+        assert accounts(connection) == []
+    connection.execute("DROP TRIGGER swallow ON payments")
+    connection.commit()
+    assert consume_into(connection, consumer_of(engine), write).records == 3
+    assert accounts(connection) == [1, 2, 3]
+
+
+def test_a_trigger_may_leave_alone_what_is_there_and_may_not_keep_what_is_deleted(
+    engine: Engine, connection: Connection[Any]
+) -> None:
+    """Postgres' own trigger against redundant updates leaves a row as it is that has the same values. One that keeps a
+    row that a tombstone deletes is refused."""
+    connection.execute(
+        "CREATE TABLE payments (account_id bigint PRIMARY KEY, amount numeric(18,2), note text)"
+    )
+    connection.execute(
+        "CREATE TRIGGER same BEFORE UPDATE ON payments FOR EACH ROW"
+        " EXECUTE FUNCTION suppress_redundant_updates_trigger()"
+    )
+    connection.commit()
+    write = upsert_into("payments", ["account_id"], delete_tombstones=True)
+    for _ in range(2):
+        produce(engine, payments(1, 2))
+        assert consume_into(connection, consumer_of(engine), write).records == 2
+    connection.execute(_SWALLOW)
+    connection.commit()
+    dead = pa.table({"account_id": [2], "amount": [None], "note": [None]}, schema=SCHEMA)
+    produce(engine, dead)
+    with pytest.raises(DatabaseError, check=because(Reason.ROWS_NOT_DELETED)):
+        consume_into(connection, consumer_of(engine), write)
+    assert accounts(connection) == [1, 2]
+
+
+_NAMED_BY_INDEX: LiteralString = """
+CREATE TABLE named (name text, value bigint);
+CREATE UNIQUE INDEX ON named (name COLLATE nocase);
+CREATE UNIQUE INDEX ON named (name, value)"""
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "CREATE TABLE named (name text COLLATE nocase PRIMARY KEY, value bigint)",
+        _NAMED_BY_INDEX,
+    ],
+    ids=["the column's collation", "the index's collation"],
+)
+def test_keys_that_the_database_takes_for_equal_are_one_key(
+    engine: Engine, connection: Connection[Any], table: LiteralString
+) -> None:
+    """Of keys that a collation takes for equal, the last record counts, within a batch as from one batch to the next,
+    also where an earlier one of them is a tombstone."""
+    connection.execute(
+        "CREATE COLLATION nocase (provider = icu, locale = 'und-u-ks-level2', deterministic = false)"
+    )
+    connection.execute(table)
+    connection.commit()
+    schema = pa.schema([("name", pa.string()), ("value", pa.int64())])
+    engine.admin.create_topic("named", partitions=1, schema=schema)
+    rows = {"name": ["a", "A", "b", "a", "A"], "value": [1, 2, 3, None, 5]}
+    produce(engine, pa.table(rows, schema=schema), "named")
+    write = upsert_into("named", ["name"], delete_tombstones=True)
+    consume_into(connection, consumer_of(engine, "named"), write)
+    found = connection.execute("SELECT value FROM named ORDER BY value").fetchall()
+    connection.commit()
+    assert found == [(3,), (5,)]
+    produce(engine, pa.table({"name": ["A", "a"], "value": [6, None]}, schema=schema), "named")
+    consume_into(connection, consumer_of(engine, "named"), write)
+    assert connection.execute("SELECT value FROM named").fetchall() == [(3,)]
+
+
+def test_identity_columns_and_deferrable_keys(engine: Engine, connection: Connection[Any]) -> None:
+    """A key that is an identity column takes the records' values. Another identity column, and a key that is checked
+    late, are refused before a row is written."""
+    produce(engine, payments(1, 2))
+    always: LiteralString = "bigint GENERATED ALWAYS AS IDENTITY"
+    connection.execute(
+        SQL("CREATE TABLE keyed (account_id {} PRIMARY KEY, amount numeric, note text)").format(SQL(always))
+    )
+    connection.execute(
+        SQL("CREATE TABLE other (account_id {}, amount numeric, note text PRIMARY KEY)").format(SQL(always))
+    )
+    connection.execute(
+        "CREATE TABLE late (account_id bigint PRIMARY KEY DEFERRABLE, amount numeric, note text)"
+    )
+    connection.commit()
+    for _ in range(2):
+        consume_into(connection, consumer_of(engine), upsert_into("keyed", ["account_id"]))
+        assert accounts(connection, "keyed") == [1, 2]
+    other = consumer_of(engine, **{"group.id": "other"})
+    with pytest.raises(DatabaseError, check=because(Reason.GENERATED_COLUMN)):
+        consume_into(connection, other, upsert_into("other", ["note"]))
+    late = consumer_of(engine, **{"group.id": "late"})
+    with pytest.raises(DatabaseError, check=because(Reason.DEFERRABLE_KEY)):
+        consume_into(connection, late, upsert_into("late", ["account_id"]))

@@ -428,6 +428,47 @@ def test_a_trigger_that_keeps_rows_as_they_are(
     assert (accounts_in(engine), left(outbox)) == (list(range(100)), 0)
 
 
+_TOUCH: LiteralString = """
+CREATE FUNCTION touch() RETURNS trigger LANGUAGE plpgsql AS
+    $$ BEGIN new.note = clock_timestamp()::text; RETURN new; END $$;
+CREATE FUNCTION touch_later() RETURNS trigger LANGUAGE plpgsql AS
+    $$ BEGIN UPDATE outbox SET note = 'touched' WHERE id = new.id; RETURN NULL; END $$;
+CREATE TRIGGER touch {}"""
+
+
+@pytest.mark.parametrize(
+    "when",
+    [
+        "BEFORE UPDATE ON outbox FOR EACH ROW EXECUTE FUNCTION touch()",
+        "AFTER UPDATE OF txn_engine_run ON outbox FOR EACH ROW EXECUTE FUNCTION touch_later()",
+    ],
+    ids=["before", "after"],
+)
+def test_a_trigger_that_changes_rows_as_they_are_claimed(
+    engine: Engine, outbox: Connection[Any], when: LiteralString
+) -> None:
+    """If a claim would change a column that is loaded, nothing is claimed. A trigger that leaves such rows alone, and a
+    column that is not loaded, do no harm."""
+    outbox.execute(_TOUCH.format(when))
+    outbox.commit()
+    with pytest.raises(DatabaseError, check=because(Reason.ROWS_CHANGED_BY_CLAIM)):
+        load_outbox(engine, outbox, "outbox", "payments")
+    assert (accounts_in(engine), left(outbox, "txn_engine_run IS NULL AND note IS NULL")) == ([], 100)
+    outbox.execute("DROP TRIGGER touch ON outbox")
+    outbox.execute(
+        "CREATE TRIGGER touch BEFORE UPDATE ON outbox FOR EACH ROW"
+        " WHEN (old.txn_engine_run IS NOT DISTINCT FROM new.txn_engine_run) EXECUTE FUNCTION touch()"
+    )
+    outbox.execute(
+        "CREATE FUNCTION mark() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN new.loaded_at = now(); RETURN new; END $$;"
+        "CREATE TRIGGER mark BEFORE UPDATE ON outbox FOR EACH ROW EXECUTE FUNCTION mark()"
+    )
+    outbox.commit()
+    assert load_outbox(engine, outbox, "outbox", "payments").records == 100
+    assert set(engine.scan("payments").to_table()["note"].to_pylist()) == {None}
+
+
 def undefined(kind: type[psycopg.Error], name: str) -> pytest.RaisesExc[DatabaseError]:
     """Postgres does not have a table or a column of this name."""
     return pytest.raises(

@@ -41,6 +41,46 @@ def saved(folder: Path, *expectations: Any, kind: str = "json", **more: Any) -> 
     return path
 
 
+PLAIN = [
+    {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "id"}, "severity": "warning"},
+    {"type": "expect_column_values_to_be_between", "kwargs": {"column": "amount", "max_value": 30}},
+]
+FOUND = [
+    ("expect_column_values_to_not_be_null(id)", "failed", "warning"),
+    ("expect_column_values_to_be_between(amount)", "failed", "critical"),
+]
+
+
+@pytest.mark.parametrize(
+    "given", [PLAIN, tuple(PLAIN), {"expectations": PLAIN}, {"name": "mine", "expectations": PLAIN}]
+)
+def test_a_suite_may_be_a_plain_dict_or_its_list(given: Any) -> None:
+    """A suite is also taken as the dict that its file holds, or as that dict's list of expectations."""
+    suite = load_suite(given)
+    assert suite.name == ("mine" if isinstance(given, dict) and "name" in given else "checks")
+    assert statuses(check_rows(ROWS, given)) == FOUND
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"expectations": []}, Reason.NO_EXPECTATIONS),
+        ({"expectations": PLAIN, "extra": 1}, Reason.UNKNOWN_FIELD),
+        ({"expectations": PLAIN, "name": 7}, Reason.BAD_FIELD),
+        ({"expectations": PLAIN, "meta": {"severity": "high"}}, Reason.BAD_FIELD),
+        ({"expectations": PLAIN, "suite_parameters": {"a": 1}}, Reason.SUITE_PARAMETERS),
+        ([{"type": "expect_nothing", "kwargs": {}}], Reason.BAD_EXPECTATION),
+        ([{"kwargs": {"column": "id"}}], Reason.BAD_EXPECTATION),
+        ({"type": "expect_column_values_to_not_be_null"}, Reason.NOT_A_SUITE),
+    ],
+)
+def test_a_plain_dict_that_is_not_a_suite_is_refused_as_a_file_is(given: Any, reason: Reason) -> None:
+    """A mistake in a dict is refused in one line with the same reason as in a file."""
+    with pytest.raises(InvalidRequestError) as refused:
+        load_suite(given)
+    assert refused.value.reason is reason
+
+
 A_COLUMN = Column("amount")
 
 

@@ -21,6 +21,7 @@ from tests.spark.test_writing import data_files, small
 from tests.suite.tiers import in_shard
 from tests.support.kills import kill_when_it_says
 from tests.support.refusals import refused, refused_by_spark
+from txn_engine import connect
 from txn_engine.engine import Engine
 from txn_engine.errors import (
     ChecksErroredError,
@@ -52,6 +53,28 @@ IT_RAISES = [
         unexpected_rows_query="SELECT * FROM {batch} WHERE CAST(concat('of ', account_id) AS INT) > 0"
     )
 ]
+
+
+def test_a_plain_dict_is_a_suite_and_not_suites_by_topic() -> None:
+    """A dict with a list of expectations votes on every output. Any other dict names the suite of each topic."""
+    from txn_engine.spark.voting import vote_of
+
+    check = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "account_id"}}
+    plain = {"name": "mine", "expectations": [check]}
+    with connect("memory://") as engine:
+        engine.admin.create_topic("copies")
+        asked: dict[str, Any] = {
+            "engine": engine,
+            "outputs": ("copies", "rest"),
+            "actor": "test",
+            "letters": None,
+        }
+        every = vote_of(plain, None, **asked)
+        one = vote_of({"copies": plain}, None, **asked)
+    assert every is not None
+    assert one is not None
+    named = [vote.suite_of(topic) for vote in (every, one) for topic in ("copies", "rest")]
+    assert [suite and suite.name for suite in named] == ["mine", "mine", "mine", None]
 
 
 def a_check_fails() -> pytest.RaisesExc[ChecksFailedError]:

@@ -24,9 +24,10 @@ from tests.suite.tiers import in_shard
 from tests.support.internal import FEW_INTERNAL
 from tests.tables.ledgers import EAGER, Ledger, engine_on
 from txn_engine import Engine
-from txn_engine.errors import ConcurrentTransactionsError
+from txn_engine.errors import ConcurrentTransactionsError, CorruptObjectError
 from txn_engine.log.cut_format import Cut
 from txn_engine.quality.digest import digest_of
+from txn_engine.reasons import Reason
 from txn_engine.testing import ManualClock
 
 UTC = dt.UTC
@@ -251,6 +252,32 @@ def test_a_transaction_that_is_marked_in_one_partition_alone_does_not_show_by_ha
 # --- columns ----------------------------------------------------------------------------------------------------
 
 D = Decimal
+
+
+@pytest.mark.parametrize("files", [1, 6])
+@pytest.mark.parametrize("damage", ["gone", "longer"])
+def test_a_count_names_a_file_that_is_gone(engine: Engine, files: int, damage: str) -> None:
+    """A count comes from the log without a look into files, and is still refused if a file is gone or has another size.
+    A file of another partition that is asked for alone is not missed."""
+    engine.admin.create_topic("payments", partitions=2, schema=payments(1).schema)
+    for number in range(files):
+        put(engine, "payments", payments(number))
+    put(engine, "payments", payments(1), partition=1)
+    cut = engine.cut()
+    key = max(info.key for info in engine.store.list("topics/payments/0/0/data/"))
+    whole = engine.store.get(key)
+    count = "SELECT count(*) AS n FROM payments"
+    assert engine.sql(count).to_pylist() == [{"n": files + 1}]
+    engine.store.delete(key)
+    if damage == "longer":
+        engine.store.put(key, bytes(whole) + b"more")
+    for at_cut in (None, cut):
+        with pytest.raises(CorruptObjectError) as refused:
+            engine.sql(count, cut=at_cut)
+        assert (refused.value.place, refused.value.reason) == (key, Reason.DATA_FILE_MISSING)
+    assert engine.sql(f"{count} WHERE _partition = 1").to_pylist() == [{"n": 1}]
+    engine.store.put(key, whole)
+    assert engine.sql(count).to_pylist() == [{"n": files + 1}]
 
 
 def at(*parts: int) -> dt.datetime:

@@ -274,6 +274,47 @@ def test_upserts_tombstones_and_a_history(engine: Engine, connection: sqlite3.Co
     ).fetchone() == (5,)
 
 
+@pytest.mark.parametrize("write", [insert_into("payments"), upsert_into("payments", ["account_id"])])
+def test_records_that_a_trigger_keeps_out_are_not_counted(
+    engine: Engine, connection: sqlite3.Connection, write: Write
+) -> None:
+    """A record that a trigger ignores stops the batch, and its position stays. A trigger that leaves a row alone that
+    is there already does no harm."""
+    produce(engine, payments(1, 2))
+    connection.executescript(
+        "CREATE TABLE payments (account_id INTEGER PRIMARY KEY, amount TEXT, note TEXT);"
+        "CREATE TRIGGER ignoring BEFORE INSERT ON payments WHEN new.account_id = 2"
+        " BEGIN SELECT RAISE(IGNORE); END"
+    )
+    with pytest.raises(DatabaseError, check=because(Reason.ROWS_NOT_WRITTEN)):
+        consume_into(connection, consumer_of(engine), write)
+    assert accounts(connection) == []
+    connection.executescript(
+        "DROP TRIGGER ignoring;"
+        "CREATE TRIGGER same BEFORE UPDATE ON payments WHEN old.amount IS new.amount"
+        " BEGIN SELECT RAISE(IGNORE); END"
+    )
+    assert consume_into(connection, consumer_of(engine), write).records == 2
+    if write.key:
+        produce(engine, payments(1))
+        assert consume_into(connection, consumer_of(engine), write).records == 1
+    assert accounts(connection) == [1, 2]
+
+
+def test_keys_that_a_collation_takes_for_equal_are_one_key(
+    engine: Engine, connection: sqlite3.Connection
+) -> None:
+    """Of keys that a collation takes for equal, the last record counts, also where an earlier one is a tombstone."""
+    schema = pa.schema([("name", pa.string()), ("value", pa.int64())])
+    engine.admin.create_topic("named", partitions=1, schema=schema)
+    connection.execute("CREATE TABLE named (name TEXT COLLATE NOCASE PRIMARY KEY, value INTEGER)")
+    rows = {"name": ["a", "A", "b", "a", "A"], "value": [1, 2, 3, None, 5]}
+    produce(engine, pa.table(rows, schema=schema), "named")
+    write = upsert_into("named", ["name"], delete_tombstones=True)
+    consume_into(connection, consumer_of(engine, "named"), write)
+    assert connection.execute("SELECT value FROM named ORDER BY value").fetchall() == [(3,), (5,)]
+
+
 @pytest.mark.parametrize(
     ("columns", "reason", "column"),
     [

@@ -38,10 +38,11 @@ def tell_produced(out: Output, batches: Iterable[RecordMetadata], **more: object
 
 
 def tell_committed_before(out: Output, transactional_id: str, run_id: str) -> None:
-    """Say that there was nothing to do."""
+    """Say that nothing was loaded, and that nobody has compared what was named with what the run loaded."""
     out.done()
     out.line(
-        f"run {run_id!r} of {transactional_id!r} was committed before: nothing to load",
+        f"run {run_id!r} of {transactional_id!r} was committed before, so nothing was loaded; the log knows runs and "
+        "not files, so these were not compared with its own: give other files another --run-id, or keep a --manifest",
         produced=[],
         records=0,
         transactional_id=transactional_id,

@@ -3,13 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from txn_engine.errors import CorruptObjectError
 from txn_engine.log.logs import Logs
+from txn_engine.log.objects import Objects
 from txn_engine.protocol.partition import LogFile, PartitionState
 from txn_engine.protocol.transaction_rows import TransactionPartition
 from txn_engine.reasons import Reason
 from txn_engine.unreadable import DAMAGE, Unreadable, one_place
+
+_ASKED_ONE_BY_ONE: Final = 4
+"""So many files of a folder are asked for one by one. The folder of more is listed, a thousand objects a request."""
+
+
+def wrong_files(objects: Objects, folder: str, sizes: Mapping[str, int]) -> dict[str, int | None]:
+    """The objects of the folder, of those whose sizes are given by their keys, that are missing (None) or have another
+    size (the size that is there). The contents are not read.
+    """
+    if len(sizes) <= _ASKED_ONE_BY_ONE:
+        there = {key: size for key in sizes if (size := objects.size_of(key))}
+    else:
+        there = {info.key: info.size for info in objects.infos(folder)}
+    return {key: there.get(key) for key, size in sizes.items() if there.get(key) != size}
+
+
+def missing_error(key: str, seen_bytes: int | None, expected: str, *, others: int) -> CorruptObjectError:
+    """The error for a data file that is missing or has another size, and for how many others are so."""
+    more = f"; {others:,} more data files are missing or damaged" if others else ""
+    seen = "no such object" if seen_bytes is None else f"{seen_bytes:,} bytes"
+    return CorruptObjectError(
+        seen + more,
+        place=key,
+        expected=expected,
+        action="`txn-engine verify` lists every damaged object; restore the named objects from a copy",
+        reason=Reason.DATA_FILE_MISSING,
+    )
 
 
 def missing_files(logs: Logs, states: Mapping[TransactionPartition, PartitionState]) -> list[Unreadable]:
@@ -38,23 +67,20 @@ def _look(logs: Logs, at: TransactionPartition, state: PartitionState) -> Unread
 def _wrong(logs: Logs, at: TransactionPartition, state: PartitionState) -> list[tuple[LogFile, int | None]]:
     """The files that readers need and that are wrong, with the size that is there."""
     prefix = str(logs.of(at).keys.prefix)
-    there = {info.key: info.size for info in logs.tools.objects.infos(f"{prefix}/data/")}
-    return [
-        (file, size)
-        for file in (*state.live.values(), *state.undecided.values())
-        if (size := there.get(f"{prefix}/{file.file.data_path}")) != file.file.data_bytes
-    ]
+    files = {
+        f"{prefix}/{file.file.data_path}": file for file in (*state.live.values(), *state.undecided.values())
+    }
+    sizes = {key: file.file.data_bytes for key, file in files.items()}
+    wrong = wrong_files(logs.tools.objects, f"{prefix}/data/", sizes)
+    return [(files[key], size) for key, size in wrong.items()]
 
 
 def _error(prefix: str, wrong: list[tuple[LogFile, int | None]]) -> CorruptObjectError:
     file, size = wrong[0]
-    more = f"; {len(wrong) - 1:,} more data files are missing or damaged" if len(wrong) > 1 else ""
-    seen = "no such object" if size is None else f"{size:,} bytes"
-    return CorruptObjectError(
-        seen + more,
-        place=f"{prefix}/{file.file.data_path}",
-        expected=f"the data file of {file.record_count:,} records from offset {file.base_offset:,} on, of"
+    return missing_error(
+        f"{prefix}/{file.file.data_path}",
+        size,
+        f"the data file of {file.record_count:,} records from offset {file.base_offset:,} on, of"
         f" {file.file.data_bytes:,} bytes",
-        action="`txn-engine verify` lists every damaged object; restore the named objects from a copy",
-        reason=Reason.DATA_FILE_MISSING,
+        others=len(wrong) - 1,
     )

@@ -27,15 +27,19 @@ _WRITTEN: Final = pa_csv.WriteOptions(include_header=False, quoting_style="all_v
 _PARSED: Final = pa_csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False)
 
 
-def copy_in(connection: Connection[Any], table: sql.Composable, records: pa.Table) -> None:
-    """Put the records into the table's columns of the same names, in the transaction that is open."""
+def copy_in(connection: Connection[Any], table: sql.Composable, records: pa.Table) -> int:
+    """Put the records into the table's columns of the same names, in the transaction that is open; how many rows the
+    server says that it took: a trigger may have kept some out.
+    """
     columns = sql.SQL(", ").join(map(sql.Identifier, records.column_names))
     command = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv, ENCODING 'UTF8')").format(table, columns)
-    with connection.cursor() as cursor, cursor.copy(command) as copy:
-        for part in records.to_batches(max_chunksize=_ROWS):
-            text = io.BytesIO()
-            pa_csv.write_csv(_as_text(part), text, _WRITTEN)
-            copy.write(text.getbuffer())
+    with connection.cursor() as cursor:
+        with cursor.copy(command) as copy:
+            for part in records.to_batches(max_chunksize=_ROWS):
+                text = io.BytesIO()
+                pa_csv.write_csv(_as_text(part), text, _WRITTEN)
+                copy.write(text.getbuffer())
+        return cursor.rowcount
 
 
 def copy_out(connection: Connection[Any], query: sql.Composable) -> Generator[bytes]:

@@ -36,7 +36,14 @@ _BATCH_ROWS_MAX: Final = 2**31 - 1
 
 _CLAIM = sql.SQL("""
 UPDATE {table} SET {run} = %s WHERE {run} IS NULL AND (tableoid, ctid) IN (
-    SELECT tableoid, ctid FROM {table} WHERE {run} IS NULL ORDER BY {order} LIMIT %s FOR UPDATE SKIP LOCKED)""")
+    SELECT of_table::oid, at::tid FROM unnest(%s::bigint[], %s::text[]) AS chosen (of_table, at))""")
+_CHOOSE = sql.SQL("""
+SELECT array_agg(txn_engine_table::bigint), array_agg(txn_engine_at::text), {sums} FROM (
+    SELECT *, tableoid AS txn_engine_table, ctid AS txn_engine_at FROM {table} WHERE {run} IS NULL
+    ORDER BY {order} LIMIT %s FOR UPDATE SKIP LOCKED) AS chosen""")
+_SUMS = sql.SQL("SELECT {sums} FROM {table} WHERE {run} = %s")
+_SUM = sql.SQL("""sum(hashtextextended({column}::text COLLATE "C", 0)::numeric)""")
+"""The same for the same values of a column, in whatever order: of any type, for each has a text."""
 _FREE = sql.SQL("SELECT 1 FROM {table} WHERE {run} IS NULL LIMIT 1 FOR UPDATE SKIP LOCKED")
 _STILL = sql.SQL("SELECT 1 FROM {table} WHERE {run} = %s AND {open} LIMIT 1")
 _CLAIMED = sql.SQL("SELECT DISTINCT {run} FROM {table} WHERE {run} IS NOT NULL AND {open}")
@@ -179,6 +186,7 @@ class Outbox:
         """What tells this outbox from others of its name."""
         self._called = f"database {database}, table {schema}.{name}"
         self._number = _NUMBER if kind in _WHOLE else None
+        self._loaded: list[str] = []
 
     def check(self) -> None:
         """Raise `DatabaseError` where a claim would not be kept as it is made. The columns are there."""
@@ -206,7 +214,11 @@ class Outbox:
         )
 
     def claim(self, run_id: str, rows: int) -> int:
-        """Stamp so many rows that nobody has claimed; how many there were. Durable when it returns."""
+        """Stamp so many rows that nobody has claimed; how many there were. Durable when it returns.
+
+        Raises `DatabaseError`, and nothing is claimed, where that changes a column that is loaded, as a trigger does
+        that notes when a row was last updated: the topic would have values that nobody has inserted.
+        """
         with database_errors(_ACTOR, self.place), self.connection.transaction():
             execute(self.connection, "SET LOCAL synchronous_commit = on")
             claimed = self._stamp(run_id, rows)
@@ -221,7 +233,21 @@ class Outbox:
             return claimed
 
     def _stamp(self, run_id: str, rows: int) -> int:
-        return execute(self.connection, _CLAIM.format(**self._names), (run_id, rows)).rowcount
+        sums = sql.SQL(", ").join(_SUM.format(column=sql.Identifier(name)) for name in self._loaded)
+        choose = _CHOOSE.format(sums=sums, **self._names)
+        ((tables, places, *before),) = execute(self.connection, choose, (rows,)).fetchall()
+        if places is None:
+            return 0
+        claimed = execute(self.connection, _CLAIM.format(**self._names), (run_id, tables, places)).rowcount
+        (after,) = execute(self.connection, _SUMS.format(sums=sums, **self._names), (run_id,)).fetchall()
+        changed = [name for name, old, new in zip(self._loaded, before, after, strict=True) if old != new]
+        if changed and claimed == len(places):
+            raise self._refused(
+                f"a trigger changes column {changed[0]!r} when a row is claimed",
+                f"a trigger that leaves a row alone when only {self._run!r} changes, or a topic without the column",
+                Reason.ROWS_CHANGED_BY_CLAIM,
+            )
+        return claimed
 
     @property
     def _is_open(self) -> sql.Composable:
@@ -239,9 +265,8 @@ class Outbox:
     def rows(self, run_id: str, topic: Topic) -> Source:
         """Those of a run, with the topic's columns; without one that is younger than topic and table."""
         may_lack = fills(topic.schemas).keys() - self._columns
-        wanted: list[sql.Composable] = [
-            sql.Identifier(name) for name in topic.schema.names if name not in may_lack
-        ]
+        self._loaded = [name for name in topic.schema.names if name not in may_lack]
+        wanted: list[sql.Composable] = [sql.Identifier(name) for name in self._loaded]
         if self._number is not None:
             wanted.append(sql.SQL("{} AS {}").format(self._names["order"], sql.Identifier(self._number)))
         query = _ROWS.format(columns=sql.SQL(", ").join(wanted), value=sql.Literal(run_id), **self._names)

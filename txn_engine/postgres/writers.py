@@ -20,13 +20,25 @@ from txn_engine.reasons import Reason
 _STAGED: Final = sql.Identifier("txn_engine_batch")
 _COLUMNS = """
 SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull,
-       a.atthasdef OR a.attidentity <> '', a.attgenerated <> ''
+       a.atthasdef OR a.attidentity <> '', a.attgenerated <> '', a.attidentity = 'a'
 FROM pg_attribute a WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"""
 _KEYS = """
-SELECT array_agg(a.attname ORDER BY a.attname) FROM pg_index i
+SELECT array_agg(a.attname ORDER BY a.attname), i.indimmediate FROM pg_index i
 JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
 WHERE i.indrelid = to_regclass(%s) AND i.indisunique AND i.indpred IS NULL AND i.indexprs IS NULL
-GROUP BY i.indexrelid"""
+GROUP BY i.indexrelid ORDER BY i.indimmediate"""
+_COLLATIONS = """
+SELECT a.attname, n.nspname, c.collname
+FROM pg_index i
+CROSS JOIN LATERAL unnest(i.indkey::int2[], i.indcollation::oid[]) AS part (number, collated)
+JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = part.number
+JOIN pg_collation c ON c.oid = part.collated AND NOT c.collisdeterministic
+JOIN pg_namespace n ON n.oid = c.collnamespace
+WHERE i.indrelid = to_regclass(%s) AND i.indisunique AND i.indpred IS NULL AND i.indexprs IS NULL AND i.indimmediate
+    AND a.attname = ANY (%s::text[]) AND i.indnkeyatts = cardinality(%s::text[]) AND NOT EXISTS (
+        SELECT FROM unnest((i.indkey::int2[])[0:i.indnkeyatts - 1]) AS key (number)
+        JOIN pg_attribute o ON o.attrelid = i.indrelid AND o.attnum = key.number WHERE o.attname <> ALL (%s::text[]))"""
+_ORDINAL: Final = "txn_engine_ordinal"
 
 
 class PostgresWriter(TableWriter[Connection[Any]]):
@@ -40,6 +52,7 @@ class PostgresWriter(TableWriter[Connection[Any]]):
     def __init__(self, table: str, **chosen: Any) -> None:
         super().__init__(table, **chosen)
         self._name = sql.Identifier(*table.split("."))
+        self._collations: dict[str, sql.Identifier] = {}
 
     # --- the table ------------------------------------------------------------------------------------------
 
@@ -47,14 +60,46 @@ class PostgresWriter(TableWriter[Connection[Any]]):
         """As the catalogue has them."""
         found = execute(connection, _COLUMNS, (self._name.as_string(connection),)).fetchall()
         return {
-            name: Column(kind, not required, has_default or generated, generated)
-            for name, kind, required, has_default, generated in found
+            name: Column(kind, not required, has_default or generated, generated, is_identity)
+            for name, kind, required, has_default, generated, is_identity in found
         }
 
-    def unique_keys(self, connection: Connection[Any]) -> list[tuple[str, ...]]:
-        """Of whole indexes, without a condition or an expression."""
+    def unique_keys(self, connection: Connection[Any]) -> dict[tuple[str, ...], bool]:
+        """Of whole indexes, without a condition or an expression; of two on the same columns the one that is checked at
+        once.
+        """
         found = execute(connection, _KEYS, (self._name.as_string(connection),)).fetchall()
-        return [tuple(key) for (key,) in found]
+        return {tuple(key): is_immediate for key, is_immediate in found}
+
+    def last_of_equal(self, connection: Connection[Any], keys: pa.Table) -> pa.Array[Any] | None:
+        """By the server, where the index of the key has a collation that takes other texts for equal."""
+        words = (self._name.as_string(connection), self.key, self.key, self.key)
+        found = execute(connection, _COLLATIONS, words).fetchall()
+        self._collations = {name: sql.Identifier(schema, collation) for name, schema, collation in found}
+        if not found:
+            return None
+        self._stage(connection, keys, ordinal=_ORDINAL)
+        parts = sql.SQL(", ").join(self._collated(sql.Identifier(name), name) for name in self.key)
+        statement = sql.SQL("SELECT max({}) FROM {} GROUP BY {} ORDER BY 1").format(
+            sql.Identifier(_ORDINAL), _STAGED, parts
+        )
+        return pa.array([last for (last,) in execute(connection, statement)], pa.int64())
+
+    def _collated(self, place: sql.Composable, name: str) -> sql.Composable:
+        """A column of the key, in the collation of the key's index."""
+        collation = self._collations.get(name)
+        return place if collation is None else sql.SQL("{} COLLATE {}").format(place, collation)
+
+    @property
+    def _same_key(self) -> sql.Composable:
+        """Whether a row of the table, `t`, has the key of a staged one, `s`."""
+        return sql.SQL(" AND ").join(
+            sql.SQL("{} = {}").format(
+                self._collated(sql.Identifier("t", name), name),
+                self._collated(sql.Identifier("s", name), name),
+            )
+            for name in self.key
+        )
 
     def make_table(self, connection: Connection[Any], kinds: Mapping[str, str]) -> None:
         """Unless somebody else has made it meanwhile."""
@@ -96,27 +141,44 @@ class PostgresWriter(TableWriter[Connection[Any]]):
 
     def insert(self, connection: Connection[Any], rows: pa.Table) -> None:
         """By COPY into the table."""
-        copy_in(connection, self._name, rows)
+        self.check_written(copy_in(connection, self._name, rows), rows.num_rows)
 
     def upsert(self, connection: Connection[Any], rows: pa.Table) -> None:
         """By COPY into a table of this transaction's, and from there."""
         self._stage(connection, rows)
-        execute(connection, self._merge([name for name in rows.column_names if name not in self.key]))
+        others = [name for name in rows.column_names if name not in self.key]
+        written = execute(connection, self._merge(others)).rowcount
+        if written < rows.num_rows:  # a row that is there as it should be may be left alone
+            written = self._count_there(connection, others)
+        self.check_written(written, rows.num_rows)
 
     def delete(self, connection: Connection[Any], keys: pa.Table) -> None:
         """The same way."""
         self._stage(connection, keys)
-        same = sql.SQL(" AND ").join(
-            sql.SQL("t.{0} = s.{0}").format(sql.Identifier(name)) for name in self.key
-        )
         statement = sql.SQL("DELETE FROM {} t USING {} s WHERE {}")
-        execute(connection, statement.format(self._name, _STAGED, same))
+        execute(connection, statement.format(self._name, _STAGED, self._same_key))
+        self.check_deleted(self._count_there(connection) > 0)
 
-    def _stage(self, connection: Connection[Any], rows: pa.Table) -> None:
-        columns = sql.SQL(", ").join(map(sql.Identifier, rows.column_names))
+    def _count_there(self, connection: Connection[Any], others: Sequence[str] = ()) -> int:
+        """How many of the staged rows the table has, by their keys and these other columns."""
+        values = [
+            sql.SQL("t.{0}::text IS NOT DISTINCT FROM s.{0}::text").format(sql.Identifier(name))
+            for name in others
+        ]
+        same = sql.SQL(" AND ").join([self._same_key, *values])
+        statement = sql.SQL("SELECT count(*) FROM {} s WHERE EXISTS (SELECT FROM {} t WHERE {})")
+        ((count,),) = execute(connection, statement.format(_STAGED, self._name, same)).fetchall()
+        return int(count)
+
+    def _stage(self, connection: Connection[Any], rows: pa.Table, *, ordinal: str | None = None) -> None:
+        columns = [sql.Identifier(name) for name in rows.column_names]
+        wanted: list[sql.Composable] = [*columns]
+        if ordinal is not None:
+            wanted.append(sql.SQL("0::bigint AS {}").format(sql.Identifier(ordinal)))
+            rows = rows.append_column(ordinal, pa.array(range(rows.num_rows), pa.int64()))
         execute(connection, sql.SQL("DROP TABLE IF EXISTS pg_temp.{}").format(_STAGED))
         statement = sql.SQL("CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT {} FROM {} WITH NO DATA")
-        execute(connection, statement.format(_STAGED, columns, self._name))
+        execute(connection, statement.format(_STAGED, sql.SQL(", ").join(wanted), self._name))
         copy_in(connection, _STAGED, rows)
 
     def _merge(self, others: Sequence[str]) -> sql.Composed:
@@ -126,9 +188,9 @@ class PostgresWriter(TableWriter[Connection[Any]]):
             sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name)) for name in others
         )
         act = sql.SQL("UPDATE SET {}").format(changes) if others else sql.SQL("NOTHING")
-        return sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {} ON CONFLICT ({}) DO {}").format(
-            self._name, columns, columns, _STAGED, key, act
-        )
+        return sql.SQL(
+            "INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM {} ON CONFLICT ({}) DO {}"
+        ).format(self._name, columns, columns, _STAGED, key, act)
 
 
 def insert_into(table: str, *, create: bool = False) -> PostgresWriter:

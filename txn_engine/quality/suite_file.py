@@ -1,4 +1,4 @@
-"""A user's suite as a file: Great Expectations' own JSON, or YAML of the same shape, to expectations.
+"""A user's suite as a file (Great Expectations' own JSON, or YAML of the same shape) or as a plain dict of that shape.
 
 Great Expectations leaves out, with a word in a log, each expectation of a suite that it does not know, and compares
 with floats whatever numbers stand in the file. Here both are refused: a check that was meant is made as it was meant.
@@ -6,7 +6,7 @@ with floats whatever numbers stand in the file. Here both are refused: a check t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,30 +49,50 @@ def read_suite_file(path: Path) -> SuiteFile:
             'an object with "name" and a list "expectations", as Great Expectations saves it',
             Reason.NOT_A_SUITE,
         )
-    if unknown := sorted(map(str, set(held) - _SUITE_FIELDS)):
-        raise _refused(
-            path, f"field {unknown[0]!r}", f"only {', '.join(sorted(_SUITE_FIELDS))}", Reason.UNKNOWN_FIELD
-        )
     name = held.get("name")
     if not isinstance(name, str) or not name:
         raise _refused(path, "a suite without a name", '"name", a text', Reason.MISSING_FIELD)
+    return _suite_in(held, name, path)
+
+
+def is_plain_suite(given: object) -> bool:
+    """Whether this is a suite as a plain dict: it has a list of "expectations", as the file of a suite has."""
+    return isinstance(given, Mapping) and isinstance(given.get("expectations"), list | tuple)
+
+
+def suite_of_plain(held: Mapping[str, Any], name: str) -> SuiteFile:
+    """The suite that a plain dict holds, for which `is_plain_suite` is true; `name` where the dict gives none.
+
+    Raises `InvalidRequestError`, one line with the suite's name and the expectation, as for a file.
+    """
+    own = held.get("name", name)
+    if not isinstance(own, str) or not own:
+        raise _refused(f"suite {name!r}", f"a name {own!r}", "a text", Reason.BAD_FIELD)
+    return _suite_in(held, own, f"suite {own!r}")
+
+
+def _suite_in(held: Mapping[str, Any], name: str, place: Path | str) -> SuiteFile:
+    if unknown := sorted(map(str, set(held) - _SUITE_FIELDS)):
+        raise _refused(
+            place, f"field {unknown[0]!r}", f"only {', '.join(sorted(_SUITE_FIELDS))}", Reason.UNKNOWN_FIELD
+        )
     if held.get("suite_parameters"):
         raise _refused(
-            path, "suite parameters", "the values themselves in the expectations", Reason.SUITE_PARAMETERS
+            place, "suite parameters", "the values themselves in the expectations", Reason.SUITE_PARAMETERS
         )
     meta = held.get("meta") or {}
     severity = meta.get("severity") if isinstance(meta, dict) else None
     if severity is not None and severity not in _BLOCKING:
-        raise _refused(path, f"severity {severity!r} of the suite", "critical or warning", Reason.BAD_FIELD)
+        raise _refused(place, f"severity {severity!r} of the suite", "critical or warning", Reason.BAD_FIELD)
     if len(held["expectations"]) > EXPECTATIONS_MAX:
         raise _refused(
-            path,
+            place,
             f"{len(held['expectations']):,} expectations",
             f"at most {EXPECTATIONS_MAX:,}",
             Reason.TOO_MANY_EXPECTATIONS,
         )
     import_great_expectations()
-    return SuiteFile(name, severity, tuple(_expectations(held["expectations"], path)))
+    return SuiteFile(name, severity, tuple(_expectations(held["expectations"], place)))
 
 
 def _parsed(path: Path) -> Any:
@@ -88,9 +108,9 @@ def _parsed(path: Path) -> Any:
         raise _refused(path, seen, expected, error.reason) from None
 
 
-def _expectations(given: list[Any], path: Path) -> Iterator[Expectation]:
+def _expectations(given: Sequence[Any], suite: Path | str) -> Iterator[Expectation]:
     for number, each in enumerate(given, 1):
-        place = f"{path}, expectation {number}"
+        place = f"{suite}, expectation {number}"
         if not isinstance(each, dict) or not isinstance(each.get("type"), str):
             raise _refused(
                 place, "no expectation", 'an object with "type" and "kwargs"', Reason.BAD_EXPECTATION

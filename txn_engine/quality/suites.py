@@ -1,4 +1,5 @@
-"""A user's own checks, in whichever form they are given: a suite of Great Expectations, its file, a list, a function.
+"""A user's own checks, in whichever form they are given: a suite of Great Expectations, its file, a dict, a list, or a
+function.
 
 A *suite* says what must hold of rows: those of a topic, of an output, of a range of offsets, or of files that nobody
 has named yet. `critical` (the default) decides, `warning` only tells.
@@ -16,7 +17,7 @@ from txn_engine.errors import InvalidRequestError
 from txn_engine.extras import need
 from txn_engine.names import printable
 from txn_engine.quality.expectations import import_great_expectations
-from txn_engine.quality.suite_file import read_suite_file
+from txn_engine.quality.suite_file import SuiteFile, is_plain_suite, read_suite_file, suite_of_plain
 from txn_engine.quality.suite_kinds import check_kind
 from txn_engine.reasons import Reason
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 Severity = Literal["critical", "warning"]
 NAME_CHARS_MAX = 200
 _ACTOR = "checks"
+_UNNAMED = "checks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +61,10 @@ class Suite:
 
 
 def load_suite(given: Any, *, severity: Severity | None = None) -> Suite:
-    """The suite: of Great Expectations' own, a path of its JSON (or YAML of that shape), a list of expectations, a
-    function of a DataFrame that returns a bool or a list of `NamedResult`, or one that was loaded before.
+    """The suite: of Great Expectations' own, a path of its JSON (or YAML of that shape), a plain dict of the same shape
+    or a list of its expectations (so that whoever writes it down need not import Great Expectations), a list of
+    expectations, a function of a DataFrame that returns a bool or a list of `NamedResult`, or one that was loaded
+    before.
 
     `severity="warning"`: whatever its expectations say, nothing of it decides.
 
@@ -90,8 +94,11 @@ def _suite_of(given: Any) -> Suite:
     if isinstance(given, Suite):
         return given
     if isinstance(given, str | os.PathLike):
-        file = read_suite_file(Path(os.fspath(cast("str", given))))
-        return Suite(file.name, file.expectations, severity=cast("Severity | None", file.severity))
+        return _suite_read(read_suite_file(Path(os.fspath(cast("str", given)))))
+    if is_plain_suite(given):
+        return _suite_read(suite_of_plain(given, _UNNAMED))
+    if isinstance(given, list | tuple) and given and all(isinstance(each, Mapping) for each in given):
+        return _suite_read(suite_of_plain({"expectations": given}, _UNNAMED))
     import_great_expectations()
     import great_expectations as gx
     from great_expectations.expectations.expectation import Expectation
@@ -114,15 +121,20 @@ def _suite_of(given: Any) -> Suite:
             )
         return Suite(given.name, tuple(map(_own, given.expectations)), severity=severity)
     if isinstance(given, list | tuple) and all(isinstance(each, Expectation) for each in given):
-        return Suite("checks", tuple(map(_own, given)))
+        return Suite(_UNNAMED, tuple(map(_own, given)))
     if callable(given) and not isinstance(given, type):
         return Suite(getattr(given, "__name__", "function"), function=given)
     raise InvalidRequestError(
         f"checks of type {type(given).__name__}",
         actor=_ACTOR,
-        expected="an ExpectationSuite, the path of one, a list of expectations, or a function of a DataFrame",
+        expected='an ExpectationSuite, the path of one, a dict with "expectations", a list of expectations, or a '
+        "function of a DataFrame",
         reason=Reason.NOT_A_SUITE,
     )
+
+
+def _suite_read(file: SuiteFile) -> Suite:
+    return Suite(file.name, file.expectations, severity=cast("Severity | None", file.severity))
 
 
 def _own(expectation: Expectation) -> Expectation:

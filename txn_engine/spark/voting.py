@@ -20,6 +20,7 @@ from txn_engine.errors import ChecksErroredError, ChecksFailedError, InvalidRequ
 from txn_engine.log.topics import Topic
 from txn_engine.quality.report_files import path_of
 from txn_engine.quality.row_checks import parted
+from txn_engine.quality.suite_file import is_plain_suite
 from txn_engine.quality.suite_report import run_with_report
 from txn_engine.quality.suite_run import Asked, SuiteCheck, SuitesRun
 from txn_engine.quality.suites import Suite, load_suite
@@ -36,7 +37,9 @@ _NAMED_MAX = 5
 _Parted = tuple[tuple[RowCheck, ...], Suite | None]
 """Checks of rows, and the suite of the others."""
 Checks = Any
-"""What `checks=` takes: what `txn_engine.quality.load_suite` does, for every output; or that by topic."""
+"""What `checks=` takes: what `txn_engine.quality.load_suite` does, for every output; or that by topic. A dict with a
+list of "expectations" is a suite.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +119,7 @@ def vote_of(
             )
         return None
     folder = None if report_folder is None else path_of(report_folder, "report_folder", actor=actor)
-    if not isinstance(checks, Mapping):
+    if is_plain_suite(checks) or not isinstance(checks, Mapping):
         return Vote(_parted(checks, actor, letters), folder)
     for topic in checks:
         if outputs is not None and topic not in outputs:

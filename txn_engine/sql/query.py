@@ -19,6 +19,7 @@ from txn_engine.log.as_of import AsOf, AsOfCut, UnkeptCut
 from txn_engine.log.cut_format import Cut
 from txn_engine.log.erasures import was_erased_from
 from txn_engine.log.logs import Logs
+from txn_engine.log.missing_files import missing_error, wrong_files
 from txn_engine.log.objects import translated
 from txn_engine.log.own_process import OwnLock
 from txn_engine.log.reading import FileSlice, choose_files
@@ -112,6 +113,10 @@ class SqlEngine:
         parts = {table: chosen(found, statement.wanted) for table, found in self._parts(topics, cut).items()}
         every = [part for found in parts.values() for part in found]
         if statement.wanted.count is not None and all(part.records >= 0 for part in every):
+            if self._missing(every) is not None:  # it may have been erased since its parts were listed
+                every = [part for found in self._parts(topics, cut).values() for part in found]
+                if (error := self._missing(every)) is not None:
+                    raise error
             return _counted(statement.wanted.count, every)
         parts = {table: self._with_versions(topics[table], found) for table, found in parts.items()}
         with self._over(every, memory_mb, threads) as duck, duck.connection.cursor() as cursor:
@@ -207,6 +212,25 @@ class SqlEngine:
             with self._lock.here():
                 _remember(self._listed, place, found)
         return found
+
+    def _missing(self, parts: Sequence[FilePart]) -> CorruptObjectError | None:
+        """The error for files that are gone or have another size, if there are any; nothing is read of the others.
+
+        A number that comes from the log alone would count the records of a file that nobody can read.
+        """
+        folders: dict[str, dict[str, int]] = {}
+        for part in parts:
+            folders.setdefault(f"{part.key.rpartition('/')[0]}/", {})[part.key] = part.size
+        objects = self._logs.tools.objects
+        looked = self._logs.workers.map(lambda each: wrong_files(objects, *each), folders.items())
+        wrong = {key: size for found in looked for key, size in found.items()}
+        if not wrong:
+            return None
+        by_key = {part.key: part for part in parts}
+        key, seen_bytes = next(iter(wrong.items()))
+        part = by_key[key]
+        expected = f"a data file of {part.size:,} bytes, with records from offset {part.base_offset:,} on"
+        return missing_error(key, seen_bytes, expected, others=len(wrong) - 1)
 
     # --- DuckDB ---------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from txn_engine.sqlite.errors import execute
 from txn_engine.sqlite.kinds import as_stored, holds, type_for
 
 _ROWS: Final = 10_000
+_STAGED: Final = "txn_engine_keys"
 
 
 class SqliteWriter(TableWriter[sqlite3.Connection]):
@@ -41,15 +42,15 @@ class SqliteWriter(TableWriter[sqlite3.Connection]):
             if hidden != 1
         }
 
-    def unique_keys(self, connection: sqlite3.Connection) -> list[tuple[str, ...]]:
-        """The primary key, and whole unique indexes."""
+    def unique_keys(self, connection: sqlite3.Connection) -> dict[tuple[str, ...], bool]:
+        """The primary key, and whole unique indexes; all are checked at once."""
         info = execute(connection, self._pragma("table_xinfo", self._plain)).fetchall()
-        found = [tuple(sorted(row[1] for row in info if row[5]))]
+        found = {tuple(sorted(row[1] for row in info if row[5])): True}
         indexes = execute(connection, self._pragma("index_list", self._plain)).fetchall()
         for _, index, is_unique, _, is_partial in indexes:
             names = [row[2] for row in execute(connection, self._pragma("index_info", index)).fetchall()]
             if is_unique and not is_partial and None not in names:
-                found.append(tuple(sorted(names)))
+                found[tuple(sorted(names))] = True
         return found
 
     def make_table(self, connection: sqlite3.Connection, kinds: Mapping[str, str]) -> None:
@@ -79,7 +80,8 @@ class SqliteWriter(TableWriter[sqlite3.Connection]):
 
     def insert(self, connection: sqlite3.Connection, rows: pa.Table) -> None:
         """One after the other."""
-        connection.executemany(self._insertion(rows.column_names), _tuples(rows))
+        cursor = connection.executemany(self._insertion(rows.column_names), _tuples(rows))
+        self.check_written(cursor.rowcount, rows.num_rows)
 
     def upsert(self, connection: sqlite3.Connection, rows: pa.Table) -> None:
         """The same, over rows of their keys."""
@@ -87,12 +89,53 @@ class SqliteWriter(TableWriter[sqlite3.Connection]):
         changes = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in others)
         act = f"UPDATE SET {changes}" if others else "NOTHING"
         text = f"{self._insertion(rows.column_names)} ON CONFLICT ({_listed(self.key)}) DO {act}"
-        connection.executemany(text, _tuples(rows))
+        cursor = connection.executemany(text, _tuples(rows))
+        written = cursor.rowcount
+        if written < rows.num_rows:  # a row that is there as it should be may be left alone
+            written = self._count_there(connection, rows)
+        self.check_written(written, rows.num_rows)
 
     def delete(self, connection: sqlite3.Connection, keys: pa.Table) -> None:
         """One after the other."""
         where = " AND ".join(f"{quoted(name)} = ?" for name in self.key)
         connection.executemany(f"DELETE FROM {self._name} WHERE {where}", _tuples(keys))
+        self.check_deleted(self._count_there(connection, keys) > 0)
+
+    def _count_there(self, connection: sqlite3.Connection, rows: pa.Table) -> int:
+        """How many of the rows the table has."""
+        where = " AND ".join(f"{quoted(name)} IS ?" for name in rows.column_names)
+        query = f"SELECT EXISTS (SELECT 1 FROM {self._name} WHERE {where})"
+        return sum(int(connection.execute(query, row).fetchone()[0]) for row in _tuples(rows))
+
+    def last_of_equal(self, connection: sqlite3.Connection, keys: pa.Table) -> pa.Array[Any] | None:
+        """By SQLite, where an index on the key has another collation than BINARY."""
+        collations = self._collations(connection)
+        if not collations:
+            return None
+        names = [f"key{number}" for number in range(len(self.key))]
+        typed = ", ".join(
+            f"{name} COLLATE {quoted(collations.get(column, 'BINARY'))}"
+            for name, column in zip(names, self.key, strict=True)
+        )
+        connection.execute(f"CREATE TEMP TABLE {_STAGED} ({typed}, ordinal INTEGER)")
+        marks = ", ".join("?" for _ in range(len(names) + 1))
+        rows = ((*key, ordinal) for ordinal, key in enumerate(_tuples(keys.select(self.key))))
+        connection.executemany(f"INSERT INTO {_STAGED} VALUES ({marks})", rows)
+        query = f"SELECT max(ordinal) FROM {_STAGED} GROUP BY {', '.join(names)} ORDER BY 1"
+        found = [last for (last,) in execute(connection, query).fetchall()]
+        connection.execute(f"DROP TABLE temp.{_STAGED}")
+        return pa.array(found, pa.int64())
+
+    def _collations(self, connection: sqlite3.Connection) -> dict[str, str]:
+        """By column of the key the collation of a unique index on just the key, where that is not BINARY."""
+        found: dict[str, str] = {}
+        indexes = execute(connection, self._pragma("index_list", self._plain)).fetchall()
+        for _, index, is_unique, _, is_partial in indexes:
+            columns = execute(connection, self._pragma("index_xinfo", index)).fetchall()
+            parts = [(row[2], row[4]) for row in columns if row[5]]
+            if is_unique and not is_partial and {name for name, _ in parts} == set(self.key):
+                found |= {name: collation for name, collation in parts if collation.upper() != "BINARY"}
+        return found
 
     def _insertion(self, names: Sequence[str]) -> str:
         marks = ", ".join("?" for _ in names)

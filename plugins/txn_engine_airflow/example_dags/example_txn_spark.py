@@ -2,7 +2,8 @@
 ### Waits for payments, and sums them up with Spark
 
 `new_payments` waits, in the triggerer, until there is something committed that the group has not read; then Spark reads
-exactly that, and its result and the group's new position are committed in one transaction.
+exactly that, and its result and the group's new position are committed in one transaction. `CHECKS` vote on the result
+before: they are a plain dict, so that parsing this file does not import Great Expectations.
 """
 
 from __future__ import annotations
@@ -18,6 +19,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 PAYMENTS, BALANCES, GROUP = "example_payments", "example_spark_balances", "example_spark"
+CHECKS = {
+    "name": "balances",
+    "expectations": [
+        {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "account_id"}},
+        {"type": "expect_column_values_to_be_unique", "kwargs": {"column": "account_id"}},
+    ],
+}
 
 
 def sum_up(payments: DataFrame) -> DataFrame:
@@ -54,7 +62,12 @@ def example_txn_spark() -> None:
                 engine.admin.create_topic(BALANCES, partitions=2, schema=pa.schema(columns), key="account_id")
 
     consume = TxnSparkConsumeOperator(
-        task_id="sum_up", topic=PAYMENTS, group_id=GROUP, output_topic=BALANCES, transform=sum_up
+        task_id="sum_up",
+        topic=PAYMENTS,
+        group_id=GROUP,
+        output_topic=BALANCES,
+        transform=sum_up,
+        checks=CHECKS,
     )
     [make_topic(), new_payments] >> consume
 

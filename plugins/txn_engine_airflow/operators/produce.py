@@ -12,10 +12,11 @@ from airflow.sdk import BaseOperator, Context
 from airflow.sdk.bases.decorator import determine_kwargs
 
 from txn_engine_airflow.connection import DEFAULT_CONN_ID
-from txn_engine_airflow.deployment import deployment_spark_conf
+from txn_engine_airflow.deployment import deployment_spark_conf, named_checks
 from txn_engine_airflow.errors import TaskError, TaskReason
 from txn_engine_airflow.hook import open_engine
 from txn_engine_airflow.operators.arguments import hidden, shown
+from txn_engine_airflow.operators.catching_up import check_files_are_of_the_run, is_template_of_the_run
 from txn_engine_airflow.operators.identity import checked_transactional_id, run_id_of, transactional_id_of
 from txn_engine_airflow.operators.transactions import (
     ForgottenRuns,
@@ -80,16 +81,20 @@ class TxnProduceOperator(BaseOperator):
 
     With a `manifest` (a topic, `topics create NAME --manifest`) files whose content was loaded before, by whatever run,
     are passed over and named in the log, unless `again` is true; one that has changed since fails the task. It also
-    knows files longer than the log knows runs.
+    knows files longer than the log knows runs. A DAG that catches up, and a backfill, starts a run for each date: there
+    a manifest is asked for unless the paths hold the run's date, or `again=True` says that every run is to load all of
+    its files.
 
     `engine="spark"` has Spark read the files, `path` as `txn_engine.spark.load_files` takes it: places and patterns
     that Spark can list, each file a task's. `spark_settings` are Spark's own, stronger than the deployment's
     (`TXN_ENGINE_SPARK_CONF`); they are code, as all arguments are: ask `deployment.permitted_spark_settings` for those
-    that come from a DAG's params. `checks` (a suite, a path of one or a function, as `write_topic` takes them) vote
+    that come from a DAG's params. `checks` vote
     before the commit: where a critical one fails or cannot be made the task fails and nothing is visible. The report
     goes to `report_folder`, else below `$AIRFLOW_HOME/txn_engine_reports/checks~/`, for the worker's user alone. Rows
     that fail an expectation whose meta says `on_failure: dead_letter` go to the `dead_letter_topic`, and the others are
-    loaded; with `engine="local"` all of `checks` have to say so.
+    loaded; with `engine="local"` all of `checks` have to say so. `checks` are a plain dict or the path of a suite, its
+    name among `TXN_ENGINE_SUITES`, or a function: none of these imports Great Expectations when Airflow parses the DAG,
+    which takes seconds for each file. Expectations as objects are taken as well.
 
     Exactly once. The transaction is of the id `<dag>/<task>[/<map index>]` unless `transactional_id` says another, and
     of the run `<dag>/<task>[/<map index>]@<logical date in UTC>` (the DAG run's id where it has no date). A try fences
@@ -179,8 +184,8 @@ class TxnProduceOperator(BaseOperator):
             raise ValueError(f"task {self.task_id!r}: max_dead_letters without a dead_letter_topic")
         if manifest is not None and (path is None or engine == "spark"):
             raise ValueError(f"task {self.task_id!r}: manifest is for a path, and engine='local'")
-        if again and manifest is None:
-            raise ValueError(f"task {self.task_id!r}: again without a manifest")
+        if again and path is None:
+            raise ValueError(f"task {self.task_id!r}: again is for a path")
         if engine == "spark" and (path is None or partition is not None):
             raise ValueError(f"task {self.task_id!r}: engine='spark' takes a path, and no partition")
         if engine != "spark" and report_folder is not None:
@@ -191,6 +196,7 @@ class TxnProduceOperator(BaseOperator):
             )
         self.topic = topic
         self.path = path
+        self._is_path_of_the_run = is_template_of_the_run(path)
         self.python_callable = python_callable
         self.op_kwargs = dict(op_kwargs or {})
         self.read_options = dict(read_options or {})
@@ -218,6 +224,8 @@ class TxnProduceOperator(BaseOperator):
                 reason=TaskReason.BAD_ARGUMENT,
                 subject="forgotten_runs",
             )
+        if self.manifest is None and not (self.again or self._is_path_of_the_run):
+            check_files_are_of_the_run(context, self._paths(), takes_manifest=self.engine == "local")
         from txn_engine.producer import run_into
 
         with open_engine(self.conn_id) as engine, fenced_means_retry():
@@ -308,7 +316,7 @@ class TxnProduceOperator(BaseOperator):
             return ()
         from txn_engine.quality import row_checks
 
-        return row_checks(self.checks)
+        return row_checks(named_checks(self.checks))
 
     def _load_called(
         self,
@@ -406,8 +414,9 @@ class TxnProduceOperator(BaseOperator):
         )
         if letters is not None:
             letters.check_none_of((self.topic,))
+        checks = named_checks(self.checks)
         vote = vote_of(
-            self.checks, folder, engine=engine, outputs=(self.topic,), actor=self.task_id, letters=letters
+            checks, folder, engine=engine, outputs=(self.topic,), actor=self.task_id, letters=letters
         )
         row_checks = () if vote is None else vote.row_checks_of(self.topic)
         # What is wrong with a file is told by its name, line and column alone.

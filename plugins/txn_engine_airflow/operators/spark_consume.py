@@ -9,6 +9,7 @@ from airflow.sdk import AssetAlias, BaseOperator, Context
 
 from txn_engine_airflow.assets import topic_alias
 from txn_engine_airflow.connection import DEFAULT_CONN_ID
+from txn_engine_airflow.deployment import named_checks
 from txn_engine_airflow.operators.identity import checked_transactional_id, run_id_of, transactional_id_of
 from txn_engine_airflow.operators.transactions import fenced_means_retry, report_folder_of, with_outlets
 
@@ -25,7 +26,9 @@ class TxnSparkConsumeOperator(BaseOperator):
     `spark.master`, stronger than the deployment's (`TXN_ENGINE_SPARK_CONF`). Both are code, as all arguments are: a DAG
     that takes them from its params lets whoever triggers it run what he likes, unless it asks
     `deployment.permitted_transform` and `permitted_spark_settings`.
-    `checks` vote before the commit: a suite, {topic: suite}, a path of one or a function, as `write_topic` takes them.
+    `checks` vote before the commit: a plain dict or the path of a suite, its name among `TXN_ENGINE_SUITES`, a
+    function, or one of these for each topic as {topic: suite}. None of them imports Great Expectations when Airflow
+    parses the DAG, which takes seconds for each file. Expectations as objects are taken as well.
     Where a critical one fails or cannot be made the task fails, nothing is visible and the group stays. The report goes
     to `report_folder`, else below `$AIRFLOW_HOME/txn_engine_reports/checks~/`, for the worker's user alone.
     With a `dead_letter_topic` rows of the output that do not fit their topic, or fail an expectation of `checks` whose
@@ -102,7 +105,7 @@ class TxnSparkConsumeOperator(BaseOperator):
             "transactional_id": name,
             "transform": self.transform,
             "spark_settings": self.spark_settings,
-            "checks": self.checks,
+            "checks": named_checks(self.checks),
             "dead_letter_topic": self.dead_letter_topic,
             "max_dead_letters": self.max_dead_letters,
             "conn_id": self.conn_id,

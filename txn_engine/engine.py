@@ -67,6 +67,7 @@ from txn_engine.maintain import Maintenance
 from txn_engine.partition_log import PartitionLog
 from txn_engine.producer import Producer, ProducerTools
 from txn_engine.protocol.transaction_rows import TransactionPartition
+from txn_engine.reasons import Reason
 from txn_engine.scan import Scan, SchemaVersion, first_offset_behind
 from txn_engine.tables import Tables
 from txn_engine.tables.tables import KEEP_CUT_MS

@@ -227,7 +227,6 @@ def test_a_run_marked_failed_while_its_process_lives_on_does_no_harm(
         for again in (SWEEP, MARKERS):
             assert run_dag(again).state == "success"
         audited(engine, expected)
-        assert other.is_alive()
         other.go_on()
         other.hear("ran")
     audited(engine, expected)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
-import sys
-import types
 from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
@@ -19,10 +17,9 @@ import pytest
 import txn_engine
 from tests.conftest import S3Bucket
 from tests.docs import configs_page, operators_page
+from tests.docs.terminals import Terminal, make_checkout
 from tests.docs.test_references import tracked
 from tests.suite.tiers import in_shard
-from tests.support.airflow_home import make_database
-from tests.support.bundles import use_bundle
 from tests.support.kills import DyingStore, ProcessDiedError
 from tests.support.servers import REPOSITORY
 from txn_engine.cli.main import cli
@@ -203,31 +200,30 @@ def test_airflow_imports(store_url: str) -> None:
 
 
 @pytest.mark.airflow
-def test_first_pipeline(store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The whole page runs: topics, the DAG twice with `dag.test()`, and the DAG that a watch starts."""
-    make_database()
-    monkeypatch.setenv("TXN_ENGINE_URL", store_url)
-    (tmp_path / "dags").mkdir()
-    use_bundle(tmp_path / "dags", monkeypatch)
-    topics, pipeline, test, watch = blocks("docs/FIRST_PIPELINE.md", "python")
-    run_block(topics, store_url, {})
-    dags = {name: tmp_path / "dags" / f"{name}.py" for name in ("shop_pipeline", "shop_report")}
-    for file, code in zip(dags.values(), (pipeline, watch), strict=True):
-        file.write_text(code)
-    module = types.ModuleType("shop_pipeline")
-    monkeypatch.setitem(sys.modules, "shop_pipeline", module)
-    exec(compile(pipeline, str(dags["shop_pipeline"]), "exec"), module.__dict__)
-    run_block(test, store_url, {})
-    run_block(test, store_url, {})
+def test_first_pipeline(store_url: str, tmp_path: Path) -> None:
+    """The whole page runs in the terminal that it describes: the topics, the DAG twice with `dag.test()`, and the DAG
+    that a watch starts. Nothing is written outside of the checkout."""
+    checkout = make_checkout(tmp_path / "checkout", {"extra": {"url": store_url}})
+    first, topics, run_it, came_of_it = blocks("docs/FIRST_PIPELINE.md", "sh")
+    in_python, pipeline, at_the_end, watch = blocks("docs/FIRST_PIPELINE.md", "python")
+    with connect(store_url) as engine:
+        engine.admin.create_topic("payments")  # `make airflow` lets payments flow
+    terminal = Terminal(checkout, tmp_path / "home", first=first)
+    for code in (pipeline + at_the_end, watch):
+        (checkout / "dags" / code.splitlines()[0].removeprefix("# ")).write_text(code)
+    assert {"shop_payments", "shop_sums"} <= set(terminal.run(topics).split())
+    run_block(in_python, store_url, {})
+    terminal.run(run_it)
+    both = "import shop_pipeline, shop_report"
+    states = "shop_pipeline.shop_dag.test().state, shop_report.report_dag.test().state"
+    terminal.run(f"cd dags && python -c \"{both}; assert ({states}) == ('success', 'success')\"")
+    terminal.run(came_of_it)
+    terminal.check_home()
     with connect(store_url) as engine:
         sums = engine.scan("shop_sums").to_table().to_pylist()
         assert sorted((row["account_id"], str(row["amount"])) for row in sums) == [
             (1, "2.50"), (1, "2.50"), (2, "0.75"), (2, "0.75"),
         ]  # fmt: skip
-    names: dict[str, Any] = {}
-    exec(compile(watch, str(dags["shop_report"]), "exec"), names)
-    assert names["report_dag"].test().state == "success"
-    with connect(store_url) as engine:
         assert engine.admin.describe_group("shop_report")
 
 

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
 import subprocess
 import sys
@@ -19,12 +17,12 @@ import psycopg
 import pytest
 
 from tests.conftest import missing_server
+from tests.docs.terminals import Terminal, make_checkout
 from tests.docs.test_code_blocks import blocks, run_block
 from tests.support.airflow_home import REPO, make_database
 from tests.support.bundles import use_bundle
 from tests.support.postgres import postgres_binaries
 from txn_engine import connect
-from txn_engine_airflow.standalone.command_line import environment_file
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow]
 
@@ -38,13 +36,9 @@ def checkout(tmp_path: Path, store_url: str) -> Iterator[Path]:
     """A checkout that looks to a shell as if `make postgres` and `make airflow` were running in it."""
     if postgres_binaries() is None:
         missing_server("no Postgres: install Debian's `postgresql`, or run .ci/setup-debian")
-    (tmp_path / ".cache" / "standalone").mkdir(parents=True)
-    (tmp_path / ".venv").symlink_to(Path(sys.prefix))
-    (tmp_path / ".cache" / "standalone" / "cli.env").write_text(
-        environment_file({"extra": {"url": store_url}})
-    )
-    with make_postgres(tmp_path / ".cache" / "postgres.env"):
-        yield tmp_path
+    made = make_checkout(tmp_path / "checkout", {"extra": {"url": store_url}})
+    with make_postgres(made / ".cache" / "postgres.env"):
+        yield made
 
 
 @contextmanager
@@ -65,33 +59,6 @@ def make_postgres(environment: Path) -> Iterator[None]:
     assert not environment.exists()
 
 
-class Terminal:
-    """A shell in the checkout that runs each block after `first`, without the variables of another store."""
-
-    def __init__(self, checkout: Path, first: str) -> None:
-        self._checkout, self._first = checkout, first
-
-    def run(self, block: str) -> str:
-        """Run a block whose commands must all succeed, and return what it printed."""
-        environment = {name: value for name, value in os.environ.items() if name != "TXN_ENGINE_URL"}
-        done = subprocess.run(
-            ["bash", "-ec", f"{self._first}\n{block}"],
-            cwd=self._checkout,
-            env=environment | {"PYTHONPATH": f"{REPO}:{REPO / 'plugins'}"},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=300,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    def variables(self) -> dict[str, str]:
-        """The environment after the first block."""
-        code = "import json, os; print(json.dumps(dict(os.environ)))"
-        return dict(json.loads(self.run(f"python -c '{code}'").splitlines()[-1]))
-
-
 def trigger() -> None:
     """Run the DAG to its end, as the Airflow in the second terminal does."""
     from airflow.dag_processing.dagbag import DagBag
@@ -100,20 +67,30 @@ def trigger() -> None:
     assert run.state == "success"
 
 
-def test_from_top_to_bottom(checkout: Path, store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sums differ by the dead letters. Once the letters are repaired and replayed, the sums are equal."""
+def test_from_top_to_bottom(
+    checkout: Path,
+    store_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The sums differ by the dead letters. Once the letters are repaired and replayed, the sums are equal. Step 4 that
+    is done too early says what to wait for."""
     make_database()
     use_bundle(EXAMPLES, monkeypatch)
     postgres, airflow, first, listed, repair, replay, verify = blocks(PAGE, "sh")
     tables, sums, mend = blocks(PAGE, "python")
     assert postgres == "make postgres\n"
-    known = Terminal(checkout, airflow.replace("make airflow", "")).variables()
+    second = f". .venv/bin/activate\n{airflow.replace('make airflow', '')}"
+    known = Terminal(checkout, tmp_path / "second", first=second).variables()
     for name, value in known.items():
         if name.startswith(("PG", "AIRFLOW_CONN_")):
             monkeypatch.setenv(name, value)
     monkeypatch.chdir(checkout)
-    terminal = Terminal(checkout, first)
+    terminal = Terminal(checkout, tmp_path / "third", first=first)
     run_block(tables, "", {})
+    run_block(sums, "", {})
+    assert "There is no table example_balances yet" in capsys.readouterr().out
     trigger()
     found = run_block(sums, "", {})
     told = terminal.run(listed)
@@ -133,3 +110,4 @@ def test_from_top_to_bottom(checkout: Path, store_url: str, monkeypatch: pytest.
     found = run_block(sums, "", {})
     assert found["paid"] == found["counted"] > 0
     terminal.run(verify)
+    terminal.check_home()

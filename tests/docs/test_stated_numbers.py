@@ -145,7 +145,7 @@ STATED = (
     Stated("SCHEMAS.md", f"changes, in at most {_mib(JSON_BYTES_MAX)}; how many came before does not matter"),
     Stated("VERIFY.md", f"A dead file may be gone {_GRACE} after it died"),
     Stated("VERIFY.md", f"Of one kind in one partition {LISTED_MAX} are listed"),
-    Stated("DIFFERENTIAL.md", f"make differential {_DEFAULTS['PROGRAMS']} programs"),
+    Stated("DIFFERENTIAL.md", f"make differential # {_DEFAULTS['PROGRAMS']} programs"),
     Stated("SIMULATOR.md", f"`make simulate SEEDS={_DEFAULTS['SEEDS']}` plays a thousand runs"),
     Stated("NUMBERS.md", f"The suite tries {settings.get_profile('default').max_examples} examples of each;"
         f" {settings.get_profile('nightly').max_examples:,} are"),

@@ -1,0 +1,84 @@
+"""Shell blocks of pages, run by a real `bash -e` in a folder that looks like the checkout, or in an empty one."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.support.airflow_home import REPO, SEED_DATABASE
+from txn_engine_airflow.standalone.command_line import environment_file
+
+PROGRAMS = Path(sys.executable).parent
+_OURS = ("AIRFLOW", "TXN_ENGINE_", "AWS_", "PG")
+"""Variables of another store, Airflow or database: a reader's terminal has none of them."""
+
+
+class Terminal:
+    """A person's terminal: the blocks of a page in turn, each after `first`, which is what the page says to begin with.
+
+    HOME is an empty folder, and `check_home` says whether it still is. Commands are found where the page's own lines
+    put them: on PATH there is what the machine has, and before it `programs`, for pages that begin with an installed
+    program.
+    """
+
+    def __init__(
+        self, folder: Path, home: Path, *, first: str = "", programs: bool = False, **variables: str
+    ) -> None:
+        home.mkdir()
+        self._folder, self._home, self._first = folder, home, first
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
+        path = [str(PROGRAMS)] * programs + [
+            each for each in kept["PATH"].split(os.pathsep) if Path(each) != PROGRAMS
+        ]
+        self._environment = (
+            kept
+            | {
+                "HOME": str(home),
+                "PATH": os.pathsep.join(path),
+                "PYTHONPATH": f"{REPO}{os.pathsep}{REPO / 'plugins'}",  # an editable install names another checkout
+                **variables,
+            }
+        )
+
+    def run(self, block: str, **variables: str) -> str:
+        """Run a block whose commands must all succeed, and return what it printed."""
+        done = subprocess.run(
+            ["bash", "-ec", f"{self._first}\n{block}"],
+            cwd=self._folder,
+            env=self._environment | variables,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=900,  # only to end at all: machines that run tests may be busy
+        )
+        assert done.returncode == 0, f"{block}\n{done.stdout}{done.stderr}"
+        assert "Traceback" not in done.stderr, done.stderr
+        return done.stdout + done.stderr
+
+    def variables(self) -> dict[str, str]:
+        """The environment after the first block."""
+        code = "import json, os; print(json.dumps(dict(os.environ)))"
+        return dict(json.loads(self.run(f"python -c '{code}' 2>/dev/null").splitlines()[-1]))
+
+    def check_home(self) -> None:
+        """Fail if a block wrote into the home folder: Airflow without its settings makes ~/airflow."""
+        left = [entry.name for entry in self._home.iterdir() if entry.name not in (".cache", ".local")]
+        assert left == [], left
+
+
+def make_checkout(folder: Path, store: Mapping[str, object]) -> Path:
+    """A folder that looks to a shell as the checkout does while `make airflow` is running in it."""
+    (folder / ".cache" / "standalone").mkdir(parents=True)
+    (folder / ".cache" / "standalone" / "cli.env").write_text(environment_file(store))
+    (folder / ".cache" / "airflow").mkdir()
+    if SEED_DATABASE.exists():
+        shutil.copy(SEED_DATABASE, folder / ".cache" / "airflow")
+    (folder / "dags").mkdir()
+    for name, target in {".venv": Path(sys.prefix), ".ci": REPO / ".ci", "plugins": REPO / "plugins"}.items():
+        (folder / name).symlink_to(target)
+    return folder

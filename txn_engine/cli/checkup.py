@@ -6,7 +6,8 @@ import os
 import platform
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import metadata
+from importlib import import_module, metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -295,7 +296,17 @@ def check_machine() -> list[Check]:
         ("pyiceberg", "tables"),
     ):
         checks.append(_version(package, extra))
+    if (pools := _airflow_pools()) is not None:
+        checks.append(pools)
     return checks
+
+
+def _airflow_pools() -> Check | None:
+    """Whether the Airflow that this environment configures has the pools of the DAGs; None where it configures none."""
+    if find_spec("txn_engine_airflow") is None:
+        return None
+    found = import_module("txn_engine_airflow.pools").look()
+    return None if found is None else Check("airflow pools", *found)
 
 
 def _version(package: str, extra: str) -> Check:

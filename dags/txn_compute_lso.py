@@ -10,7 +10,7 @@ counts the partition's aborted index. `group_lags` shows every consumer group ag
 (`dead_letters_window_s`) became dead letters, beside the records of their topic. The tables are in the tasks' logs and
 in their XCom (`columns`, `rows`, worst first). Nothing here changes what readers see.
 
-**When to worry.** The five tasks named `alert_...` are red when a person has to look, and tell it (see "Alerts"
+**When to worry.** The six tasks named `alert_...` are red when a person has to look, and tell it (see "Alerts"
 in docs/AIRFLOW.md); the run is red as long as the condition lasts.
 
 - *`alert_lso_stalled`:* readers of a partition wait behind one transaction for longer than
@@ -23,6 +23,8 @@ in docs/AIRFLOW.md); the run is red as long as the condition lasts.
   dead-letter topic; `txn-engine dead-letters list TOPIC` says why.
 - *`alert_damaged`:* a topic or a partition cannot be read. The tables say all about the rest, which goes on; the
   text names the object. What to do: "What a damaged object does" in docs/operations.md.
+- *`alert_pool_missing`:* a pool that these DAGs are meant to run in does not exist, so their tasks stay in
+  `default_pool`, where other tasks may hold them up. The text has the command that makes it.
 - *`pending_producer_id` is not -1 in two runs in a row:* a consumer's transaction is between its output and
   its decision.
 - *`write_snapshots` fails with a damaged object:* the snapshots of all else are written; run `txn-engine verify`.
@@ -129,12 +131,19 @@ def txn_compute_lso() -> None:
         alert_tasks.dead_letters(table)
 
     @task
+    def alert_pool_missing():
+        from txn_engine_airflow import alert_tasks
+
+        alert_tasks.pool_missing(get_current_context()["dag_run"].conf)
+
+    @task
     def alert_damaged(offsets, hanging, lags, letters):
         from txn_engine_airflow import alert_tasks
 
         alert_tasks.damaged(offsets, hanging, lags, letters)
 
     write_snapshots()
+    alert_pool_missing()
     offsets, hanging, lags, letters = (
         last_stable_offsets(),
         hanging_transactions(),

@@ -10,10 +10,10 @@ The report is an HTML page that opens without a network; its path is in the log 
 task's button "Report" opens it. By default it lies below `$AIRFLOW_HOME/txn_engine_reports/`.
 
 Each time `txn_spark_consume` has committed output, this proves what its group has consumed (`scope: consumed`), while
-loads and other runs go on: it waits for a moment in which no run of that group is under way. With `scope: everything`
-it also demands that the group is at the last stable offset and every transaction has ended: start that by hand, when
-loads and consumers are done. `input_file` needs it. With `cut` what is inside that cut is judged, as it was then: no
-moment is waited for, nothing has to be at rest, and the verdict stays the same as long as the cut is kept.
+loads and other runs go on: all checks are about one cut, which the run makes for itself and names. With `scope:
+everything` it also demands that the group is at the cut, and that every transaction that was open then has ended by
+the end of the run. `input_file` needs it. With `cut` what is inside that cut is judged, as it was then: nothing has to
+be at rest, and the verdict stays the same as long as the cut is kept.
 
 **Downstream is held.** Only a run in which every check passed sends an event, of the alias `txn_verify_exactly_once`
 and the asset `txn-engine://<bucket or path>/<topic>/verified`. Schedule on these what must not see unproved data:
@@ -28,8 +28,6 @@ proves less, or something else. What is to be proved as a rule stands in a DAG o
 made; that says nothing about the data). The last line of the log names them, and the report. A check that is
 *not applicable* makes nothing red: retention or compaction by key may have taken away what it compares.
 
-- *`REQUEST_TIMED_OUT`:* for half a minute a run of the group was under way, or a dead one's transaction was open.
-  It is tried again; `txn_coordinator_sweep` ends what died once its timeout has passed.
 - *`lso_at_log_end`, `no_open_transaction`, `transactions_final`, `nothing_pending`:* something is still under
   way, or died and was not swept yet. Run `txn_coordinator_sweep` and `txn_write_markers`, then this again.
 - *`group_at_lso`:* the consumer has not read everything. Run `txn_spark_consume`, then this again.

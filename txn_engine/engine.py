@@ -51,7 +51,7 @@ from txn_engine.errors import (
 from txn_engine.extras import imports_named
 from txn_engine.ids import IdSource, new_write_id
 from txn_engine.log.altering import store_begun_with
-from txn_engine.log.as_of import AsOfCut
+from txn_engine.log.as_of import AsOfCut, UnkeptCut
 from txn_engine.log.cut_format import Cut
 from txn_engine.log.cuts import CutNumber, CutStore
 from txn_engine.log.entry_log import LogTools
@@ -269,6 +269,13 @@ class Engine:
         if names == []:
             raise InvalidRequestError("a cut of no topic", expected="some topics, or None for all of them")
         return self._cut_maker().make(names, keep_ms)
+
+    def look_at_cut(self, topics: Iterable[str], *, groups: Iterable[str] = ()) -> UnkeptCut:
+        """A cut as `cut` makes it that nothing keeps: nothing is written, and its files stay as those of a scan do.
+        `groups`: those whose offsets as of the cut can be asked for.
+        """
+        partitions = {self.logs.group_partition(group).partition for group in groups}
+        return self._cut_maker().look(list(dict.fromkeys(topics)), group_logs=partitions)
 
     def _cut_maker(self) -> CutMaker:
         drive = self.coordinator.write_pending_markers

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from txn_engine_airflow import alerts
 from txn_engine_airflow.tables import Table, lag_history, rows_of
@@ -31,6 +32,11 @@ def dead_letters(table: Table) -> None:
 def damaged(*tables: Table) -> None:
     """Raise `AlertError` for what cannot be read, and so stands in none of the tables."""
     alerts.check_damage([each for table in tables for each in table.get("unreadable", ())])
+
+
+def pool_missing(conf: Mapping[str, Any] | None) -> None:
+    """Raise `AlertError` where the scheduler has found that a pool does not exist; `conf` is the run's."""
+    alerts.check_pools(conf)
 
 
 def lag_growing(table: Table, instance: RuntimeTaskInstanceProtocol) -> None:

@@ -259,6 +259,30 @@ def check_damage(unreadable: Sequence[Sequence[str]]) -> None:
     )
 
 
+def check_pools(conf: Mapping[str, Any] | None) -> None:
+    """Raise where the configuration of a run says that pools do not exist (`policy.py` puts them there)."""
+    from txn_engine_airflow.pools import (
+        COORDINATOR_POOL_VARIABLE,
+        DEFAULT_POOL,
+        DESCRIPTION,
+        JOBS_POOL_VARIABLE,
+        MISSING,
+        SLOTS,
+    )
+
+    names = (conf or {}).get(MISSING)
+    if not names:
+        return
+    raise AlertError(
+        f"no such pool: {_some(names)}",
+        f"pools that do not exist in Airflow: {_some(names)}; the tasks meant for them run in {DEFAULT_POOL}, and wait "
+        f'when other tasks fill it; make each with `airflow pools set {names[0]} {SLOTS} "{DESCRIPTION}"` (a scheduler '
+        f"that starts makes the coordinator's), or set {COORDINATOR_POOL_VARIABLE} or {JOBS_POOL_VARIABLE} to "
+        f"{DEFAULT_POOL} in the scheduler's environment to keep the tasks there",
+        names,
+    )
+
+
 def check_hanging(rows: Sequence[Mapping[str, Any]]) -> None:
     """Raise for transactions that are open on a partition and that no coordinator row owns (rows of `hanging`)."""
     if not rows:

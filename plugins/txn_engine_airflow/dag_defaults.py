@@ -1,15 +1,10 @@
-"""What the engine's DAGs have in common: owner, pools, time-outs, alerts, the params that all of them take.
+"""What the engine's DAGs have in common: owner, time-outs, alerts, the params that all of them take.
 
-A task of a pool that does not exist is never scheduled, and nobody is told. So all run in Airflow's `default_pool`,
-which is always there, until the environment of scheduler and DAG processor names others that somebody made:
-
-    TXN_ENGINE_COORDINATOR_POOL    sweeps, markers, snapshots, maintenance: small tasks that must not wait behind others
-    TXN_ENGINE_JOBS_POOL           Spark and the exactly-once suite: few at a time
+Their pools are not here: the scheduler gives a task its pool, if that exists (`pools.py`).
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -21,10 +16,7 @@ from txn_engine_airflow import alerts, deployment
 
 OWNER = "txn-engine"
 START = datetime(2026, 1, 1, tzinfo=UTC)
-COORDINATOR_POOL_VARIABLE = "TXN_ENGINE_COORDINATOR_POOL"
-JOBS_POOL_VARIABLE = "TXN_ENGINE_JOBS_POOL"
 
-_DEFAULT_POOL = "default_pool"
 _COORDINATOR_PRIORITY = 100
 _SCALARS = ["string", "integer", "boolean"]
 _TOPIC_NAME = r"^[A-Za-z0-9._-]{1,249}$"
@@ -39,7 +31,6 @@ def sweep_schedule() -> str | timedelta:
 def coordinator_tasks(*, minutes: int, retries: int = 1, retry_delay_s: int = 15) -> dict[str, Any]:
     """Defaults of tasks that readers and producers wait for: first in their pool, retried soon."""
     return _tasks(minutes, retries, retry_delay_s) | {
-        "pool": os.environ.get(COORDINATOR_POOL_VARIABLE) or _DEFAULT_POOL,
         "priority_weight": _COORDINATOR_PRIORITY,
         "weight_rule": "absolute",
     }
@@ -47,9 +38,7 @@ def coordinator_tasks(*, minutes: int, retries: int = 1, retry_delay_s: int = 15
 
 def job_tasks(*, minutes: int, retries: int, retry_delay_s: int) -> dict[str, Any]:
     """Defaults of tasks that need much memory or time."""
-    return _tasks(minutes, retries, retry_delay_s) | {
-        "pool": os.environ.get(JOBS_POOL_VARIABLE) or _DEFAULT_POOL
-    }
+    return _tasks(minutes, retries, retry_delay_s)
 
 
 def _tasks(minutes: int, retries: int, retry_delay_s: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What Airflow loads: the pages of the engine, and their entry in Airflow's menu.
+"""What Airflow loads: the pages of the engine, their entry in Airflow's menu, and a listener.
 
 Loaded by the entry point `airflow.plugins` of the installed package. (`plugins/.airflowignore` keeps Airflow from
 loading every module of the package once more, by its bare name, from the plugins folder.)
@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 from airflow.configuration import conf
 from airflow.plugins_manager import AirflowPlugin
 
+from txn_engine_airflow import listener
+
 URL_PREFIX = "/txn-engine"
 
 
@@ -22,9 +24,12 @@ def _airflow_path() -> str:
 
 
 class TxnEnginePlugin(AirflowPlugin):
-    """The pages. Every process of Airflow loads plugins; the app is made where it is asked for: in the api-server."""
+    """The pages, and what makes the coordinator's pool. Every process of Airflow loads plugins; the app is made where
+    it is asked for: in the api-server.
+    """
 
     name = "txn_engine"
+    listeners = [listener]  # noqa: RUF012 - Airflow's own form
     external_views = [  # noqa: RUF012 - Airflow takes entries out of this very list
         {
             "name": "Txn engine",  # what fits below the menu's icons

@@ -160,22 +160,19 @@ def test_the_sweeps_run_every_minute_and_the_tables_every_five(dag_bag: Any) -> 
     assert markers.timetable.expression == "* * * * *"
 
 
-def test_the_coordinators_tasks_go_first_in_a_pool_that_is_always_there(
+def test_the_coordinators_tasks_go_first_and_are_parsed_in_a_pool_that_is_always_there(
     dag_bag: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The coordinator's tasks have priority. All tasks use the default pool, which always exists, or the pool
-    that the environment names."""
+    """The coordinator's tasks have priority. All tasks are parsed in the default pool, which always exists, whatever
+    the environment names: the scheduler gives them their own (`test_pools`)."""
     from airflow.dag_processing.dagbag import DagBag
 
     for dag_id, dag in dag_bag.dags.items():
-        assert {task.pool for task in dag.tasks} == {"default_pool"}
         if dag_id in COORDINATOR - {"txn_maintain"}:
             assert {task.priority_weight for task in dag.tasks} == {100}
             assert {str(task.weight_rule) for task in dag.tasks} == {"absolute"}
     monkeypatch.setenv("TXN_ENGINE_COORDINATOR_POOL", "sweepers")
     monkeypatch.setenv("TXN_ENGINE_JOBS_POOL", "spark")
-    pools = {
-        dag_id: {task.pool for task in DagBag(dag_folder=DAGS / f"{dag_id}.py").dags[dag_id].tasks}
-        for dag_id in DAG_IDS
-    }
-    assert pools == {dag_id: {"sweepers" if dag_id in COORDINATOR else "spark"} for dag_id in DAG_IDS}
+    for dag_id in DAG_IDS:
+        dag = DagBag(dag_folder=DAGS / f"{dag_id}.py").dags[dag_id]
+        assert {task.pool for task in dag.tasks} == {"default_pool"}

@@ -67,8 +67,9 @@ def test_transactions_become_final_and_payments_are_summed_up(stack: Stack) -> N
     """A producer dies, another leaves its markers: sweep, marker DAG, consumer and verification do the rest."""
     payments_flow(stack, "first")
     wait_until_all_is_well(stack, patience_s=500)
-    failed = [task for task in stack.rest.tasks() if task["state"] in ("failed", "upstream_failed")]
-    assert failed == []
+    tasks = list(stack.rest.tasks())
+    assert [task for task in tasks if task["state"] in ("failed", "upstream_failed")] == []
+    assert {task["pool"] for task in tasks if task["dag_id"] == "txn_coordinator_sweep"} == {"txn_engine"}
 
 
 @pytest.mark.shard("engines")

@@ -370,17 +370,17 @@ def test_columns_that_change_while_files_are_listed(
 ) -> None:
     """If columns change while the files are listed, the files are listed again and judged by the new columns.
     If a declared column is gone, the check is refused."""
-    from txn_engine.quality.standpoint import Now
+    from txn_engine.quality.standpoint import AtCut
 
-    scan, changes = Now.scan, [RenameColumn("note", "text"), DropColumn("size")]
+    scan, changes = AtCut.scan, [RenameColumn("note", "text"), DropColumn("size")]
 
-    def changing(self: Now, topic: str, **bounds: Any) -> Any:
+    def changing(self: AtCut, topic: str, **bounds: Any) -> Any:
         if changes and topic == "payments":
             engine.admin.alter_topic("payments", changes.pop())
             write(engine, "payments", payments(engine, "payments", 40 + len(changes), 1))
         return scan(self, topic, **bounds)
 
-    monkeypatch.setattr(Now, "scan", changing)
+    monkeypatch.setattr(AtCut, "scan", changing)
     check = replace(CHECK, outputs=(Output("copies", SameRows({"id": "id"})),))
     result = attempt(engine, tmp_path, check)
     assert failed(result) == {"identity_in_copies"}

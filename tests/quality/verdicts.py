@@ -18,7 +18,7 @@ from txn_engine.quality.gather import gather
 from txn_engine.quality.history import not_applicable
 from txn_engine.quality.in_process import InProcess
 from txn_engine.quality.records import Reductions
-from txn_engine.quality.standpoint import AtCut, Now
+from txn_engine.quality.standpoint import AtCut, fresh_cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def verdict_of(
             input_file=input_file,
             reducer=reducer,
             progress=lambda _: None,
-            at=Now(engine) if cut is None else AtCut(engine, cut, check),
+            at=fresh_cut(engine, check) if cut is None else AtCut(engine, cut, check),
         )
         counted = count(evidence, Reductions(evidence, reducer))
         left_out = frozenset(not_applicable(evidence, counted))

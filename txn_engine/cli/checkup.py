@@ -6,7 +6,8 @@ import os
 import platform
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from importlib import metadata
+from importlib import import_module, metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -286,7 +287,17 @@ def check_machine() -> list[Check]:
         Check("python", "ok", f"{platform.python_version()} ({platform.system()} {platform.machine()})"),
     ]
     checks += [_version(package) for package in ("txn-engine", "pyarrow", "obstore", "minio")]
-    return [*checks, *(_extra(name, packages) for name, packages in EXTRAS.items())]
+    checks += [_extra(name, packages) for name, packages in EXTRAS.items()]
+    pools = _airflow_pools()
+    return checks if pools is None else [*checks, pools]
+
+
+def _airflow_pools() -> Check | None:
+    """Whether the Airflow that this environment configures has the pools of the DAGs; None where it configures none."""
+    if find_spec("txn_engine_airflow") is None:
+        return None
+    found = import_module("txn_engine_airflow.pools").look()
+    return None if found is None else Check("airflow pools", *found)
 
 
 def _extra(name: str, packages: Iterable[str]) -> Check:

@@ -245,7 +245,7 @@ def _tell(result: QualityResult, engine: str, out: Output) -> None:
         results=str(result.json),
         statistics=dict(result.statistics),
         proof=None if result.proof is None else _proof_row(result.proof),
-        cut=result.cut,
+        cut=result.cut_named,
     )
     counted = result.statistics
     verdict = "proven" if result.success else "not proven"

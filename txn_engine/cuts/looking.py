@@ -140,6 +140,11 @@ class LogLooks:
         """Where the cut goes through the log, of one that is kept nowhere."""
         return LogCut(offset, self.end, self._slot_at(offset))
 
+    def unkept_groups(self, offset: int) -> tuple[LogCut, PartitionState]:
+        """As `unkept`, of a log of group offsets, and the state at the cut itself."""
+        below = self._log.state_at(offset)
+        return LogCut(offset, self.end, self._slot_at(offset), self._committed_behind(below)), below
+
     def _slot_at(self, offset: int) -> int:
         return self.slots[bisect_right(self.slots, offset) - 1]
 

@@ -7,7 +7,7 @@ the vector is lowered until nothing does. That waits for nobody and ends, whatev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -88,17 +88,20 @@ class CutMaker:
             raise
         return cut
 
-    def look(self, names: Sequence[str], known: UnkeptCut | None = None) -> UnkeptCut:
+    def look(
+        self, names: Sequence[str], known: UnkeptCut | None = None, *, group_logs: Collection[int] = ()
+    ) -> UnkeptCut:
         """A cut of these topics and all groups that stands nowhere: nothing is written, so whoever may read may look.
 
         What it needs is kept as what a scan needs is: a file that died after this lies there for another 24 hours.
         `known`: an earlier one of these topics, from which the rows are read on; else the newest that is kept.
+        `group_logs`: the partitions of `__consumer_offsets` whose offsets can be asked for.
         """
         if known is None:
             before = self._newest_before(self._store.first_unclaimed(), names)
         else:
             before = _Before(known.cut, is_kept=True, states=known.states)
-        return self._patiently(partial(self._try_unkept, names, before))
+        return self._patiently(partial(self._try_unkept, names, before, group_logs))
 
     def _newest_before(self, number: int, names: Sequence[str] | None) -> _Before:
         topics = None if names is None else self._logs.look_up_topics(names)
@@ -126,16 +129,20 @@ class CutMaker:
         cut = self._cut(number, names, keep_ms, topics, dict(zip(looks, kept, strict=True)))
         return replace(cut, coordinator_ends=tuple(coordinator_ends), settings=settings.result().changes)
 
-    def _try_unkept(self, names: Sequence[str], before: _Before) -> UnkeptCut:
+    def _try_unkept(self, names: Sequence[str], before: _Before, group_logs: Collection[int]) -> UnkeptCut:
         first = self._first_look(names, before)
         topics = self._topics(names)
         looks = self._second_look(names, topics, first)
         vector = self._vector(looks)
         partitions = [at for at in looks if at.topic != CONSUMER_OFFSETS_TOPIC]
-        states = self._logs.workers.map(lambda at: looks[at].state(), partitions)
+        states = dict(
+            zip(partitions, self._logs.workers.map(lambda at: looks[at].state(), partitions), strict=True)
+        )
         logs = {at: each.unkept(vector[at]) for at, each in looks.items()}
-        cut = self._cut(UNKEPT, names, None, topics, logs)
-        return UnkeptCut(cut, dict(zip(partitions, states, strict=True)))
+        for at in self._logs.internal(CONSUMER_OFFSETS_TOPIC):
+            if at.partition in group_logs:
+                logs[at], states[at] = looks[at].unkept_groups(vector[at])
+        return UnkeptCut(self._cut(UNKEPT, names, None, topics, logs), states)
 
     def _vector(self, looks: Mapping[TransactionPartition, LogLooks]) -> dict[TransactionPartition, int]:
         vector = lowered(

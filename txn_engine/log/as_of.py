@@ -121,7 +121,8 @@ class AsOf(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class UnkeptCut:
-    """A cut that nothing on the store keeps, and the states that its topics had when it was made.
+    """A cut that nothing on the store keeps, and the states that its topics had when it was made; of logs of group
+    offsets those that were asked for, as of the cut itself.
 
     Its files stay as those of a scan do: none is deleted sooner than 24 hours after it died.
     """
@@ -132,6 +133,11 @@ class UnkeptCut:
     def state(self, topic: str, incarnation: int, partition: int) -> PartitionState:
         """The state in which every file below the cut is decided."""
         return self.states[TransactionPartition(topic, incarnation, partition)]
+
+    def group_offsets(self, partition: int) -> GroupOffsets:
+        """The offsets that one partition of `__consumer_offsets` kept: by the committed rows below the cut."""
+        offsets = self.state(CONSUMER_OFFSETS_TOPIC, 0, partition).group_offsets
+        return offsets_as_of(offsets, self.cut.groups[partition].committed)
 
 
 class AsOfCut:

@@ -20,6 +20,7 @@ from txn_engine.quality.evidence import (
     TopicRows,
     TransactionState,
 )
+from txn_engine.quality.standpoint import Standpoint
 from txn_engine.types import TopicPartition
 from txn_engine.verify import FilesToRead, Finding, Place
 from txn_engine.verify.cut_reading import LogAtCut, read_cut
@@ -48,6 +49,7 @@ class Audit:
     open: frozenset[_Writer]
     group_history: GroupHistory
     positions: Mapping[int, int] | None = None
+    now: Audit | None = None
 
     def fate(self, file: SeenFile) -> str:
         """What the coordinator's rows say of the file's transaction where that is not that it was committed."""
@@ -65,14 +67,14 @@ class AuditReader:
         since: Mapping[TopicPartition, int],
         again: Mapping[TopicPartition, range],
         progress: Callable[[str], None],
-        as_of: AsOf | None = None,
+        at: Standpoint,
     ) -> None:
         self._engine = engine
         self._check = check
         self._since = since
         self._again = again
         self._tell = progress
-        self._as_of = as_of
+        self._at = at
 
     def touches(self, topics: Collection[str]) -> bool:
         """Whether a transaction over these topics touches the checked ones, or nobody can tell."""
@@ -107,7 +109,34 @@ class AuditReader:
         self._tell("replaying the raw logs (verify)")
         report = self._verified()
         audit = self._audit(report)
-        return audit if self._as_of is None else self._at_cut(self._as_of.cut, audit, report.replay)
+        as_of = self._at.cut
+        if as_of is None:
+            return audit
+        if as_of.is_kept:
+            return self._at_cut(as_of.cut, audit, report.replay)
+        return self._at_offsets(as_of, audit)
+
+    def _at_offsets(self, as_of: AsOf, audit: Audit) -> Audit:
+        """By the replay alone, up to where the cut of the run goes; `now` is what the replay says of the store as it
+        is.
+        """
+        history = audit.group_history
+        commits = tuple(commit for commit in history.commits if commit.row < as_of.group_end)
+        stood = {commit.partition: commit.offset for commit in commits if commit.took_effect}
+        return replace(
+            audit,
+            partitions=tuple(
+                _inside(each, as_of.offsets.get(TopicPartition(each.topic, each.partition), 0))
+                for each in audit.partitions
+            ),
+            transactions=(),
+            pending={},
+            group_history=replace(history, commits=commits),
+            positions={number: offset for number, offset in stood.items() if offset >= 0}
+            if history.is_whole
+            else None,
+            now=audit,
+        )
 
     def _at_cut(self, number: int, audit: Audit, replay: Replay) -> Audit:
         """By the snapshots that the cut names, which the replay was held against; not above its stable offsets."""
@@ -233,6 +262,25 @@ class AuditReader:
 
 def _finding(finding: Finding) -> AuditFinding:
     return AuditFinding(str(finding), finding.severity == "error", finding.code, finding.object)
+
+
+def _inside(now: ReplayedPartition, offset: int) -> ReplayedPartition:
+    """The partition up to an offset. `log_end_offset` is above the stable one where that goes through a file: how many
+    of its records are inside the raw entries do not say.
+    """
+    stable = min(offset, now.last_stable_offset)
+    live = tuple(file for file in now.live or () if file.base_offset < offset)
+    is_through_a_file = any(file.last_offset >= offset for file in live)
+    return replace(
+        now,
+        last_stable_offset=stable,
+        log_end_offset=stable + 1 if is_through_a_file else stable,
+        live_records=sum(file.record_count for file in live),
+        log_start_offset=min(now.log_start_offset, stable),
+        open_transactions=0,
+        aborted=tuple(each for each in now.aborted if each.first_offset < offset),
+        live=None if now.live is None else live,
+    )
 
 
 def _partition_at(place: Place, log: LogAtCut, stable_now: int) -> ReplayedPartition:

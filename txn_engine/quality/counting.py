@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from txn_engine.quality import positions, visibility
-from txn_engine.quality.evidence import Evidence, EvidenceMissingError
+from txn_engine.quality.evidence import Evidence, EvidenceMissingError, need
 from txn_engine.quality.records import Reductions
 from txn_engine.quality.result import EXAMPLES_MAX, Counted
 from txn_engine.quality.suite import INPUT_ACCOUNTED, accounted_checks, named_checks, output_checks
@@ -38,12 +38,8 @@ def count(evidence: Evidence, reductions: Reductions) -> Mapping[str, Counted | 
         visibility.records_as_named,
         visibility.offsets_ascend,
         visibility.visible_records_counted,
-        positions.lso_at_log_end,
-        positions.no_open_transaction,
         positions.group_at_lso,
         positions.group_lag_agrees,
-        positions.nothing_pending,
-        positions.transactions_final,
         positions.positions_never_fall,
         positions.output_with_offsets,
         positions.transactions_whole,
@@ -51,14 +47,29 @@ def count(evidence: Evidence, reductions: Reductions) -> Mapping[str, Counted | 
         positions.audit_clean,
     ):
         counters[counter.__name__] = partial(counter, evidence)
+    for counter in (
+        positions.lso_at_log_end,
+        positions.no_open_transaction,
+        positions.nothing_pending,
+        positions.transactions_final,
+    ):
+        counters[counter.__name__] = partial(_under_way, counter, evidence)
     counters["digest_as_proved"] = partial(_digest_as_proved, evidence)
     checks = named_checks(
         evidence.check,
         has_input=evidence.input is not None,
         has_chain=evidence.chain is not None,
-        at_cut=evidence.as_of is not None,
+        at_cut=evidence.is_of_kept_cut,
     )
     return {check.name: _counted(counters[check.name]) for check in checks}
+
+
+def _under_way(counter: Callable[[Evidence], Counted], evidence: Evidence) -> Counted:
+    """What a check finds that is under way: not inside the cut, where there is one."""
+    if evidence.as_of is None:
+        return counter(evidence)
+    need(evidence, "under_way")
+    return counter(evidence.under_way or evidence)
 
 
 def _digest_as_proved(evidence: Evidence) -> Counted:

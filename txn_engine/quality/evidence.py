@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from txn_engine.quality.declaration import Declaration
 from txn_engine.quality.digest import Digest
 from txn_engine.quality.rows import FileRows, Rows
 from txn_engine.schemas.layout import Schemas
-from txn_engine.types import GroupOffset
+from txn_engine.types import GroupOffset, TopicPartition
 
 FINAL_STATES = ("Empty", "CompleteCommit", "CompleteAbort", "Dead")
 """States of a transactional id in which nothing is left to be done."""
@@ -222,10 +223,22 @@ class ChainDifference(NamedTuple):
 
 
 class AsOf(NamedTuple):
-    """The cut as of which everything was looked at, and when it was made."""
+    """The cut as of which everything was looked at, and when it was made.
+
+    `cut` is its number, or -1 for a cut that the run made for itself and nothing keeps. Of such a cut `offsets` are
+    where it goes through the checked topics, and `group_end` where it goes through the group's log; of a kept cut they
+    are empty and -1, for the store has them.
+    """
 
     cut: int
     created_ms: int
+    offsets: Mapping[TopicPartition, int] = MappingProxyType({})
+    group_end: int = NOT_KNOWN
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the cut is on the store, and can be named again."""
+        return self.cut >= 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +247,8 @@ class Evidence:
 
     `as_of`: the cut that it is about; None for the store as it was when it was looked at. `replayed_positions`: as of a
     cut, by partition of the checked topic, where the group stood by the raw objects; None where they do not say.
+    `under_way`: for the checks that find what is under way, what was so when a cut that nothing keeps was made, and was
+    still when all else was gathered; None for any other.
     `replayed_letters`: by dead-letter topic and partition, from which offset on letters wait to be replayed.
 
     `chain`: where records that were proved before differ now; None where none were looked at again. `chain_unjudged`:
@@ -265,9 +280,15 @@ class Evidence:
     chain: tuple[ChainDifference, ...] | None = None
     chain_unjudged: int = 0
     as_of: AsOf | None = None
+    under_way: Evidence | None = None
     replayed_positions: Mapping[int, int] | None = None
     replayed_letters: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     failures: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_of_kept_cut(self) -> bool:
+        """Whether it is about a cut of the store, in which nothing is under way."""
+        return self.as_of is not None and self.as_of.is_kept
 
 
 class EvidenceMissingError(Exception):

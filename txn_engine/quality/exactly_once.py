@@ -70,9 +70,12 @@ def check_exactly_once(
     as proved; `whole`: look at everything again, and hold it against the chain. With an input file everything is looked
     at. Without `record` nothing is written to the store.
 
-    `cut`: judge what is inside a cut of these topics, as it was then: no quiet moment has to be waited for, and as long
-    as the cut is kept the verdict and the digests stay the same, whatever is written, compacted or cleaned meanwhile.
-    The audit is of the store as it is now.
+    All checks are about one cut of these topics, so that loads and consumers may go on meanwhile: what is outside of it
+    counts on neither side. `cut`: one that is kept, as it was then; as long as it is kept the verdict and the digests
+    stay the same, whatever is written, compacted or cleaned meanwhile. Without it the run makes one of its own, which
+    nothing keeps, and which report and JSON name by its offsets; what was under way at that cut and has not ended by
+    the end of the run makes a check fail. The audit is of the store as it is now. Where damage lets no cut be made,
+    topics are read as they are.
 
     What the data holds never raises: it makes checks fail. A part that cannot be read makes its checks *errored*; where
     retention or compaction by key has taken records away those that compare whole histories are *not applicable* (that
@@ -83,7 +86,7 @@ def check_exactly_once(
     need("quality", actor=_ACTOR)
     from txn_engine.quality.in_process import InProcess
     from txn_engine.quality.proving import NumberTakenError
-    from txn_engine.quality.standpoint import AtCut, Now
+    from txn_engine.quality.standpoint import AtCut, fresh_cut
     from txn_engine.quality.suite_asked import load_suites
 
     started = time.perf_counter()
@@ -95,7 +98,7 @@ def check_exactly_once(
     folder = path_of(report_folder, "report_folder", actor=_ACTOR)
     file = None if input_file is None else path_of(input_file, "input_file", actor=_ACTOR)
     suites = load_suites(declaration)
-    at = Now(engine) if cut is None else AtCut(engine, engine.find_cut(cut), declaration)
+    at = fresh_cut(engine, declaration) if cut is None else AtCut(engine, engine.find_cut(cut), declaration)
     for _ in range(_TRIES):
         with contextlib.ExitStack() as held:
             reduces = reducer or held.enter_context(InProcess(engine.store))
@@ -115,6 +118,7 @@ def check_exactly_once(
                 )
             except NumberTakenError as taken:
                 tell(f"proof {taken.number} was another run's: going on from there")
+                at.look_again()
     raise OutcomeUnknownError(
         f"the next proof of {declaration.topic}, {_TRIES} times",
         actor=_ACTOR,
@@ -157,7 +161,7 @@ def _gathered(
     )
     if prover.is_behind(evidence):
         why = f"group {declaration.group_id} has moved back behind what was proved"
-        if at.cut is not None:
+        if at.cut is not None and at.cut.is_kept:
             why = f"cut {at.cut.cut} lies before what was proved"
         prover.begin_anew(why)
         tell(f"looking at everything: {why}")
@@ -210,7 +214,7 @@ def report_evidence(
         evidence.check,
         has_input=evidence.input is not None,
         has_chain=evidence.chain is not None,
-        at_cut=evidence.as_of is not None,
+        at_cut=evidence.is_of_kept_cut,
     )
     tell(f"counting what {len(checks)} checks judge, {reducer.name}")
     reductions = Reductions(evidence, reducer)
@@ -263,7 +267,7 @@ def _write_report(
         skipped=skipped_checks(
             evidence.check,
             has_input=evidence.input is not None,
-            cut=None if evidence.as_of is None else evidence.as_of.cut,
+            cut=evidence.as_of.cut if evidence.as_of is not None and evidence.as_of.is_kept else None,
         ),
         evidence_json=JSON_NAME,
         data_docs="" if judgement.docs_failure else f"{DOCS_NAME}/{REPORT_NAME}",
@@ -276,7 +280,8 @@ def _write_report(
         statistics=_statistics(evidence, judgement.checks, seconds),
         run_name=run_name,
         proof=proof,
-        cut=None if evidence.as_of is None else evidence.as_of.cut,
+        cut=evidence.as_of.cut if evidence.as_of is not None and evidence.as_of.is_kept else None,
+        cut_offsets={} if evidence.as_of is None else evidence.as_of.offsets,
     )
     told = json.dumps(_as_json(result, run_name, evidence, judgement), indent=1, default=str)
     write_whole(result.json, told, actor=_ACTOR)
@@ -316,7 +321,7 @@ def _as_json(
 ) -> dict[str, Any]:
     return {
         "run_name": run_name,
-        "cut": None if evidence.as_of is None else evidence.as_of.cut,
+        "cut": result.cut_named,
         "gathered_ms": evidence.gathered_ms,  # the time of the report, on its page and in Great Expectations' results
         "success": result.success,
         "statistics": dict(result.statistics),

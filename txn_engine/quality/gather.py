@@ -41,7 +41,8 @@ from txn_engine.quality.input_file import read_input
 from txn_engine.quality.reducer import Reducer
 from txn_engine.quality.relations import check_columns, need_columns
 from txn_engine.quality.rows import FileRows
-from txn_engine.quality.standpoint import Now, Standpoint
+from txn_engine.quality.standpoint import AtFreshCut, Standpoint, fresh_cut
+from txn_engine.quality.under_way import UnderWay
 from txn_engine.quality.visibility import files_as_replayed
 from txn_engine.reasons import Reason
 from txn_engine.schemas.layout import Schemas
@@ -74,8 +75,8 @@ def gather(
     again: Mapping[TopicPartition, range] | None = None,
     at: Standpoint | None = None,
 ) -> Evidence:
-    """Everything that the suite judges, as the store shows it `at` a cut, or now; `reducer` looks at the records, and
-    has a folder for what takes room.
+    """Everything that the suite judges, as the store shows it `at` a cut, a fresh one by default; `reducer` looks at
+    the records, and has a folder for what takes room.
 
     `since`: by partition the offset up to which an earlier proof went; records below are not looked at again.
     `again`: of these, the offsets whose data files the audit reads once more.
@@ -89,7 +90,7 @@ def gather(
             expected="a file to be compared with everything, or the group's position",
             reason=Reason.CONFLICTING_ARGUMENTS,
         )
-    standpoint = at or Now(engine)
+    standpoint = at or fresh_cut(engine, check)
 
     def begun() -> tuple[EvidenceReader, InputRows | None]:
         schemas = _check_columns(engine, check, standpoint)
@@ -106,6 +107,7 @@ def gather(
         evidence = reader.evidence(rows)
         if not looks_left or not (reader.changed_topic or _is_overtaken(evidence)):
             break
+        standpoint.look_again()
     if reader.changed_topic:
         raise SchemaChangedError(
             f"topic {reader.changed_topic!r}, whose columns changed while its files were listed, {_LOOKS} times",
@@ -149,7 +151,7 @@ class EvidenceReader:
     ) -> None:
         self._since = since
         self._at = at
-        self._audit = AuditReader(engine, check, since, again, progress, at.cut)
+        self._audit = AuditReader(engine, check, since, again, progress, at)
         self._engine = engine
         self._check = check
         self._schemas = schemas
@@ -169,6 +171,9 @@ class EvidenceReader:
 
     def evidence(self, rows: InputRows | None) -> Evidence:
         """All but what is in the files, which are listed only."""
+        under_way = None
+        if isinstance(self._at, AtFreshCut) and not self._check.up_to_position:
+            under_way = self.part("under_way", self._looked_under_way)
         if not self._check.up_to_position:
             topics = self.all_rows()
         else:
@@ -178,7 +183,7 @@ class EvidenceReader:
         partitions = self.part("offsets", self.partitions)
         transactions = self.part("transactions", self.transactions)
         audit = self.part("audit", self._audit.read)
-        return Evidence(
+        evidence = Evidence(
             check=self._check,
             store=self._engine.url,
             gathered_ms=self._engine.clock(),
@@ -199,6 +204,14 @@ class EvidenceReader:
             replayed_letters=letters or {},
             failures=self.failures,
         )
+        if under_way is None:
+            return evidence
+        now = None if audit is None else audit.now
+        still = self.part("under_way", lambda: under_way.still(evidence, now))
+        return replace(evidence, under_way=still)
+
+    def _looked_under_way(self) -> UnderWay:
+        return UnderWay(self._engine, self._check, self._audit.touches)
 
     def with_facts(self, evidence: Evidence, reducer: Reducer) -> Evidence:
         """The evidence with a look into every file; not into those of a topic of which the audit found one damaged."""

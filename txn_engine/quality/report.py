@@ -15,7 +15,7 @@ import pyarrow as pa
 from txn_engine.quality.anomalies import MEANINGS
 from txn_engine.quality.canonical import column_text
 from txn_engine.quality.declaration import Totals
-from txn_engine.quality.evidence import Evidence, EvidenceMissingError
+from txn_engine.quality.evidence import AsOf, Evidence, EvidenceMissingError
 from txn_engine.quality.log_strip import HEIGHT, WIDTH, LogStrip, draw_topic
 from txn_engine.quality.page_templates import templates
 from txn_engine.quality.proof import Proof
@@ -26,6 +26,7 @@ from txn_engine.quality.visibility import hidden_files
 
 FINDINGS_MAX = 50
 PARTITIONS_MAX = 64
+_PLACES_NAMED = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,12 +222,20 @@ def _facts(
         facts.append(("Group", check.group_id))
     facts.append(("Store", shown_url(evidence.store)))
     if evidence.as_of is not None:
-        facts.append(("As of", f"cut {evidence.as_of.cut}, made {_when(evidence.as_of.created_ms)}"))
+        facts.append(("As of", f"{_cut_named(evidence.as_of)}, made {_when(evidence.as_of.created_ms)}"))
     facts.append(("Input file", "none given" if evidence.input is None else str(evidence.input.path)))
     if proof is not None:
         facts.append(("Proof", f"{proof.number}: {proof.scope}"))
     facts.append(("When", f"{_when(evidence.gathered_ms)}, in {seconds:.1f} s"))
     return tuple(facts)
+
+
+def _cut_named(as_of: AsOf) -> str:
+    if as_of.is_kept:
+        return f"cut {as_of.cut}"
+    named = [f"{place} up to {offset:,}" for place, offset in as_of.offsets.items()]
+    more = f" and {len(named) - _PLACES_NAMED:,} more partitions" if len(named) > _PLACES_NAMED else ""
+    return f"a cut of this run: {', '.join(named[:_PLACES_NAMED])}{more}"
 
 
 def _when(time_ms: int) -> str:

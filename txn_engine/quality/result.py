@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from txn_engine.quality.proof import Proof
+    from txn_engine.types import TopicPartition
 
 Example = Mapping[str, str]
 """One thing that was found wrong: where it is, then its values, which only the guarded report shows."""
@@ -78,7 +79,8 @@ class QualityResult:
     """All checks of one run; a success only when every one that applies was made and passed.
 
     `report` is a page that opens without a network; `json` holds Great Expectations' own results beside ours. `proof`
-    is what was kept on the store; None where nothing was. `cut`: as of which; None for the store as it was then.
+    is what was kept on the store; None where nothing was. `cut`: as of which; None for a cut that the run made for
+    itself, of which `cut_offsets` are the offsets.
     """
 
     success: bool
@@ -89,6 +91,16 @@ class QualityResult:
     run_name: str = ""
     proof: Proof | None = None
     cut: int | None = None
+    cut_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+    @property
+    def cut_named(self) -> int | dict[str, int] | None:
+        """The cut as JSON names it: by its number, or by its offsets where the run made it for itself. None where
+        damage let none be made.
+        """
+        if self.cut is not None:
+            return self.cut
+        return {str(place): offset for place, offset in self.cut_offsets.items()} or None
 
     @property
     def failed(self) -> tuple[CheckResult, ...]:

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from txn_engine.errors import GroupIdNotFoundError
-from txn_engine.log.as_of import AsOfCut
+from txn_engine.errors import ConcurrentTransactionsError, GroupIdNotFoundError
+from txn_engine.loading import group_of
+from txn_engine.log.as_of import AsOfCut, UnkeptCut
 from txn_engine.log.reading import choose_files
 from txn_engine.protocol.file_names import parse_data_path
 from txn_engine.protocol.offset_commits import TOMBSTONE_OFFSET
 from txn_engine.quality.declaration import Declaration
 from txn_engine.quality.evidence import NOT_KNOWN, AsOf, PartitionEvidence
-from txn_engine.scan import CUT, columns_asked, topic_of_cut
+from txn_engine.scan import CUT, Scan, columns_asked, topic_of_cut
 from txn_engine.schemas.layout import Schemas
 from txn_engine.types import GroupOffset, ScanFile, TopicPartition
+from txn_engine.unreadable import DAMAGE
 
 if TYPE_CHECKING:
     from txn_engine.engine import Engine
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from txn_engine.log.topics import Topic
     from txn_engine.protocol.partition import LogFile as LoggedFile
     from txn_engine.protocol.partition import PartitionState as LogState
-    from txn_engine.scan import Scan
 
 Offsets = Mapping[TopicPartition, int]
 
@@ -33,6 +34,9 @@ class Standpoint(Protocol):
     @property
     def cut(self) -> AsOf | None:
         """The cut; None for now."""
+
+    def look_again(self) -> None:
+        """Where the cut is the run's own: make another one."""
 
     def scan(self, topic: str, *, start: Offsets | None = None, end: Offsets | None = None) -> Scan:
         """What read_committed readers get."""
@@ -63,6 +67,9 @@ class Now:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+
+    def look_again(self) -> None:
+        """It is now at each call."""
 
     def scan(self, topic: str, *, start: Offsets | None = None, end: Offsets | None = None) -> Scan:
         """What read_committed readers get."""
@@ -111,19 +118,35 @@ class AtCut:
     def __init__(self, engine: Engine, cut: Cut, check: Declaration) -> None:
         """Raises `InvalidRequestError` where a topic of the declaration is not in the cut, or was made anew since."""
         self._engine = engine
-        self._cut = cut
-        self._as_of = AsOfCut(engine.logs.tools, cut)
-        topics = engine.logs.look_up_topics(check.topics)
-        self._topics: dict[str, Topic] = {topic.name: topic_of_cut(cut, topic) for topic in topics}
+        self._check = check
+        self._stand_at(AsOfCut(engine.logs.tools, cut))
+
+    def _stand_at(self, as_of: AsOfCut | UnkeptCut) -> None:
+        topics = self._engine.logs.look_up_topics(self._check.topics)
+        self._topics: dict[str, Topic] = {topic.name: topic_of_cut(as_of.cut, topic) for topic in topics}
+        self._as_of, self._cut = as_of, as_of.cut
 
     @property
     def cut(self) -> AsOf:
         """The cut."""
         return AsOf(self._cut.number, self._cut.created_ms)
 
+    def look_again(self) -> None:
+        """A cut that is kept never changes."""
+
     def scan(self, topic: str, *, start: Offsets | None = None, end: Offsets | None = None) -> Scan:
         """What read_committed readers got, by the columns of then."""
-        return self._engine.scan(topic, start=start, end=end, cut=self._cut, schema_version=CUT)
+        logs = self._engine.logs
+        return Scan(
+            logs,
+            [topic],
+            partitions=None,
+            start=start,
+            end=end,
+            isolation_level="read_committed",
+            as_of=self._as_of,
+            schema_version=CUT,
+        )
 
     def everything(self, topic: str, end: Offsets | None) -> list[ScanFile]:
         """The files that read_uncommitted readers got, of those with records inside: aborted ones too, though clean-up
@@ -204,6 +227,44 @@ class AtCut:
 
     def _state(self, topic: Topic, number: int) -> LogState:
         return self._as_of.state(topic.name, topic.incarnation, number)
+
+
+class AtFreshCut(AtCut):
+    """The store as of a cut that the run makes for itself, and that nothing keeps."""
+
+    def __init__(self, engine: Engine, check: Declaration) -> None:
+        """Raises as `Engine.look_at_cut`."""
+        self._engine = engine
+        self._check = check
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Make another cut."""
+        groups = [*map(group_of, self._check.dead_letter_topics)]
+        groups += [self._check.group_id] if self._check.group_id else []
+        self._stand_at(self._engine.look_at_cut(self._check.topics, groups=groups))
+
+    @property
+    def cut(self) -> AsOf:
+        """The cut, with its offsets: nothing on the store has them."""
+        group_end = NOT_KNOWN
+        if self._check.group_id is not None:
+            at = self._engine.logs.group_partition(self._check.group_id).partition
+            group_end = self._cut.groups[at].offset
+        offsets = {
+            place: offset for place, offset in self._cut.offsets.items() if place.topic in self._topics
+        }
+        return AsOf(self._cut.number, self._cut.created_ms, offsets, group_end)
+
+
+def fresh_cut(engine: Engine, check: Declaration) -> Standpoint:
+    """A cut of the run's own; the store as it is where damage, or a transaction that nobody ends, lets none be made:
+    then the checks say what is wrong.
+    """
+    try:
+        return AtFreshCut(engine, check)
+    except (*DAMAGE, ConcurrentTransactionsError):
+        return Now(engine)
 
 
 def is_compacted(state: LogState, cleanup_policy: str) -> bool:

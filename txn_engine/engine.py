@@ -401,7 +401,7 @@ class Engine:
                 action="pip install 'txn-engine[sql]'",
                 reason=Reason.MISSING_PACKAGE,
             ) from error
-        return interruptibly(lambda: SqlPredicate(where, topic.schema, topic=topic.name))
+        return interruptibly(lambda: SqlPredicate(where, topic.held.schema, topic=topic.name))
 
     def finish_erasures(self, topic: str | None = None, *, progress: Progress = silent) -> Listing[Finished]:
         """Finish the erasures that were begun and cut off, of one topic or of all; in `unreadable` the topics where

@@ -53,7 +53,7 @@ def select_from(
 
 def _select(parts: Sequence[FilePart], schemas: Schemas, own: Sequence[str], topic: str, place: Place) -> str:
     version = parts[0].schema_version
-    columns = sources(schemas, version, schemas.arrow.names, topic=topic)
+    columns = sources(schemas.held, version, schemas.arrow.names, topic=topic)
     # a column of the topic's may have the name of DuckDB's own
     is_hidden = "file_index" in {name.lower() for name in schemas.layouts[version].by_name}
     names = [literal(place(part)) for part in parts]
@@ -141,7 +141,9 @@ _DUCK_TYPES: Final[Mapping[pa.DataType, str]] = MappingProxyType(
         pa.float32(): "FLOAT",
         pa.float64(): "DOUBLE",
         pa.string(): "VARCHAR",
+        pa.large_string(): "VARCHAR",
         pa.binary(): "BLOB",
+        pa.large_binary(): "BLOB",
         pa.date32(): "DATE",
     }
 )

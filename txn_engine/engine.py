@@ -420,7 +420,7 @@ class Engine:
         with imports_named("erase"):
             from txn_engine.sql.interruptible import interruptibly
             from txn_engine.sql.predicate import SqlPredicate
-        return interruptibly(lambda: SqlPredicate(where, topic.schema, topic=topic.name))
+        return interruptibly(lambda: SqlPredicate(where, topic.held.schema, topic=topic.name))
 
     def finish_erasures(self, topic: str | None = None, *, progress: Progress = silent) -> Listing[Finished]:
         """Finish the erasures that were begun and cut off, of one topic or of all; in `unreadable` the topics where

@@ -12,6 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from txn_engine.held import held_type, laid_out, map_parts
+
 _WIDEST_INTEGER = pa.decimal128(20, 0)
 
 
@@ -44,8 +46,7 @@ def cast_and_back(column: Any, kind: pa.DataType) -> Any:
     """
     if column.type == kind:
         return column
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
+    column = laid_out(column, held_type(column.type))
     try:
         return _cast_and_back(column, kind)
     except ValueError:
@@ -107,10 +108,19 @@ def _cast_and_back(column: Any, kind: pa.DataType) -> Any:
 
 
 def _cast(column: Any, kind: pa.DataType) -> Any:
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if _has_required(kind):
-        column = _filled(column)
+    column, held = laid_out(column, held_type(column.type)), held_type(kind)
+    found = laid_out(column, held, _cast_leaf)
+    if has_required(held):
+        found = filled_below_nulls(found)
+        _require_members(found)
+    if _members(column.type) != _members(held) and not _same(
+        laid_out(found, column.type, _cast_leaf), column
+    ):
+        raise ValueError("another value")
+    return laid_out(found, kind)
+
+
+def _cast_leaf(column: Any, kind: pa.DataType) -> Any:
     if _is_counted(column.type) and _is_counted(kind):
         return _rescaled(column, kind)
     found = column.cast(kind)
@@ -119,30 +129,58 @@ def _cast(column: Any, kind: pa.DataType) -> Any:
     return found
 
 
-def _has_required(kind: pa.DataType) -> bool:
+def _members(kind: pa.DataType) -> list[str]:
+    """The names of members of structs, inside one another: a cast leaves out those that the other type lacks."""
+    names = [each.name for each in kind] if pa.types.is_struct(kind) else []
+    inside = (kind.field(number).type for number in range(kind.num_fields))
+    return sorted([*names, *(name for each in inside for name in _members(each))])
+
+
+def has_required(kind: pa.DataType) -> bool:
     """Whether a struct in the type has members that may not be null."""
+    if pa.types.is_map(kind):
+        return has_required(kind.key_type) or has_required(kind.item_type)
     required = pa.types.is_struct(kind) and not all(member.nullable for member in kind)
-    return required or any(_has_required(kind.field(number).type) for number in range(kind.num_fields))
+    return required or any(has_required(kind.field(number).type) for number in range(kind.num_fields))
 
 
-def _filled(array: Any) -> Any:
+def _require_members(array: Any) -> None:
+    """ValueError for a null of a struct's member that may not be null."""
+    if isinstance(array, pa.ChunkedArray):
+        for chunk in array.chunks:
+            _require_members(chunk)
+    elif pa.types.is_struct(array.type):
+        for number, field in enumerate(array.type):
+            member = array.field(number)
+            if member.null_count and not field.nullable:
+                raise ValueError("a null of a member that may not be null")
+            _require_members(member)
+    elif pa.types.is_nested(array.type):
+        for part in _parts(array)[1:]:
+            _require_members(part)
+
+
+def filled_below_nulls(array: Any) -> Any:
     """The same values; where a struct is null, something in place of its members' nulls: pyarrow takes those for nulls
     of the members.
     """
     if isinstance(array, pa.ChunkedArray):
-        return pa.chunked_array([_filled(chunk) for chunk in array.chunks], array.type)
+        return pa.chunked_array([filled_below_nulls(chunk) for chunk in array.chunks], array.type)
     kind, nulls = array.type, array.is_null()
     if pa.types.is_struct(kind):
-        members = [_filled_where(_filled(array.field(number)), nulls) for number in range(kind.num_fields)]
+        members = [filled_below_nulls(array.field(number)) for number in range(kind.num_fields)]
+        members = [
+            member if field.nullable else _filled_where(member, nulls)
+            for field, member in zip(kind, members, strict=True)
+        ]
         return pa.StructArray.from_arrays(members, fields=list(kind), mask=nulls)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         make = pa.ListArray if pa.types.is_list(kind) else pa.LargeListArray
-        return make.from_arrays(_offsets(array), _filled(array.flatten()), type=kind, mask=nulls)
+        return make.from_arrays(_offsets(array), filled_below_nulls(array.flatten()), type=kind, mask=nulls)
     if pa.types.is_map(kind):
-        array = array.cast(pa.list_(pa.struct([kind.key_field, kind.item_field])))
-        keys, items = array.flatten().flatten()
+        ends, keys, items = map_parts(array)
         return pa.MapArray.from_arrays(  # type: ignore[call-overload]  # the stubs know a type with values alone
-            _offsets(array), keys, _filled(items), type=kind, mask=nulls
+            ends, keys, filled_below_nulls(items), type=kind, mask=nulls
         )
     return array
 

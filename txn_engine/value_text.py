@@ -37,8 +37,6 @@ def _value(value: Any, binary: BinaryText) -> Any:
         return value
     if isinstance(value, Decimal):
         return format(value, "f")
-    if isinstance(value, dt.time):
-        return value.isoformat()
     if isinstance(value, bytes):
         if binary == "base64":
             return base64.b64encode(value).decode("ascii")
@@ -61,6 +59,9 @@ def _timed(value: Any, binary: BinaryText) -> Any:
         return _moment(value.value, PER_SECOND[kind.unit]) + ("Z" if kind.tz else "")
     if pa.types.is_date(kind):
         return _day(value.value if pa.types.is_date32(kind) else value.value // _DAY_MS)
+    if pa.types.is_time(kind):
+        second, fraction = divmod(value.value, PER_SECOND[kind.unit])
+        return _clock(second, fraction, PER_SECOND[kind.unit])
     if pa.types.is_duration(kind):
         try:
             return str(value.as_py())
@@ -87,8 +88,14 @@ def _moment(value: int, per_second: int) -> str:
     days, second = divmod(seconds, DAY_SECONDS)
     nanos = fraction * (1_000_000_000 // per_second)
     digits = 3 if nanos % 1_000_000 == 0 else 6 if nanos % 1_000 == 0 else 9
-    clock = f"{second // 3_600:02d}:{second // 60 % 60:02d}:{second % 60:02d}"
-    return f"{_day(days)}T{clock}.{f'{nanos:09d}'[:digits]}"
+    return f"{_day(days)}T{_clock(second)}.{f'{nanos:09d}'[:digits]}"
+
+
+def _clock(second: int, fraction: int = 0, per_second: int = 1) -> str:
+    """A time of day; its fraction has 6 digits, or 9, or none where it is 0."""
+    nanos = fraction * (1_000_000_000 // per_second)
+    behind = "" if not nanos else f".{nanos // 1_000:06d}" if nanos % 1_000 == 0 else f".{nanos:09d}"
+    return f"{second // 3_600:02d}:{second // 60 % 60:02d}:{second % 60:02d}{behind}"
 
 
 def _day(days: int) -> str:
@@ -104,8 +111,6 @@ def _holds_times(kind: Any) -> bool:
 
     if pa.types.is_dictionary(kind):
         return _holds_times(kind.value_type)
-    if pa.types.is_time(kind):
-        return False
     return bool(
         pa.types.is_temporal(kind) or any(_holds_times(kind.field(i).type) for i in range(kind.num_fields))
     )

@@ -34,9 +34,7 @@ from txn_engine.errors import (
     TransactionAbortableError,
     TxnEngineError,
     UnknownTopicOrPartitionError,
-    UnsupportedFormatError,
 )
-from txn_engine.log import topics as topics_module
 from txn_engine.producer.partitioner import choose_partitions
 from txn_engine.reasons import Reason
 from txn_engine.testing import ManualClock
@@ -357,27 +355,6 @@ def test_a_growth_that_nobody_answers_for(clock: ManualClock) -> None:
         assert engine.admin.add_partitions_to_topic("t", 3).partitions == 3
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pa.dictionary(pa.int32(), pa.int64()),
-        pa.dictionary(pa.int32(), pa.decimal128(18, 2)),
-        pa.list_(pa.dictionary(pa.int32(), pa.int64())),
-        pa.struct([("a", pa.dictionary(pa.int32(), pa.int64()))]),
-        pa.list_view(pa.int32()),
-        pa.decimal128(5, -2),
-    ],
-    ids=str,
-)
-def test_columns_that_would_not_come_back(engine: Engine, kind: pa.DataType) -> None:
-    """A column type that can be written but not read again is refused, because its records would be committed
-    and lost."""
-    reason = Reason.UNSTORABLE_TYPE if pa.types.is_decimal(kind) else Reason.TYPE_NOT_KEPT
-    with refused(InvalidRecordError, reason):
-        engine.admin.create_topic("odd", partitions=1, schema=pa.schema([("x", pa.int64()), ("c", kind)]))
-    assert engine.admin.list_topics() == ["payments"]
-
-
 TWICE = pa.struct([pa.field("a", pa.int64()), pa.field("b", pa.int64()), pa.field("a", pa.int64())])
 ALIKE = pa.struct([("a", pa.int64()), ("A", pa.int64())])
 
@@ -410,20 +387,6 @@ def test_fields_of_different_structs_may_have_one_name(engine: Engine) -> None:
     )
     engine.admin.create_topic("even", partitions=1, schema=pa.schema([("a", kind)]))
     assert engine.admin.describe_topic("even").schema.field("a").type == kind
-
-
-def test_columns_of_before_they_were_refused(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a topic has such a column from before the rule, reading it is an error that names its file. Other
-    topics can be read."""
-    monkeypatch.setattr(topics_module, "refuse_what_does_not_come_back", lambda *_: None)
-    schema = pa.schema([("c", pa.dictionary(pa.int32(), pa.int64()))])
-    engine.admin.create_topic("odd", partitions=1, schema=schema)
-    with engine.producer() as producer:
-        producer.produce("odd", pa.table({"c": pa.array([1]).dictionary_encode()}, schema)).result()
-    with refused(UnsupportedFormatError, Reason.TYPE_NOT_KEPT) as caught:
-        engine.scan("odd").to_table()
-    assert "odd/0/" in str(caught.value.place)
-    assert engine.scan("payments").to_table().num_rows == 0
 
 
 ODD = (None, 5, 1.5, True, b"x", ["a"], {"a": 1}, object())

@@ -15,6 +15,7 @@ from tests.exact.arrays import array_of, arrays, counts_in, is_whole
 from tests.support.refusals import refused
 from txn_engine.engine import Engine
 from txn_engine.errors import InvalidRecordError
+from txn_engine.maintain import MaintenancePolicy
 from txn_engine.reasons import Reason
 
 pytestmark = [pytest.mark.exact, pytest.mark.timeout(21_600)]
@@ -89,16 +90,60 @@ def _shaped(array: Any, shape: str) -> tuple[Any, Any]:
 STRICT = pa.struct([pa.field("x", pa.int64(), nullable=False)])
 
 
-@pytest.mark.parametrize(
-    "column",
-    [
-        pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int32()), pa.array(["a", None])),
-        pa.StructArray.from_arrays([pa.array([1, None], pa.int64())], fields=[STRICT.field(0)]),
-    ],
-    ids=["a null among a dictionary's values", "a null where the type has none"],
-)
-def test_nulls_that_parquet_has_no_place_for_are_refused(column: Any) -> None:
+def test_a_null_among_a_dictionarys_values_is_a_null() -> None:
+    """The value that stands for it is null in the topic too."""
+    column = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int32()), pa.array(["a", None]))
+    engine, topic = _SHELF.fresh(pa.schema([("x", column.type)]))
+    engine.partition(topic, 0).append(pa.table({"x": column}))
+    found = engine.scan(topic).to_table(columns=["x"]).column("x")
+    assert (found.type, found.to_pylist()) == (column.type, ["a", None])
+
+
+def test_a_dictionary_has_as_many_values_as_its_records() -> None:
+    """Files of different values are merged and read, though one dictionary of the type has no room for all of them."""
+    kind = pa.dictionary(pa.int8(), pa.string())
+    texts = [str(number) for number in range(240)]
+    engine, topic = _SHELF.fresh(pa.schema([("x", kind)]))
+    for half in (texts[:120], texts[120:]):
+        engine.partition(topic, 0).append(pa.table({"x": pa.array(half).dictionary_encode().cast(kind)}))
+    engine.maintenance.compact(topic, policy=MaintenancePolicy(min_files=2))
+    assert len(engine.scan(topic).files()) == 1
+    found = engine.scan(topic).to_table(columns=["x"]).column("x")
+    assert (found.type, found.to_pylist()) == (kind, texts)
+
+
+@pytest.mark.parametrize("by_key", [False, True])
+def test_a_column_of_another_layout_is_taken(by_key: bool) -> None:
+    """Views, lists of any layout, members in another order and nulls alone have the topic's values, and become its
+    type."""
+    inside = pa.struct([("a", pa.string()), ("b", pa.list_(pa.int64()))])
+    schema = pa.schema(
+        [("k", pa.int64()), ("x", inside), ("y", pa.list_(pa.string_view())), ("z", pa.float16())]
+    )
+    other = pa.struct([("b", pa.large_list(pa.int64())), ("a", pa.dictionary(pa.int8(), pa.string()))])
+    member = pa.array(["u", None]).dictionary_encode().cast(other.field("a").type)
+    lists = pa.array([[1], None], other.field("b").type)
+    columns = [
+        pa.array([1, 2], pa.int64()),
+        pa.StructArray.from_arrays([lists, member], fields=list(other)),
+        pa.array([["v"], []], pa.large_list_view(pa.string())),
+        pa.nulls(2),
+    ]
+    engine = Engine(MemoryStore())
+    engine.admin.create_topic("t", partitions=2, schema=schema, key="k" if by_key else None)
+    with engine.producer() as producer:
+        producer.produce("t", pa.table(columns, names=schema.names)).result()
+    found = engine.scan("t").to_table(schema.names)
+    assert found.schema.types == schema.types
+    assert sorted(found.to_pylist(), key=lambda row: row["k"]) == [
+        {"k": 1, "x": {"a": "u", "b": [1]}, "y": ["v"], "z": None},
+        {"k": 2, "x": {"a": None, "b": None}, "y": [], "z": None},
+    ]
+
+
+def test_a_null_where_the_type_has_none_is_refused() -> None:
     """The append raises the engine's own error, and writes nothing."""
+    column = pa.StructArray.from_arrays([pa.array([1, None], pa.int64())], fields=[STRICT.field(0)])
     table = pa.table({"x": column})
     engine, topic = _SHELF.fresh(table.schema)
     with refused(InvalidRecordError, Reason.UNSTORABLE_VALUE):

@@ -166,6 +166,22 @@ def test_a_default_that_would_become_another_value_is_refused_with_that_value(
 
 
 @pytest.mark.parametrize(
+    ("kind", "count"),
+    [
+        (pa.date32(), 2**31 - 1),
+        (pa.timestamp("ms"), 2**62),
+        (pa.timestamp("us", "UTC"), -(2**63) + 1),
+        (pa.timestamp("ns"), 2**63 - 1),
+    ],
+)
+def test_a_default_that_sql_does_not_have_is_refused(kind: pa.DataType, count: int) -> None:
+    """Else every query of the topic would fail."""
+    width = pa.int32() if pa.types.is_date32(kind) else pa.int64()
+    with pytest.raises(InvalidRequestError, check=because(Reason.BAD_DEFAULT)):
+        after(AddColumn(pa.field("c", kind), default=pa.scalar(count, width).cast(kind)))
+
+
+@pytest.mark.parametrize(
     ("kind", "given"),
     [
         (pa.float32(), 0.1),

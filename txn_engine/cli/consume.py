@@ -152,10 +152,11 @@ def _assign(
 
 def _no_records(engine: Engine, topic: str) -> pa.Table:
     """The columns, for an output without records."""
+    from txn_engine.held import no_records
     from txn_engine.log.data_files import logical_schema
 
     schema: Any = engine.admin.describe_topic(topic).schema
-    return logical_schema(schema).empty_table()
+    return no_records(logical_schema(schema))
 
 
 def _rewind(consumer: Consumer, assigned: list[TopicPartition]) -> None:

@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from txn_engine.errors import InvalidRecordError
-from txn_engine.exact import cast_exactly
 from txn_engine.files.layout import BadRow, BadRows, Sizes
 from txn_engine.reasons import Reason
-
-
-def times(texts: Any, kind: pa.DataType) -> Any:
-    """Times of a day, from ISO 8601. ValueError where any does not fit: Arrow reads such texts as moments alone."""
-    day: Any = pa.scalar("1970-01-01")
-    moments = pc.binary_join_element_wise(day, texts, pa.scalar(" ")).cast(pa.timestamp("us"))
-    return cast_exactly(moments.cast(pa.time64("us")), kind)
 
 
 @dataclass(frozen=True, slots=True)

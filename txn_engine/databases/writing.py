@@ -15,6 +15,7 @@ from txn_engine.calendar import DAY_SECONDS, PER_SECOND
 from txn_engine.databases.errors import DatabaseError
 from txn_engine.errors import InvalidRecordError, InvalidRequestError
 from txn_engine.exact import InexactError
+from txn_engine.held import held_table
 from txn_engine.reasons import Reason
 
 FIRST_WRITTEN_DAY: Final = -12_687_428
@@ -66,7 +67,7 @@ class TableWriter(ABC, Generic[Connection]):
             if self._with_places
             else records.drop_columns([name for name in PLACE if name in records.column_names])
         )
-        rows = _without_views(rows)
+        rows = held_table(rows)
         self._check(connection, rows)
         try:
             rows = self.as_kept(rows)
@@ -334,15 +335,6 @@ def require_days(column: Any, first: int, last: int) -> None:
     index = pc.index(pc.or_(pc.less(numbers, ends[0]), pc.greater_equal(numbers, ends[1])), True).as_py()
     if index >= 0:
         raise InexactError(index)
-
-
-def _without_views(rows: pa.Table) -> pa.Table:
-    """The rows in types that pyarrow can compute with."""
-    plain = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
-    for at, field in enumerate(rows.schema):
-        if field.type in plain:
-            rows = rows.set_column(at, field.name, rows.column(at).cast(plain[field.type]))
-    return rows
 
 
 def _all_null(rows: pa.Table) -> Any:

@@ -102,7 +102,7 @@ class BackupsSearch:
 class _Counting:
     def __init__(self, place: BackupPlace, topic: Topic, matcher: Matcher, counts: dict[str, int]) -> None:
         self._place = place
-        self._topic = topic
+        self._topic = topic.held
         self._matcher = matcher
         self._looked_at = list(matcher.columns) or [OFFSET]
         self._columns = list(dict.fromkeys([*matcher.columns, OFFSET]))

@@ -70,7 +70,7 @@ class Searcher:
 
     def __init__(self, target: Target, topic: Topic, matcher: Matcher) -> None:
         self._target = target
-        self._topic = topic
+        self._topic = topic.held
         self._matcher = matcher
 
     def search(self) -> Found:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import time
 from functools import partial
+from itertools import accumulate, pairwise
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from txn_engine.exact import filled_below_nulls
 from txn_engine.files.date_formats import parsed
 from txn_engine.files.days import begin_without_a_day
-from txn_engine.files.kinds import calendar_of, is_binary, is_number, is_string, unit_and_zone
+from txn_engine.files.kinds import calendar_of, is_binary, is_nested, is_number, is_string, unit_and_zone
 from txn_engine.files.numbers import (
     DECIMAL,
     NUMBER_CHARS,
@@ -30,6 +32,7 @@ from txn_engine.files.numbers import (
     with_points,
     without_marks,
 )
+from txn_engine.held import laid_out
 from txn_engine.value_text import BinaryText
 
 DecimalMark = Literal[".", ","]
@@ -59,7 +62,7 @@ class Conversion:
         """The texts in a type. ValueError (ArrowInvalid is one) when any does not fit; it does not say which."""
         if is_string(kind):
             return texts.cast(kind)
-        if is_binary(kind):
+        if is_binary(kind) or pa.types.is_fixed_size_binary(kind):
             return self._bytes(texts).cast(kind)
         if is_number(kind):
             return self._numbers(texts, kind)
@@ -67,6 +70,15 @@ class Conversion:
             return texts.cast(kind)
         if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
             return _in_the_calendar(self._moments(texts, kind))
+        if pa.types.is_time(kind):
+            return _times(texts, kind)
+        if kind in (pa.uuid(), pa.json_()):
+            found: pa.Array[Any] = laid_out(_uuids(texts) if kind == pa.uuid() else texts, kind)
+            return found
+        if pa.types.is_null(kind):
+            if texts.null_count < len(texts):
+                raise ValueError("a value in a column of nulls")
+            return pa.nulls(len(texts))
         raise TypeError(f"no text stands for {kind}")
 
     def _numbers(self, texts: pa.Array[Any], kind: pa.DataType) -> pa.Array[Any]:
@@ -155,7 +167,9 @@ class Conversion:
             return "true or false"
         if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
             return self._expected_moment(kind)
-        if is_binary(kind) and self.binary == "base64":
+        if pa.types.is_time(kind):
+            return f"a time of day as 09:30:00, no finer than {kind}"
+        if (is_binary(kind) or pa.types.is_fixed_size_binary(kind)) and self.binary == "base64":
             return "base64"
         return "text" if is_string(kind) or is_binary(kind) else str(kind)
 
@@ -171,43 +185,74 @@ class Conversion:
             shown = f"as 2026-01-31T09:30:00{'Z' if zone else ''}"
         return f"a time {shown}, {zoned}, no finer than {unit}, in the years 1 to 9999{' of UTC' if zone else ''}"
 
-    def nested(self, value: Any, kind: pa.DataType) -> Any:
-        """A JSON value as pyarrow takes it for a type that may hold others."""
-        if value is None:
-            return None
-        if pa.types.is_map(kind):
-            return self._map(value, kind)
-        if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-            if not isinstance(value, list):
-                raise TypeError("no list")
-            return [self._inner(item, kind.value_field) for item in value]
+    def nested(self, values: Sequence[Any], kind: Any) -> Any:
+        """JSON values as an array of a type that may hold others. TypeError or ValueError when any does not fit."""
+        is_null = pa.array([value is None for value in values], pa.bool_())
         if pa.types.is_struct(kind):
-            fields = {kind.field(i).name: kind.field(i) for i in range(kind.num_fields)}
-            if not isinstance(value, dict) or not set(value) <= set(fields):
-                raise TypeError("no object of these fields")
-            return {name: self._inner(value.get(name), inner) for name, inner in fields.items()}
-        if type(value) not in json_types(kind):
+            return self._structs(values, kind, is_null)
+        if pa.types.is_map(kind):
+            return self._maps(values, kind, is_null)
+        if is_nested(kind):
+            return self._lists(values, kind, is_null)
+        if any(value is not None and type(value) not in json_types(kind) for value in values):
             raise TypeError(f"no {kind}")
-        return self.array(pa.array([text_of(value, self.decimal)], pa.string()), kind)[0].as_py()
+        texts = [None if value is None else text_of(value, self.decimal) for value in values]
+        return self.array(pa.array(texts, pa.string()), kind)
 
-    def _inner(self, value: Any, inner: pa.Field[Any]) -> Any:
-        """A value inside of another: pyarrow would take a null where the type has none."""
-        if value is None and not inner.nullable:
+    def _inside(self, values: Sequence[Any], inner: pa.Field[Any]) -> Any:
+        """Values inside of others: pyarrow would take a null where the type has none."""
+        if not inner.nullable and any(value is None for value in values):
             raise TypeError("a null where there is none")
-        return self.nested(value, inner.type)
+        return self.nested(values, inner.type)
 
-    def _map(self, value: Any, kind: Any) -> list[tuple[Any, Any]]:
-        """A map as its pairs: of an object where the keys are text, else of a list of [key, value]."""
-        if isinstance(value, dict) and is_string(kind.key_type):
-            pairs = list(value.items())
-        elif isinstance(value, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in value):
-            pairs = value
-        else:
-            raise TypeError("no map")
-        keys = [self._inner(key, kind.key_field) for key, _ in pairs]
-        if len({repr(key) for key in keys}) < len(keys):
-            raise ValueError("a key twice")
-        return [(key, self._inner(item, kind.item_field)) for key, (_, item) in zip(keys, pairs, strict=True)]
+    def _structs(self, values: Sequence[Any], kind: Any, is_null: Any) -> Any:
+        names = {each.name for each in kind}
+        if not all(value is None or (isinstance(value, dict) and set(value) <= names) for value in values):
+            raise TypeError("no object of these fields")
+        there = [value for value in values if value is not None]
+        members = [self._inside([value.get(each.name) for value in there], each) for each in kind]
+        found = pa.StructArray.from_arrays(members, fields=list(kind))
+        return found if len(there) == len(values) else _spread(found, is_null)
+
+    def _lists(self, values: Sequence[Any], kind: Any, is_null: Any) -> Any:
+        if not all(value is None or isinstance(value, list) for value in values):
+            raise TypeError("no list")
+        items = self._inside([item for value in values for item in value or ()], kind.value_field)
+        found = pa.LargeListArray.from_arrays(
+            _ends(values), items, type=pa.large_list(kind.value_field), mask=is_null
+        )
+        return laid_out(found, kind)
+
+    def _maps(self, values: Sequence[Any], kind: Any, is_null: Any) -> Any:
+        """Of an object where the keys are text, else of a list of [key, value]."""
+        every = [None if value is None else _pairs(value, kind) for value in values]
+        pairs = [pair for found in every for pair in found or ()]
+        keys = self._inside([key for key, _ in pairs], kind.key_field)
+        items = self._inside([item for _, item in pairs], kind.item_field)
+        ends = _ends(every)
+        for begin, end in pairwise(ends.to_pylist()):
+            if len({repr(key) for key in keys[begin:end]}) < end - begin:
+                raise ValueError("a key twice")
+        return pa.MapArray.from_arrays(ends.cast(pa.int32()), keys, items, type=kind, mask=is_null)
+
+
+def _pairs(value: Any, kind: Any) -> list[Any]:
+    if isinstance(value, dict) and is_string(kind.key_type):
+        return list(value.items())
+    if isinstance(value, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in value):
+        return value
+    raise TypeError("no map")
+
+
+def _ends(values: Sequence[Any]) -> Any:
+    """Where each of the lists begins among the items of them all, and where the last one ends."""
+    return pa.array([0, *accumulate(len(value or ()) for value in values)], pa.int64())
+
+
+def _spread(found: Any, is_null: Any) -> Any:
+    """The values in their places, nulls between them."""
+    places = np.cumsum(~is_null.to_numpy(zero_copy_only=False)) - 1
+    return filled_below_nulls(found.take(pa.array(places, mask=is_null.to_numpy(zero_copy_only=False))))
 
 
 def json_types(kind: pa.DataType) -> tuple[type, ...]:
@@ -239,10 +284,32 @@ def _by_distinct(texts: pa.Array[Any], convert: Callable[[Any], pa.Array[Any]]) 
     return convert(encoded.dictionary).take(encoded.indices)
 
 
-def _of_iso_8601(texts: Any, kind: pa.DataType) -> pa.Array[Any]:
+def _of_iso_8601(texts: Any, kind: Any) -> pa.Array[Any]:
     require(texts, _YEAR)
-    found: pa.Array[Any] = texts.cast(kind)
+    try:
+        found: pa.Array[Any] = texts.cast(kind)
+    except pa.ArrowInvalid:
+        if pa.types.is_date(kind) or kind.unit not in ("s", "ms"):
+            raise
+        found = texts.cast(pa.timestamp("us", kind.tz)).cast(kind)  # zeros behind the column's last digit
     return found
+
+
+def _times(texts: Any, kind: pa.DataType) -> pa.Array[Any]:
+    """Times of a day: Arrow reads such texts as moments alone."""
+    require(texts, _TIME)
+    day: Any = pa.scalar("1970-01-01")
+    moments: Any = pc.binary_join_element_wise(day, texts, pa.scalar(" ")).cast(pa.timestamp("ns"))
+    found: pa.Array[Any] = moments.cast(pa.time64("ns")).cast(kind)
+    return found
+
+
+def _uuids(texts: Any) -> pa.Array[Any]:
+    require(texts, _UUID)
+    found: Any = [
+        None if text is None else bytes.fromhex(text.replace("-", "")) for text in texts.to_pylist()
+    ]
+    return pa.array(found, pa.binary(16))
 
 
 def _lacks(texts: Any, pattern: str) -> Any:
@@ -289,6 +356,8 @@ def _moment(text: str, *, date_format: str, kind: pa.DataType) -> object:
 
 
 _YEAR = "^[0-9]{4}-"
+_TIME = r"^([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,9})?)?$"
+_UUID = "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"
 _MOMENT_CHARS = chars("+-.,:0123456789 TZtz")
 _SAFE_DIGITS = {8: 2, 16: 4, 32: 9, 64: 18}
 """By the bits of an integer: so many digits always fit."""

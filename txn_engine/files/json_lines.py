@@ -241,20 +241,30 @@ def _nested(
     lines: Sequence[int],
     faults: Faults,
 ) -> pa.Array[Any]:
-    kept, misfit = [], misfits_of(layout, conversion, field)
-    for index, value in enumerate(values):
-        plain, fits = _plain(conversion, value, field)
-        if not fits:
-            faults.add(index, misfit(value, lines[index]))
-        kept.append(plain)
-    found: pa.Array[Any] = pa.array(kept, field.type)
-    return found
-
-
-def _plain(conversion: Conversion, value: object, field: pa.Field[Any]) -> tuple[object, bool]:
     try:
-        plain = conversion.nested(value, field.type)
-        pa.array([plain], field.type)
-    except (TypeError, ValueError, KeyError, OverflowError, pa.ArrowException):
-        return None, False
-    return plain, True
+        conversion.nested([], field.type)
+    except (TypeError, pa.ArrowNotImplementedError):
+        raise layout.refused(
+            f"column {field.name!r} of type {field.type}",
+            reason=Reason.UNSUPPORTED_TYPE,
+            expected="parquet for values of this type",
+        ) from None
+    found = _fitting(conversion, values, field)
+    if found is not None:
+        return found
+    kept, misfit = list(values), misfits_of(layout, conversion, field)
+    for index, value in enumerate(values):
+        if _fitting(conversion, [value], field) is None:
+            faults.add(index, misfit(value, lines[index]))
+            kept[index] = None
+    whole: pa.Array[Any] = conversion.nested(kept, field.type)
+    return whole
+
+
+def _fitting(conversion: Conversion, values: Sequence[object], field: pa.Field[Any]) -> pa.Array[Any] | None:
+    """The values in the column's type; None where any does not fit."""
+    try:
+        found: pa.Array[Any] = conversion.nested(values, field.type)
+    except (TypeError, ValueError, OverflowError, pa.ArrowException):
+        return None
+    return found

@@ -18,6 +18,7 @@ from txn_engine.files.layout import ACTOR, BadRows, Layout, Missing, Progress, R
 from txn_engine.files.parquet import read_parquet
 from txn_engine.files.source import COMPRESSIONS, FORMATS, Compression, FileFormat, compression_of, format_of
 from txn_engine.files.text import checked_encoding
+from txn_engine.held import held_schema
 from txn_engine.reasons import Reason
 from txn_engine.row_checks import RowCheck, checks_on
 from txn_engine.value_text import BinaryText
@@ -48,7 +49,8 @@ def read_records(
     rejected: Rejected | None = None,
     progress: Progress | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The records of a file, exactly, in `schema`: its columns, in its order, of its types.
+    """The records of a file, exactly, in `schema`: its columns, in its order, of the types that their values are held
+    under (`txn_engine.held`).
 
     Each batch holds up to 32,768 rows or about 16 million characters of the file; memory does not grow with the file.
     A fault raises `InvalidRecordError`, naming file, line (parquet: row) and column, and what was expected. What stands
@@ -85,6 +87,7 @@ def read_records(
     sizes: what says which records are too large to be written; such a row is a fault of its own too.
     progress: called with the number of bytes read so far.
     """
+    schema = held_schema(schema)
     path = Path(source) if isinstance(source, str) else source
     name = str(path) if isinstance(path, Path) else ""
     _check_texts(encoding=encoding, quote=quote)

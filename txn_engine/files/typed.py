@@ -14,8 +14,9 @@ from txn_engine.errors import InvalidRecordError
 from txn_engine.exact import InexactError, cast_exactly, every_bad, require_whole
 from txn_engine.files.batches import Faults, batch_of
 from txn_engine.files.columns import null_refused, nulls_of, without
-from txn_engine.files.kinds import is_binary, is_nested, is_string, misfit_reason, unit_and_zone
+from txn_engine.files.kinds import is_nested, is_string, misfit_reason, unit_and_zone
 from txn_engine.files.layout import BadRows, Layout, Rejected, Sizes, shown
+from txn_engine.held import held_schema, held_type, is_layout_of
 from txn_engine.row_checks import RowCheck, checks_on
 from txn_engine.value_text import json_records
 
@@ -37,7 +38,7 @@ def fit_records(
     The batch has the schema's columns, by name, of types that may stand there (`is_convertible`); without those that
     `fill` has a value, or None, for. `name`: what errors call the rows.
     """
-    bad_rows = BadRows(rejected)
+    bad_rows, schema = BadRows(rejected), held_schema(schema)
     layout = Layout(
         Path(name),
         schema,
@@ -164,19 +165,40 @@ def _shown(column: Any, index: int) -> str:
 
 def is_convertible(kind: Any, wanted: pa.DataType) -> bool:
     """Whether a column's values may stand in a column of another type, where each of them fits."""
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    if kind == wanted:
+    kind, wanted = held_type(kind), held_type(wanted)
+    if is_layout_of(kind, wanted):
         return True
+    if pa.types.is_nested(kind):
+        return _are_inside_convertible(kind, wanted)
     if pa.types.is_integer(kind):
         return bool(pa.types.is_integer(wanted) or pa.types.is_decimal(wanted))
     if pa.types.is_decimal(kind):
         return bool(pa.types.is_decimal(wanted))
     if pa.types.is_timestamp(kind) and pa.types.is_timestamp(wanted):
         return bool(unit_and_zone(kind)[1]) == bool(unit_and_zone(wanted)[1])
-    return (
-        (is_string(kind) and is_string(wanted))
-        or (is_binary(kind) and is_binary(wanted))
-        or (pa.types.is_date(kind) and pa.types.is_date(wanted))
-        or (kind == pa.float32() and wanted == pa.float64())
-    )
+    if pa.types.is_floating(kind) and pa.types.is_floating(wanted):
+        return bool(kind.bit_width <= wanted.bit_width)
+    kinds = (pa.types.is_date, pa.types.is_time, pa.types.is_duration)
+    return any(is_such(kind) and is_such(wanted) for is_such in kinds)
+
+
+def _are_inside_convertible(kind: Any, wanted: Any) -> bool:
+    """Whether the types hold others of the same names and in the same way, whose values may stand in one another."""
+    ways = (pa.types.is_struct, pa.types.is_map, _is_list)
+    if not any(is_such(kind) and is_such(wanted) for is_such in ways):
+        return False
+    if pa.types.is_map(kind):
+        pairs = [(kind.key_type, wanted.key_type), (kind.item_type, wanted.item_type)]
+    elif pa.types.is_struct(kind):
+        inside = {each.name: each.type for each in kind}
+        if len(inside) < kind.num_fields or sorted(inside) != sorted(each.name for each in wanted):
+            return False
+        pairs = [(inside[each.name], each.type) for each in wanted]
+    else:
+        pairs = [(kind.value_type, wanted.value_type)]
+    return all(is_convertible(one, other) for one, other in pairs)
+
+
+def _is_list(kind: Any) -> bool:
+    tests = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    return any(is_such(kind) for is_such in tests)

@@ -35,9 +35,9 @@ from txn_engine.errors import (
     InvalidRecordError,
     InvalidRequestError,
     RecordTooLargeError,
-    UnsupportedFormatError,
 )
-from txn_engine.exact import InexactError, require_whole
+from txn_engine.exact import InexactError, filled_below_nulls, has_required, require_whole
+from txn_engine.held import held_type, is_layout_of, laid_out
 from txn_engine.log.objects import Objects, store_errors
 from txn_engine.protocol.batches import FileRef
 from txn_engine.protocol.file_names import DataFileName
@@ -80,14 +80,15 @@ class EncodedFile:
 
 
 def conform(table: pa.Table, schemas: Schemas, *, topic: str) -> pa.Table:
-    """The records with the topic's columns, in its order. Raises `InvalidRecordError` naming what does not
-    fit, and `RecordTooLargeError` for a record that no reader would take.
+    """The records with the topic's columns, in its order, under the types that values are held under
+    (`txn_engine.held`). Raises `InvalidRecordError` naming what does not fit, and `RecordTooLargeError` for a record
+    that no reader would take.
 
-    Nothing is cast that could lose anything: only between a string's or binary's layouts, from a dictionary to its
-    values, and from a type that the column had before it was widened. A column that was added to the topic since it was
-    made, and that the records lack, is filled as older records are: with its default, or with nulls. A value that its
-    own type does not have (a decimal of more digits than its precision, which `cast(safe=False)` leaves behind) is
-    refused: the file would cut it without a word.
+    Nothing is cast that could lose anything: only between Arrow's layouts of the same values, and from a type that the
+    column had before it was widened. A column that was added to the topic since it was made, and that the records lack,
+    is filled as older records are: with its default, or with nulls. A value that its own type does not have (a decimal
+    of more digits than its precision, which `cast(safe=False)` leaves behind) is refused: the file would cut it without
+    a word.
     """
     found = _in_order(_completed(table, schemas), schemas, topic=topic)
     for field, column in zip(found.schema, found.columns, strict=True):
@@ -121,16 +122,17 @@ def _check_sizes(records: pa.Table, *, topic: str) -> None:
 
 def _completed(table: pa.Table, schemas: Schemas) -> pa.Table:
     """The records, with the columns that are younger than the topic and that they lack."""
-    for name, value in fills(schemas).items():
+    for name, value in fills(schemas.held).items():
         if name not in table.schema.names:
-            kind = schemas.layout.by_name[name].type
+            kind = held_type(schemas.layout.by_name[name].type)
             table = table.append_column(name, filled(kind, value, table.num_rows))
     return table
 
 
 def _in_order(table: pa.Table, schemas: Schemas, *, topic: str) -> pa.Table:
-    schema = schemas.arrow
-    if table.schema.equals(schema) and all(field.nullable for field in schema):
+    schema = schemas.layout.held.arrow
+    is_plain = all(field.nullable and not has_required(field.type) for field in schema)
+    if is_plain and table.schema.equals(schema):
         return table.replace_schema_metadata(None)
     actor = f"produce to {topic!r}"
     if set(table.schema.names) != set(schema.names) or len(table.schema.names) != len(schema.names):
@@ -146,14 +148,15 @@ def _in_order(table: pa.Table, schemas: Schemas, *, topic: str) -> pa.Table:
     for field in schema:
         column = table.column(field.name)
         if column.type != field.type:
-            if _plain(column.type) != _plain(field.type) and not _was(schemas, field.name, column.type):
+            declared = schemas.arrow.field(field.name).type
+            if not is_layout_of(column.type, declared) and not _was(schemas, field.name, column.type):
                 raise InvalidRecordError(
                     f"column {field.name!r} of type {column.type}",
                     actor=actor,
-                    expected=str(field.type),
+                    expected=str(declared),
                     reason=Reason.TYPE_MISMATCH,
                 )
-            column = column.cast(field.type)
+            column = laid_out(column, field.type)
         if not field.nullable and column.null_count:
             raise InvalidRecordError(
                 f"{column.null_count} nulls in column {field.name!r}",
@@ -161,7 +164,7 @@ def _in_order(table: pa.Table, schemas: Schemas, *, topic: str) -> pa.Table:
                 expected="none",
                 reason=Reason.NULL_IN_NOT_NULL,
             )
-        columns.append(column)
+        columns.append(filled_below_nulls(column) if has_required(field.type) else column)
     return pa.Table.from_arrays(columns, schema=schema)
 
 
@@ -182,16 +185,6 @@ def _was(schemas: Schemas, name: str, kind: pa.DataType) -> bool:
     column = schemas.layout.by_name[name]
     before = (layout.by_id.get(column.id) for layout in schemas.layouts[: schemas.version])
     return is_widening(kind, column.type) and any(each is not None and each.type == kind for each in before)
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
-        return pa.string()
-    if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
-        return pa.binary()
-    return kind
 
 
 @lru_cache(maxsize=256)
@@ -378,14 +371,6 @@ def read_data_file(
             behind = table.column(OFFSET_DELTA)[-1].as_py() + 1
         try:
             logical = _logical(table, chosen, wanted, partition, log_file.base_offset, begin)
-        except pa.ArrowNotImplementedError as error:  # topics of before such columns were refused
-            raise UnsupportedFormatError(
-                f"columns that Arrow does not give back: {error}",
-                place=key,
-                expected="the types of a topic as they are stored",
-                action="any Parquet reader reads the file; copy it into a topic of the stored types",
-                reason=Reason.TYPE_NOT_KEPT,
-            ) from None
         except pa.ArrowInvalid:
             raise InvalidRequestError(
                 f"a value that version {schemas.version} of the schema has no room for",
@@ -442,9 +427,11 @@ class Chosen:
         """The topic's column that comes of what was read of the file."""
         source = self.sources[name]
         if source.stored is None:
-            return pa.chunked_array([filled(source.type, source.fill, table.num_rows)])
-        column = table.column(source.stored)
-        return column if column.type == source.type else column.cast(source.type)
+            held = pa.chunked_array([filled(source.type, source.fill, table.num_rows)])
+        else:
+            held = table.column(source.stored)
+        column: pa.ChunkedArray[Any] = laid_out(held, source.type)
+        return column
 
 
 def choose(schemas: Schemas, file_version: int, wanted: Sequence[str], *, topic: str, deltas: bool) -> Chosen:

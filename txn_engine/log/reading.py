@@ -12,6 +12,7 @@ import pyarrow as pa
 from storage import KnownParquet, OpenedParquet
 from storage.envelope import stored_checksum
 from txn_engine.errors import OffsetOutOfRangeError
+from txn_engine.held import no_records
 from txn_engine.log.data_files import logical_schema, read_data_file
 from txn_engine.log.objects import Objects, store_errors
 from txn_engine.log.topics import Topic
@@ -279,4 +280,4 @@ def read_slices(
 
 def empty_table(topic: Topic, columns: Sequence[str] | None = None) -> pa.Table:
     """No records, under the schema of a read."""
-    return logical_schema(topic.schema, columns).empty_table()
+    return no_records(logical_schema(topic.schema, columns))

@@ -13,6 +13,7 @@ import pyarrow as pa
 from storage import UNREADABLE
 from storage.arrow_schema import read_schema
 from txn_engine.errors import CorruptObjectError
+from txn_engine.held import held_type
 from txn_engine.log.objects import check_fields, checked_number
 from txn_engine.reasons import Reason
 from txn_engine.schemas.following import difference
@@ -82,7 +83,7 @@ def encoded_value(value: Any) -> Any:
     plain = value.as_py()
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         return str(plain)
-    if pa.types.is_binary(kind):
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return base64.b64encode(plain).decode("ascii")
     return plain
 
@@ -93,7 +94,7 @@ def decoded_value(held: Any, kind: pa.DataType) -> Any:
         return pa.scalar(float(_of(str, held)), kind)
     if pa.types.is_decimal(kind):
         return pa.scalar(Decimal(_of(str, held)), kind)
-    if pa.types.is_binary(kind):
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return pa.scalar(base64.b64decode(_of(str, held), validate=True), kind)
     if pa.types.is_temporal(kind):
         return pa.scalar(_of(int, held), pa.int32() if kind == pa.date32() else pa.int64()).cast(kind)
@@ -211,7 +212,7 @@ def _retired(held: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _column(held: Mapping[str, Any], field: pa.Field[Any], key: str) -> Column:
-    default = decoded_value(held["default"], field.type) if "default" in held else None
+    default = decoded_value(held["default"], held_type(field.type)) if "default" in held else None
     return Column(
         checked_number(held, "id", 1, _IDS_MAX, key=key),
         checked_number(held, "inside", 1, _IDS_MAX, key=key),

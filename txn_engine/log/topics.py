@@ -40,6 +40,7 @@ from txn_engine.errors import (
     TopicExistsError,
     UnknownTopicOrPartitionError,
 )
+from txn_engine.held import held_type, laid_out, no_records, nulls
 from txn_engine.ids import IdSource
 from txn_engine.log.chain import expect_from, last_of
 from txn_engine.log.data_files import stored_schema
@@ -138,6 +139,12 @@ class Topic:
         if "tables_publish" in fields:
             fields["tables_publish"] = tuple(filter(None, fields["tables_publish"].split(",")))
         return replace(self, **fields)
+
+    @property
+    def held(self) -> Topic:
+        """The topic with the types that its values are held under: for all that compares, merges or erases records."""
+        held = self.schemas.held
+        return replace(self, schema=held.arrow, layouts=held.layouts if self.layouts else ())
 
     @property
     def schemas(self) -> Schemas:
@@ -793,7 +800,7 @@ def checked_schema(name: str, schema: pa.Schema | None, key: str | None) -> tupl
             expected=f"one of {schema.names}",
             reason=Reason.UNKNOWN_COLUMN,
         )
-    if key is not None and schema.field(key).type not in _KEY_TYPES:
+    if key is not None and held_type(schema.field(key).type) not in _KEY_TYPES:
         raise InvalidRecordError(
             f"key column {key!r} of type {schema.field(key).type}",
             actor=actor,
@@ -848,7 +855,7 @@ def _refuse_too_wide(name: str, layout: Layout) -> None:
     MiB.
     """
     try:
-        footer_bytes = len(encode_parquet(layout.physical.empty_table(), kind="data"))
+        footer_bytes = len(encode_parquet(no_records(layout.physical), kind="data"))
     except (pa.ArrowException, OSError, ObjectTooLargeError) as error:  # an OSError is Parquet's own
         raise InvalidRecordError(
             f"columns that no data file can hold: {error}",
@@ -873,7 +880,7 @@ def refuse_what_does_not_come_back(name: str, schema: pa.Schema) -> None:
     for field in schema:
         kind = stored.field(field.name).type
         try:
-            _check_cast(kind, field.type)
+            laid_out(laid_out(nulls(1, kind), held_type(field.type)), field.type)
         except pa.ArrowNotImplementedError:
             raise InvalidRecordError(
                 f"column {field.name!r} of type {field.type}",
@@ -881,15 +888,6 @@ def refuse_what_does_not_come_back(name: str, schema: pa.Schema) -> None:
                 expected=f"{kind}, as which it would be stored: Arrow does not make the one of the other",
                 reason=Reason.TYPE_NOT_KEPT,
             ) from None
-
-
-def _check_cast(stored: Any, kind: Any) -> None:
-    """Raise `ArrowNotImplementedError` where Arrow casts no value of the one to the other. (Of an empty list it does
-    not look at the elements.)
-    """
-    pa.nulls(0, stored).cast(kind)
-    for number in range(kind.num_fields):
-        _check_cast(stored.field(number).type, kind.field(number).type)
 
 
 def _has_utf8_names(schema: pa.Schema) -> bool:

@@ -33,7 +33,7 @@ class InProcess:
         merger = _merger(target, topic)
         key = topic.key or ""
         keys = LatestKeys(
-            topic.schema.field(key).type,
+            topic.held.schema.field(key).type,
             sum(file.record_count for file in files),
             memory_bytes=self._policy.key_memory_bytes,
             spill_bytes=self._policy.spill_bytes,

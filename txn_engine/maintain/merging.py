@@ -80,7 +80,7 @@ class FileMerger:
     def __init__(self, objects: Objects, executor: Executor, topic: Topic, partition: int) -> None:
         self.objects = objects
         self._executor = executor
-        self._topic = topic
+        self._topic = topic.held
         self._partition = partition
 
     @classmethod

@@ -114,8 +114,10 @@ def _as_text(part: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _column_as_text(column: Any) -> Any:
-    if pa.types.is_string_view(column.type):
-        return column.cast(pa.large_string())
+    if pa.types.is_float16(column.type):
+        return column.cast(pa.float32())
+    if pa.types.is_date64(column.type):
+        return column.cast(pa.date32())
     if is_bytes(column.type):
         return pa.array(
             [None if value is None else f"\\x{value.hex()}" for value in column.to_pylist()], pa.string()

@@ -21,7 +21,7 @@ def type_for(kind: pa.DataType) -> str | None:
         return next((name for name, most in _INTEGERS.items() if bits <= most), "numeric(20,0)")
     if pa.types.is_decimal(kind):
         return f"numeric({max(kind.precision, kind.scale)},{kind.scale})"
-    if pa.types.is_float32(kind):
+    if pa.types.is_float32(kind) or pa.types.is_float16(kind):
         return "real"
     if pa.types.is_float64(kind):
         return "double precision"
@@ -29,7 +29,7 @@ def type_for(kind: pa.DataType) -> str | None:
         return "timestamp with time zone" if kind.tz else "timestamp without time zone"
     named = {
         "boolean": pa.types.is_boolean,
-        "date": pa.types.is_date32,
+        "date": pa.types.is_date,
         "time without time zone": pa.types.is_time,
         "text": is_text,
         "bytea": is_bytes,
@@ -65,7 +65,7 @@ def reads(wanted: pa.DataType, found: str) -> bool:
     if pa.types.is_decimal(wanted) or pa.types.is_integer(wanted):
         return found in _INTEGERS or found == "numeric" or _NUMERIC.fullmatch(found) is not None
     if pa.types.is_floating(wanted):
-        return found == ("real" if pa.types.is_float32(wanted) else "double precision")
+        return found == type_for(wanted)
     if is_text(wanted):
         return found in _TEXTS or _VARCHAR.fullmatch(found) is not None
     if pa.types.is_timestamp(wanted) or pa.types.is_time(wanted):
@@ -93,7 +93,7 @@ def read_as(wanted: pa.DataType, found: str) -> pa.DataType | None:
         is_kept = 0 <= scale <= wanted.scale and scale <= precision
         return wanted if is_kept and precision - scale <= wanted.precision - wanted.scale else None
     is_moment = pa.types.is_timestamp(wanted) or pa.types.is_date32(wanted)
-    if is_moment or pa.types.is_floating(wanted) or pa.types.is_boolean(wanted):
+    if is_moment or pa.types.is_float32(wanted) or pa.types.is_float64(wanted) or pa.types.is_boolean(wanted):
         return wanted
     return wanted if pa.types.is_string(wanted) or pa.types.is_large_string(wanted) else None
 
@@ -129,14 +129,9 @@ def _holds_time(wanted: Any, found: str) -> bool:
 
 def is_text(kind: pa.DataType) -> bool:
     """Whether the type is one of texts."""
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
 def is_bytes(kind: pa.DataType) -> bool:
     """Whether the type is one of bytes."""
-    return (
-        pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-        or pa.types.is_binary_view(kind)
-        or pa.types.is_fixed_size_binary(kind)
-    )
+    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)

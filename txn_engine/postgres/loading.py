@@ -172,7 +172,7 @@ class Source:
     ) -> None:
         self.topic, self.name = topic, name
         self._connection, self._query = connection, query
-        self._schema, self._number = topic.schema, number
+        self._schema, self._number = topic.held.schema, number
         self._place = f"the query for topic {topic.name!r}"
 
     def check(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txn_engine.databases.rows import Rows, times
+from txn_engine.databases.rows import Rows
 from txn_engine.files.batches import Faults, batch_of
 from txn_engine.files.columns import converted
 from txn_engine.files.conversion import Conversion
@@ -37,9 +37,6 @@ class ServerText(Conversion):
             return pa.array(found, kind)
         if pa.types.is_boolean(kind):
             found = pc.equal(texts, pa.scalar("t"))
-            return found  # type: ignore[no-any-return]
-        if pa.types.is_time(kind):
-            found = times(texts, kind)
             return found  # type: ignore[no-any-return]
         return super().array(texts, kind)
 

@@ -21,6 +21,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from txn_engine.errors import InvalidRequestError
+from txn_engine.held import held_type, laid_out
 from txn_engine.reasons import Reason
 
 Words = NDArray[np.uint64]
@@ -85,7 +86,7 @@ def row_keys(table: pa.Table) -> list[str]:
 def _row_hashes(batch: pa.RecordBatch, lane: str) -> Words:
     total = np.zeros(batch.num_rows, np.uint64)
     for field, column in zip(batch.schema, batch.columns, strict=True):
-        total += _hashes(column, field.name, lane)
+        total += _hashes(laid_out(column, held_type(field.type)), field.name, lane)
     return _mixed(total)
 
 
@@ -107,8 +108,6 @@ def _hashes(column: Any, path: str, lane: str) -> Words:
     """One word a value; a null has a word of its own."""
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
     found = _present_hashes(column, path, lane)
     if column.null_count:
         found[np.asarray(column.is_null())] = _key(lane, f"{path}/null")
@@ -177,18 +176,14 @@ def _is_text(kind: pa.DataType) -> bool:
         for judge in (
             pa.types.is_string,
             pa.types.is_large_string,
-            pa.types.is_string_view,
             pa.types.is_binary,
             pa.types.is_large_binary,
-            pa.types.is_binary_view,
             pa.types.is_fixed_size_binary,
         )
     )
 
 
 def _text_hashes(column: Any, path: str, lane: str) -> Words:
-    if pa.types.is_string_view(column.type) or pa.types.is_binary_view(column.type):
-        column = column.cast(pa.large_binary())
     encoded = column.dictionary_encode()
     seed = int(_key(lane, path))
     hashed = [

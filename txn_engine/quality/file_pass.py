@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from storage.store import ObjectStore
+from txn_engine.held import laid_out
 from txn_engine.quality.digest import Digest, digest_of
 from txn_engine.schemas.defaults import filled
 from txn_engine.schemas.layout import Schemas
@@ -109,10 +110,12 @@ def _batches(store: ObjectStore, schemas: Schemas, part: FilePart) -> Iterable[p
 def _made(source: Source, table: pa.Table) -> pa.ChunkedArray[Any]:
     """The column in the topic's type: a digest goes by it."""
     if source.stored is None:
-        return pa.chunked_array([filled(source.type, source.fill, table.num_rows)])
-    column = table.column(source.stored)
+        column = pa.chunked_array([filled(source.type, source.fill, table.num_rows)])
+    else:
+        column = table.column(source.stored)
     try:
-        return column.cast(source.type)
+        made: pa.ChunkedArray[Any] = laid_out(column, source.type)
+        return made
     except (
         pa.ArrowInvalid
     ):  # of a narrower type than the file has, and no room: such a record nobody has proved

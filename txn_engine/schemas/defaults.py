@@ -8,7 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from txn_engine.calendar import PER_SECOND
+from txn_engine.held import held_type
 from txn_engine.schemas.layout import Schemas
+
+_LAST_DATE, _LAST_TIME = 2**31 - 1, 2**63 - 1
 
 
 def default_of(given: Any, kind: Any) -> Any:
@@ -32,7 +36,21 @@ def default_of(given: Any, kind: Any) -> Any:
         raise ValueError(f"a value of {kind}")
     if not is_same:
         raise ValueError(f"a value of {kind}: it would become {_shown(found):.80}")
+    if not _has_sql(found):
+        raise ValueError(f"a value of {kind} that SQL has too")
     return found
+
+
+def _has_sql(found: Any) -> bool:
+    """Whether it is not the first or the last date or time of its type, which are infinite in SQL, nor beyond SQL's
+    microseconds: each query of the topic would fail.
+    """
+    kind = found.type
+    if pa.types.is_date32(kind):
+        return bool(abs(found.value) < _LAST_DATE)
+    if not pa.types.is_timestamp(kind):
+        return True
+    return bool(abs(found.value) * max(PER_SECOND["us"] // PER_SECOND[kind.unit], 1) < _LAST_TIME)
 
 
 def _is_same(plain: Any, found: Any) -> bool:
@@ -51,18 +69,18 @@ def _shown(found: Any) -> str:
 
 
 def filled(kind: Any, value: Any, rows: int) -> pa.Array[Any]:
-    """A column of records that are older than it: its default, a scalar, or nulls."""
-    found: pa.Array[Any] = pa.nulls(rows, kind) if value is None else pa.repeat(value, rows)
+    """A column of records that are older than it, as its values are held: its default, or nulls."""
+    found: pa.Array[Any] = pa.nulls(rows, held_type(kind)) if value is None else pa.repeat(value, rows)
     return found
 
 
 def fills(schemas: Schemas) -> Mapping[str, Any]:
     """The columns that records may lack since they are younger than the topic, by name: what stands for each, a scalar
-    or None for nulls.
+    of the type that its values are held under, or None for nulls.
     """
     first_new = schemas.layouts[0].next_id
     return {
         each.name: each.default
-        for each in schemas.layout.columns
+        for each in schemas.held.layout.columns
         if each.id >= first_new and (each.nullable or each.default is not None)
     }

@@ -9,6 +9,7 @@ from typing import Any, Final, NoReturn
 import pyarrow as pa
 
 from txn_engine.errors import InvalidRequestError
+from txn_engine.held import held_type
 from txn_engine.names import NEW_NAME, is_new_name, printable
 from txn_engine.reasons import Reason
 from txn_engine.schemas.changes import (
@@ -122,7 +123,7 @@ class _Evolving:
         if value is None:
             return None
         try:
-            return default_of(value, field.type)
+            return default_of(value, held_type(field.type))
         except ValueError as error:
             seen = f"default {shown(value):.80} of column {field.name!r}"
             self.refuse(seen, str(error), Reason.BAD_DEFAULT)
@@ -241,11 +242,12 @@ def are_alike(one: str, other: str) -> bool:
 
 def _is_flat(kind: pa.DataType) -> bool:
     """Whether a column of the type may be added: what every reader here has, and what has a default."""
-    types = pa.types
+    types, kind = pa.types, held_type(kind)
+    texts = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
     return bool(
         types.is_boolean(kind)
         or (types.is_integer(kind))
-        or kind in (pa.float32(), pa.float64(), pa.string(), pa.binary(), pa.date32())
+        or kind in (pa.float32(), pa.float64(), pa.date32(), *texts)
         or types.is_decimal128(kind)
         or (types.is_timestamp(kind) and kind.unit != "s" and kind.tz in (None, "UTC"))
     )

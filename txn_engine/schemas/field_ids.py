@@ -96,6 +96,4 @@ def _inside(kind: Any, ids: Iterator[int]) -> Any:
 _LISTS: Final[tuple[tuple[Any, Any], ...]] = (
     (pa.types.is_list, pa.list_),
     (pa.types.is_large_list, pa.large_list),
-    (pa.types.is_list_view, pa.list_view),
-    (pa.types.is_large_list_view, pa.large_list_view),
 )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, Final
 
 import pyarrow as pa
 
+from txn_engine.held import held_type
 from txn_engine.schemas.field_ids import with_id, with_own_id
 
 TIMESTAMP_TYPE: Final = pa.timestamp("ms", tz="UTC")
@@ -22,8 +23,8 @@ OFFSET: Final = "_offset"
 class Column:
     """A column of a topic: the same one, by its id, whatever it is called.
 
-    inside: the id of the first field inside its type. default: a scalar of the type, which stands for it in every file
-    from before there was the column; None: that has nulls there.
+    inside: the id of the first field inside its type. default: a scalar of the type that its values are held under,
+    which stands for it in every file from before there was the column; None: that has nulls there.
     """
 
     id: int
@@ -32,6 +33,12 @@ class Column:
     type: pa.DataType
     nullable: bool = True
     default: Any = None
+
+    @property
+    def held(self) -> Column:
+        """The column under the type that its values are held under."""
+        kind = held_type(self.type)
+        return self if kind == self.type else replace(self, type=kind)
 
 
 @dataclass(frozen=True)
@@ -53,14 +60,20 @@ class Layout:
         return pa.schema([pa.field(each.name, each.type, each.nullable) for each in self.columns])
 
     @cached_property
+    def held(self) -> Layout:
+        """The same columns under the types that their values are held under."""
+        columns = tuple(each.held for each in self.columns)
+        return self if columns == self.columns else replace(self, columns=columns)
+
+    @cached_property
     def physical(self) -> pa.Schema:
-        """The schema of a data file of this version, with field ids."""
+        """The schema of a data file of this version, with field ids; of the types that values are held under."""
         own = (
             pa.field(OFFSET_DELTA, pa.int64(), nullable=False),
             pa.field(TIMESTAMP, TIMESTAMP_TYPE, nullable=False),
         )
         fields = [
-            with_id(pa.field(each.name, each.type, each.nullable), each.id, each.inside)[0]
+            with_id(pa.field(each.name, held_type(each.type), each.nullable), each.id, each.inside)[0]
             for each in self.columns
         ]
         return pa.schema([*fields, *map(with_own_id, own)])
@@ -93,7 +106,7 @@ def original(schema: pa.Schema) -> Layout:
     free = len(schema) + 1
     for number, field in enumerate(schema, 1):
         columns.append(Column(number, free, field.name, field.type, field.nullable))
-        _, free = with_id(field, number, free)
+        _, free = with_id(field.with_type(held_type(field.type)), number, free)
     return Layout(0, tuple(columns), free)
 
 
@@ -108,6 +121,11 @@ class Schemas:
     def of(cls, schema: pa.Schema) -> Schemas:
         """Of a topic that never changed."""
         return cls((original(schema),), 0)
+
+    @property
+    def held(self) -> Schemas:
+        """The same versions, with the types that values are held under."""
+        return Schemas(tuple(each.held for each in self.layouts), self.version)
 
     @property
     def layout(self) -> Layout:

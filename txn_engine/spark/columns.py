@@ -16,6 +16,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 from txn_engine.errors import InvalidRecordError, InvalidRequestError
 from txn_engine.exact import InexactError, cast_exactly
 from txn_engine.files import is_convertible
+from txn_engine.held import held_type
 from txn_engine.log.data_files import conform
 from txn_engine.reasons import Reason
 from txn_engine.scan import TOPIC
@@ -36,10 +37,8 @@ _SIMPLE: dict[pa.DataType, DataType] = {
     pa.float64(): spark_types.DoubleType(),
     pa.string(): spark_types.StringType(),
     pa.large_string(): spark_types.StringType(),
-    pa.string_view(): spark_types.StringType(),
     pa.binary(): spark_types.BinaryType(),
     pa.large_binary(): spark_types.BinaryType(),
-    pa.binary_view(): spark_types.BinaryType(),
     pa.date32(): spark_types.DateType(),
     pa.date64(): spark_types.DateType(),
 }
@@ -50,7 +49,7 @@ def spark_schema(schema: pa.Schema, *, topic: str) -> StructType:
     """The topic's columns under Spark's types. Raises `InvalidRequestError` for a type that Spark has none for."""
     fields = []
     for field in schema:
-        kind = _spark_type(field.type)
+        kind = _spark_type(held_type(field.type))
         if kind is None:
             raise InvalidRequestError(
                 f"column {field.name!r} of type {field.type}",
@@ -197,8 +196,6 @@ def conform_to_topic(records: pa.Table, schemas: Schemas, *, topic: str) -> pa.T
 
 def _spark_type(kind: pa.DataType) -> DataType | None:
     """Spark's type for what the Parquet file of such a column holds; None where there is none."""
-    if kinds.is_dictionary(kind):
-        return _spark_type(kind.value_type)
     if kind in _SIMPLE:
         return _SIMPLE[kind]
     if kinds.is_fixed_size_binary(kind):

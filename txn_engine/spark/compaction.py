@@ -186,7 +186,7 @@ class KeyReader:
     @property
     def key_type(self) -> pa.DataType:
         """Under which type keys are compared: equal ones, and no others, are equal as the topic's own."""
-        kind = self.topic.schema.field(self.topic.key or "").type
+        kind = self.topic.held.schema.field(self.topic.key or "").type
         return pa.int64() if pa.types.is_integer(kind) else pa.binary()
 
     def __call__(self, parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -15,7 +15,7 @@ from txn_engine.spark.columns import spark_schema
 
 def made_of(schemas: Schemas, file_version: int, *, topic: str) -> list[Column]:
     """The columns that are asked for, in files of that version. Raises what `sources` raises."""
-    found = sources(schemas, file_version, schemas.arrow.names, topic=topic)
+    found = sources(schemas.held, file_version, schemas.arrow.names, topic=topic)
     kinds = spark_schema(schemas.arrow, topic=topic)
     return [_made(each, kinds[each.name].dataType) for each in found]
 

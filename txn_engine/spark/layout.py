@@ -145,7 +145,7 @@ def _cores(df: DataFrame) -> int:
 def _has_spark_hash(topic: Topic) -> bool:
     if topic.key is None or topic.partitions == 1:
         return False
-    return topic.schema.field(topic.key).type in (pa.int32(), pa.int64())
+    return topic.held.schema.field(topic.key).type in (pa.int32(), pa.int64())
 
 
 def _estimated_bytes(df: DataFrame) -> int:
@@ -160,7 +160,7 @@ def _task_of(key: Column, topic: Topic, tasks_each: int) -> Column:
     a wider type than the topic's, which may not fit, is that of a dead letter.
     """
     partition = sf.coalesce(
-        partition_of(key.try_cast("long"), topic.schema.field(str(topic.key)).type, topic.partitions),
+        partition_of(key.try_cast("long"), topic.held.schema.field(str(topic.key)).type, topic.partitions),
         (sf.spark_partition_id() % topic.partitions).cast("long"),
     )
     among = sf.pmod(sf.xxhash64(key), sf.lit(tasks_each).cast("long"))

@@ -8,6 +8,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from txn_engine.errors import InvalidRequestError
+from txn_engine.exact import InexactError, require_whole
+from txn_engine.held import held_type, laid_out
 from txn_engine.reasons import Reason
 from txn_engine.sql.file_parts import OFFSET, PARTITION, TIMESTAMP, TOPIC
 from txn_engine.sql.permitted import ACTOR
@@ -38,19 +40,18 @@ def check_schema(topic: str, schema: pa.Schema) -> None:
                 reason=Reason.COLUMN_NAMES_ALIKE,
             )
     for field in schema:
-        wide = _too_wide(field.type)
+        wide = _too_wide(held_type(field.type))
         if wide is not None:
             raise InvalidRequestError(
                 f"column {field.name!r} of topic {topic!r}, with {wide}",
                 actor=ACTOR,
                 expected=f"decimals of at most {_DIGITS_MAX} digits, which are all that SQL has exactly",
                 action="read it with scan()",
+                reason=Reason.UNSUPPORTED_TYPE,
             )
 
 
 def _too_wide(kind: Any) -> pa.DataType | None:
-    if pa.types.is_dictionary(kind):
-        return _too_wide(kind.value_type)
     if pa.types.is_decimal(kind) and kind.precision > _DIGITS_MAX:
         found: pa.DataType = kind
         return found
@@ -61,7 +62,7 @@ def _too_wide(kind: Any) -> pa.DataType | None:
 def check_result(names: list[str], types: list[str]) -> None:
     """Raise `InvalidRequestError` for a column that would leave DuckDB as another value, or as bytes of its own."""
     for name, kind in zip(names, types, strict=True):
-        for lossy in ("UHUGEINT", "BIGNUM"):
+        for lossy in ("UHUGEINT", "BIGNUM", "TIME WITH TIME ZONE"):
             if lossy in kind:
                 raise InvalidRequestError(
                     f"column {name!r} of type {kind}",
@@ -72,13 +73,33 @@ def check_result(names: list[str], types: list[str]) -> None:
 
 
 def typed(found: pa.Table, plain: PlainColumns, schemas: Mapping[str, pa.Schema]) -> pa.Table:
-    """The result, its plain columns in the types of the topics; `schemas` are those of `table_schema` by table name."""
+    """The result, its plain columns in the types of the topics; `schemas` are those of `table_schema` by table name.
+
+    Raises `InvalidRequestError` for a number of more digits than Arrow has for DuckDB's HUGEINT.
+    """
+    for name, column in zip(found.schema.names, found.columns, strict=True):
+        _refuse_too_long(name, column)
     columns = [
         _cast(column, _type_of(name.lower(), plain, schemas) or column.type)
         for name, column in zip(found.schema.names, found.columns, strict=True)
     ]
     fields = [pa.field(name, column.type) for name, column in zip(found.schema.names, columns, strict=True)]
     return pa.Table.from_arrays(columns, schema=pa.schema(fields))
+
+
+def _refuse_too_long(name: str, column: pa.ChunkedArray[Any]) -> None:
+    if not pa.types.is_decimal(column.type):
+        return
+    try:
+        require_whole(column)
+    except InexactError:
+        raise InvalidRequestError(
+            f"column {name!r} with a value that {column.type} does not have",
+            actor=ACTOR,
+            expected=f"numbers of at most {_DIGITS_MAX} digits",
+            action=f"cast it: {name}::VARCHAR",
+            reason=Reason.INEXACT_VALUE,
+        ) from None
 
 
 def _type_of(name: str, plain: PlainColumns, schemas: Mapping[str, pa.Schema]) -> pa.DataType | None:
@@ -96,15 +117,14 @@ def _type_of(name: str, plain: PlainColumns, schemas: Mapping[str, pa.Schema]) -
 
 
 def _cast(column: pa.ChunkedArray[Any], kind: pa.DataType) -> pa.ChunkedArray[Any]:
-    if column.type == kind:
-        return column
-    if kind == pa.uuid():
-        return _uuids(column)
-    return column.cast(kind)
+    found: pa.ChunkedArray[Any] = laid_out(column, kind, _cast_leaf)
+    return found
 
 
-def _uuids(texts: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any]:
-    """From their usual text."""
-    found = [None if text is None else bytes.fromhex(text.replace("-", "")) for text in texts.to_pylist()]
-    stored: pa.ChunkedArray[Any] = pa.chunked_array([pa.array(found, pa.binary(16))])
-    return stored.cast(pa.uuid())
+def _cast_leaf(array: Any, kind: Any) -> Any:
+    if pa.types.is_string(array.type) and kind == pa.binary(16):  # DuckDB gives UUIDs as their usual text
+        texts = array.to_pylist()
+        return pa.array(
+            [None if each is None else bytes.fromhex(each.replace("-", "")) for each in texts], kind
+        )
+    return array.cast(kind)

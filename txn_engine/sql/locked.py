@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from storage.scratch import ScratchFolder
 from storage.store import ObjectStore
+from txn_engine.held import no_records
 from txn_engine.schemas.layout import Layout, Schemas
 from txn_engine.sql.file_parts import FilePart
 from txn_engine.sql.interruptible import interruptibly
@@ -144,7 +145,7 @@ class LockedDuckDB:
             path = self._empty.get(layout)
             if path is None:
                 path = self._empty[layout] = str(self.folder / f"empty-{len(self._empty)}.parquet")
-                pq.write_table(layout.physical.empty_table(), path, store_schema=False)
+                pq.write_table(no_records(layout.physical), path, store_schema=False)
             return path
 
     def offered(self, parts: Iterable[FilePart]) -> AbstractContextManager[None]:

@@ -86,7 +86,7 @@ def _select(
     beyond: Beyond,
 ) -> str:
     version = parts[0].schema_version
-    columns = sources(schemas, version, schemas.arrow.names, topic=topic)
+    columns = sources(schemas.held, version, schemas.arrow.names, topic=topic)
     # a column of the topic's may have the name of DuckDB's own
     is_hidden = "file_index" in {name.lower() for name in schemas.layouts[version].by_name}
     names = [literal(place(part)) for part in parts]
@@ -191,7 +191,9 @@ _DUCK_TYPES: Final[Mapping[pa.DataType, str]] = MappingProxyType(
         pa.float32(): "FLOAT",
         pa.float64(): "DOUBLE",
         pa.string(): "VARCHAR",
+        pa.large_string(): "VARCHAR",
         pa.binary(): "BLOB",
+        pa.large_binary(): "BLOB",
         pa.date32(): "DATE",
     }
 )

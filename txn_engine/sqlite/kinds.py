@@ -45,7 +45,7 @@ def type_for(kind: pa.DataType) -> str | None:
         return "INTEGER"
     if pa.types.is_floating(kind):
         return "REAL"
-    if is_binary(kind):
+    if is_binary(kind) or pa.types.is_fixed_size_binary(kind):
         return "BLOB"
     return "TEXT" if is_string(kind) or _is_written(kind) else None
 
@@ -69,8 +69,10 @@ def as_stored(column: Any) -> Any:
     if pa.types.is_decimal(kind):
         texts = [None if value is None else format(value, "f") for value in column.to_pylist()]
         return pa.chunked_array([pa.array(texts, pa.string())])
-    if is_binary(kind):
+    if is_binary(kind) or pa.types.is_fixed_size_binary(kind):
         return column.cast(pa.binary())
+    if pa.types.is_date64(kind):
+        column = column.cast(pa.date32())
     require_days(column, FIRST_WRITTEN_DAY, LAST_WRITTEN_DAY)
     return in_utc(column).cast(pa.string())
 
@@ -119,7 +121,7 @@ def _stored_types(kind: pa.DataType) -> tuple[type, ...]:
         return (int, str)
     if pa.types.is_floating(kind):
         return (float, int)
-    return (bytes,) if is_binary(kind) else (str,)
+    return (bytes,) if is_binary(kind) or pa.types.is_fixed_size_binary(kind) else (str,)
 
 
 def expected_storage(kind: pa.DataType) -> str:
@@ -132,6 +134,6 @@ def _is_written(kind: pa.DataType) -> bool:
     return bool(
         pa.types.is_decimal(kind)
         or pa.types.is_timestamp(kind)
-        or pa.types.is_date32(kind)
+        or pa.types.is_date(kind)
         or pa.types.is_time(kind)
     )

@@ -23,7 +23,7 @@ from txn_engine.databases.loading import (
     digest_of,
     load,
 )
-from txn_engine.databases.rows import Rows, times
+from txn_engine.databases.rows import Rows
 from txn_engine.engine import Engine
 from txn_engine.errors import InvalidRequestError
 from txn_engine.files import Rejected
@@ -103,7 +103,7 @@ class _StoredText(Conversion):
     def array(self, texts: pa.Array[Any], kind: pa.DataType) -> pa.Array[Any]:
         """The texts in a type. ValueError when any does not fit; it does not say which."""
         found: Any
-        if is_binary(kind):
+        if is_binary(kind) or pa.types.is_fixed_size_binary(kind):
             return pa.array(
                 [None if text is None else bytes.fromhex(text) for text in texts.to_pylist()], kind
             )
@@ -112,9 +112,6 @@ class _StoredText(Conversion):
         if pa.types.is_float64(kind):
             found = texts.cast(kind)  # the shortest text of a double is that double
             _require_whole(texts, found)
-            return found  # type: ignore[no-any-return]
-        if pa.types.is_time(kind):
-            found = times(texts, kind)
             return found  # type: ignore[no-any-return]
         return super().array(texts, kind)
 
@@ -139,7 +136,7 @@ class _Source:
         topic: Topic,
     ) -> None:
         self.topic = topic
-        self._connection, self._schema = connection, topic.schema
+        self._connection, self._schema = connection, topic.held.schema
         text = query.strip().rstrip(";")
         self._query, self._words = f"SELECT * FROM ({text}\n) AS q", _words(parameters, key_range)
         if key_range is not None:

@@ -18,6 +18,8 @@ _FAMILIES = (
 
 def family_of(kind: pa.DataType, *, has_times: bool = False) -> str:
     """The plural noun for the types that this one is among. has_times: whether the format has times of day."""
+    if pa.types.is_time32(kind) and has_times:
+        return "times of day but in microseconds: time64[us]"
     if pa.types.is_time(kind):
         return "times of day in nanoseconds" if has_times else "times of day"
     if pa.types.is_timestamp(kind) and kind.unit == "ns":

@@ -21,11 +21,10 @@ _TYPES: Final = {
     "double": "double",
     "string": "string",
     "large_string": "string",
-    "string_view": "string",
     "binary": "binary",
     "large_binary": "binary",
-    "binary_view": "binary",
     "date32[day]": "date",
+    "date64[ms]": "date",
 }
 _OWN: Final = {"_offset_delta": ("long", False), "_timestamp": ("timestamp", False)}
 _WIDENING: Final = "typeWidening"
@@ -67,7 +66,7 @@ def _type(kind: Any) -> str:
         return "timestamp_ntz" if kind.tz is None else "timestamp"
     if pa.types.is_map(kind):
         return "map"
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return "array"
     return "struct" if pa.types.is_struct(kind) else _TYPES.get(str(kind), f"nothing for {kind}")
 

@@ -25,10 +25,8 @@ _TYPES: Final = {
     "double": "double",
     "string": "string",
     "large_string": "string",
-    "string_view": "string",
     "binary": "binary",
     "large_binary": "binary",
-    "binary_view": "binary",
     "date32[day]": "date",
     "date64[ms]": "date",
 }
@@ -71,8 +69,6 @@ def _wrong_schema(held: Mapping[str, Any], versions: Sequence[Version]) -> tuple
 
 def _type(kind: Any) -> str:
     """Iceberg's name of a type; of one with something inside, what kind of it."""
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
     if pa.types.is_decimal(kind):
         return f"decimal({kind.precision}, {kind.scale})"
     if pa.types.is_timestamp(kind):

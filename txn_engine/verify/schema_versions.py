@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from storage.arrow_schema import read_schema
+from txn_engine.held import held_schema
 from txn_engine.verify.descriptors import MalformedError
 from txn_engine.verify.field_ids import ids_inside
 
@@ -32,8 +33,9 @@ _UNSOUND: Final = (
 
 
 class Version(NamedTuple):
-    """The columns of one version, each with its id and the first id of what is inside it; the names of others, each
-    with the id of the column that has had it. filled: ids of columns that have a default in older files.
+    """The columns of one version, under the types that their values are held under, each with its id and the first id
+    of what is inside it; the names of others, each with the id of the column that has had it. filled: ids of columns
+    that have a default in older files.
     """
 
     columns: pa.Schema
@@ -51,7 +53,7 @@ class Version(NamedTuple):
 
 def first_version(columns: pa.Schema) -> Version:
     """What a topic is made with: 1 to n, and on from there what is inside."""
-    free = len(columns) + 1
+    columns, free = held_schema(columns), len(columns) + 1
     inside = []
     for column in columns:
         inside.append(free)
@@ -135,7 +137,7 @@ def _changed(number: int, schema: Any, before: Version) -> Version:
 
 def _columns(held: Any) -> tuple[pa.Schema, tuple[int, ...], tuple[int, ...], frozenset[int]]:
     """The columns that are described, their ids, the first ids inside them, and which have a default."""
-    columns = read_schema(base64.b64decode(held["arrow_schema"], validate=True))
+    columns = held_schema(read_schema(base64.b64decode(held["arrow_schema"], validate=True)))
     ids = tuple(_number(each["id"]) for each in held["columns"])
     inside = tuple(_number(each["inside"]) for each in held["columns"])
     names = [each["name"] for each in held["columns"]]

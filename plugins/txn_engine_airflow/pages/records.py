@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from storage import UNREADABLE, OpenedParquet
 from txn_engine import Engine
 from txn_engine.errors import CorruptObjectError, InvalidRequestError
+from txn_engine.held import no_records
 from txn_engine.log.data_files import Chosen, check_records, logical_schema, open_data_file
 from txn_engine.log.objects import Objects
 from txn_engine.log.reading import FileSlice, check_start, choose_files, present_files
@@ -93,7 +94,7 @@ def sample(
     _refuse_beyond(READ_BYTES_MAX, read_bytes, offset, "row groups", elsewhere, Reason.ROW_GROUPS_TOO_LARGE)
     schema = logical_schema(found.schema)
     tables = [table for part in parts for table in _records(part, schema)]
-    table = pa.concat_tables([schema.empty_table(), *tables])
+    table = pa.concat_tables([no_records(schema), *tables])
     columns = plain_columns(table, "text")
     return Sample(
         columns=tuple(table.column_names),

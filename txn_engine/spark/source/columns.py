@@ -12,6 +12,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from txn_engine.errors import InvalidRequestError, SchemaChangedError
+from txn_engine.held import laid_out
 from txn_engine.log.topics import KAFKA_SCHEMA, Topic
 from txn_engine.reasons import Reason
 from txn_engine.scan import TOPIC
@@ -160,7 +161,7 @@ def stored_columns(wanted: StructType) -> list[str]:
 def shaped(table: pa.Table, topic: Topic, wanted: StructType) -> Iterator[pa.RecordBatch]:
     """Records under these columns, in the types that Spark takes."""
     target = to_arrow_schema(wanted, timezone="UTC")
-    columns = [_column(table, topic, field.name).cast(field.type) for field in target]
+    columns = [laid_out(_column(table, topic, field.name), field.type) for field in target]
     yield from pa.Table.from_arrays(columns, schema=target).to_batches(max_chunksize=_ROWS)
 
 

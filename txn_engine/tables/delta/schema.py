@@ -27,11 +27,10 @@ _PLAIN: Final = {
     pa.float64(): "double",
     pa.string(): "string",
     pa.large_string(): "string",
-    pa.string_view(): "string",
     pa.binary(): "binary",
     pa.large_binary(): "binary",
-    pa.binary_view(): "binary",
     pa.date32(): "date",
+    pa.date64(): "date",
 }
 _TIMESTAMP_UNITS: Final = ("s", "ms", "us")
 NTZ: Final = "timestamp_ntz"
@@ -48,7 +47,7 @@ def delta_schema(topic: Topic) -> str:
     layout = topic.schemas.layout
     _check_names(topic.name, layout)
     fields = [
-        *layout.arrow,
+        *layout.held.arrow,
         pa.field(OFFSET_DELTA, pa.int64(), nullable=False),
         pa.field(TIMESTAMP, TIMESTAMP_TYPE, nullable=False),
     ]
@@ -93,7 +92,7 @@ def _check_names(topic: str, layout: Layout) -> None:
 
 def _type_changes(topic: Topic, column: Column) -> list[dict[str, Any]]:
     """Each step from the type that the column had at first to the present one."""
-    layouts = topic.schemas.layouts[: topic.version + 1]
+    layouts = topic.held.schemas.layouts[: topic.version + 1]
     held = [each.by_id[column.id].type for each in layouts if column.id in each.by_id]
     names = [_type(kind, topic.name, column.name) for kind in held]
     return [{"fromType": before, "toType": after} for before, after in pairwise(names) if before != after]
@@ -134,7 +133,7 @@ def _type(kind: pa.DataType, topic: str, column: str) -> Any:
         return NTZ if kind.tz is None else "timestamp"
     if pa.types.is_struct(kind):
         return _struct([kind.field(at) for at in range(kind.num_fields)], topic, f"{column}.")
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return {
             "type": "array",
             "elementType": _type(kind.value_type, topic, f"{column}.element"),

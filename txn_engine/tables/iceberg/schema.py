@@ -31,14 +31,10 @@ _PLAIN: Final = {
     pa.float64(): "double",
     pa.string(): "string",
     pa.large_string(): "string",
-    pa.string_view(): "string",
     pa.binary(): "binary",
     pa.large_binary(): "binary",
-    pa.binary_view(): "binary",
     pa.date32(): "date",
     pa.date64(): "date",
-    pa.time32("s"): "time",
-    pa.time32("ms"): "time",
     pa.time64("us"): "time",
 }
 _ANNOTATED: Final = (pa.int8(), pa.int16())
@@ -152,8 +148,6 @@ def _fields(fields: Iterable[pa.Field[Any]], topic: Topic, inside: str) -> list[
 
 
 def _type(kind: Any, topic: Topic, column: str) -> Any:
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
     if kind in _PLAIN:
         return _PLAIN[kind]
     if pa.types.is_decimal(kind) and kind.precision <= _DECIMAL_DIGITS and 0 <= kind.scale <= kind.precision:
@@ -192,13 +186,7 @@ def _type(kind: Any, topic: Topic, column: str) -> Any:
 
 
 def _is_list(kind: Any) -> bool:
-    return (
-        pa.types.is_list(kind)
-        or pa.types.is_large_list(kind)
-        or pa.types.is_fixed_size_list(kind)
-        or pa.types.is_list_view(kind)
-        or pa.types.is_large_list_view(kind)
-    )
+    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
 
 
 def _refused(

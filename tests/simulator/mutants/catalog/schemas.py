@@ -26,8 +26,8 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             Edit(
                 "txn_engine/maintain/merging.py",
-                "        self._topic = topic\n",
-                "        self._topic = topic.at_version(0)\n",
+                "        self._topic = topic.held\n",
+                "        self._topic = topic.at_version(0).held\n",
             ),
         ),
         _WHERE,

@@ -1,0 +1,1 @@
+"""Every Arrow type, at top level and nested, against every feature: each pair works exactly, or is refused."""

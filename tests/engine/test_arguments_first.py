@@ -24,7 +24,7 @@ from txn_engine.sqlite import load_query
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 RECORDS = pa.table({"id": [1, 2, 3], "v": ["a", "b", "c"]})
-ODD: tuple[Any, ...] = (None, 5, 1.5, True, b"x", ["a"], {"a": 1}, object(), "", "\udcff", "a\nb")
+ODD: tuple[Any, ...] = (None, 5, 1.5, True, b"x", ["a"], {"a": 1}, ..., "", "\udcff", "a\nb")
 """Arguments of each kind; what a parameter takes is left out by `but`."""
 HELD = ("load-files/payments", "load-query/payments/0", "replay/letters", "open")
 """Ids with an open transaction, which a call that fences would abort."""

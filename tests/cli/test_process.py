@@ -182,8 +182,8 @@ def test_no_secret_is_printed(run: Run) -> None:
 
 @pytest.mark.shard("machine")
 def test_a_store_that_never_answers() -> None:
-    """If a server accepts connections and never answers, the command fails with one line after some ten
-    seconds."""
+    """If a server accepts connections and never answers, the command says that it waits, and fails with one line after
+    some ten seconds."""
     with socket.socket() as hole:
         hole.bind(("127.0.0.1", 0))
         hole.listen(16)
@@ -193,7 +193,10 @@ def test_a_store_that_never_answers() -> None:
             "TXN_ENGINE_S3_ENDPOINT": f"http://127.0.0.1:{hole.getsockname()[1]}",
         }
         answer = process("topics", "list", "--json", "--url", "s3://bucket/x", env=env)
-    assert (answer.code, answer.error_code, answer.error_reason) == (1, "NETWORK_EXCEPTION", "no_answer")
+    waiting, told = answer.stderr.splitlines()
+    error = json.loads(told)["error"]
+    assert (answer.code, error["code"], error["reason"]) == (1, "NETWORK_EXCEPTION", "no_answer")
+    assert "waiting to try again" in waiting
 
 
 # --- help and start-up ------------------------------------------------------------------------------------

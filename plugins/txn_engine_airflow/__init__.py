@@ -45,10 +45,15 @@ else:
         """Import what is asked for."""
         if name not in _MODULE_OF:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from txn_engine.extras import imports_named
-
-        with imports_named(__name__):
+        try:
             return getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+        except ModuleNotFoundError as error:
+            from txn_engine.extras import (
+                imports_named,  # here alone: a DAG file imports nothing of the engine
+            )
+
+            with imports_named(__name__):
+                raise error
 
 
 __all__ = [

@@ -215,7 +215,6 @@ def test_rows_that_cannot_be_used_are_dead_letters(
         {"path": "f.csv", "max_dead_letters": 1},
         {"python_callable": payments, "manifest": "loaded"},
         {"path": "f.csv", "manifest": "loaded", "engine": "spark"},
-        {"path": "f.csv", "again": True},
     ],
 )
 def test_dead_letters_and_manifests_where_there_can_be_none(settings: dict[str, Any]) -> None:

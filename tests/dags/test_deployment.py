@@ -424,7 +424,7 @@ def test_no_run_takes_away_what_is_younger_than_the_deployment_says(
 
 def test_the_page_for_operators_names_every_variable() -> None:
     """The operators' page names every variable and what it permits, in one table."""
-    from txn_engine_airflow import dag_defaults, deployment
+    from txn_engine_airflow import dag_defaults, deployment, pools
 
     table = (
         (REPO / "docs" / "operations.md")
@@ -434,7 +434,7 @@ def test_the_page_for_operators_names_every_variable() -> None:
     )
     names = {
         value
-        for module in (dag_defaults, deployment)
+        for module in (dag_defaults, deployment, pools)
         for name, value in vars(module).items()
         if name.endswith("_VARIABLE")
     } | {variable for variable, _ in deployment.AGES.values()}

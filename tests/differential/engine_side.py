@@ -346,7 +346,7 @@ class EngineSide:
     @_by_code(kind_of)
     def fence(self, transactional_ids: Sequence[str]) -> Mapping[str, Identity]:
         own_of = {self._name(own): own for own in transactional_ids}
-        fenced = self.engine.admin.fence_producers(own_of)
+        fenced = self.engine.admin.fence_producers(list(own_of))
         return {own_of[name]: Identity(*given) for name, given in fenced.items()}
 
     # --- looking --------------------------------------------------------------------------------------------

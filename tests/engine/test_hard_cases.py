@@ -441,18 +441,6 @@ def test_who_was_fenced_at_the_last_epoch_goes_on_under_another_id(
     assert engine.coordinator.abort_timed_out_transactions().transactional_ids == ()
 
 
-def test_an_initialisation_asked_again_does_not_give_out_the_last_epoch(engine: Engine) -> None:
-    """A producer that was fenced at epoch 32766 gets another producer id from InitProducerId, and the same
-    one if it asks again."""
-    write_transaction_state(
-        engine, "job", state="CompleteAbort", producer_id=777, producer_epoch=32767, last_producer_epoch=32766
-    )
-    new = engine.coordinator.init_producer_id("job", producer_id=777, producer_epoch=32766)
-    assert new.producer_id != 777
-    assert new.producer_epoch == 0
-    assert engine.coordinator.init_producer_id("job", producer_id=777, producer_epoch=32766) == new
-
-
 def time_out(engine: Engine, clock: ManualClock) -> None:
     clock.advance(100_000)
     assert engine.coordinator.abort_timed_out_transactions().transactional_ids == ("job",)

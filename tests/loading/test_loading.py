@@ -198,7 +198,7 @@ def test_every_format_says_how_it_is_read_again(engine: Engine, write: Write, tm
     import pyarrow.parquet as pq
 
     odd = pa.table({"id": [1], "amount": pa.array([None], pa.int64()), "day": pa.nulls(1), "paid": [True]})
-    pq.write_table(odd, tmp_path / "f.parquet")
+    pq.write_table(odd.set_column(1, "amount", pa.array([True])), tmp_path / "f.parquet")
     with pytest.raises(InvalidRecordError, check=because(Reason.TYPE_MISMATCH)):
         load(engine, tmp_path / "f.parquet", run_id="3")
     pq.write_table(odd.drop_columns("day"), tmp_path / "f.parquet")

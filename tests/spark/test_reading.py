@@ -427,14 +427,6 @@ def test_columns_that_spark_takes_for_one(spark: SparkSession, ledger: Engine) -
         spark.conf.unset("spark.sql.caseSensitive")
 
 
-def test_members_that_spark_takes_for_one(spark: SparkSession, ledger: Engine) -> None:
-    """Fields of a struct whose names differ only in case are treated like columns, within a list too."""
-    kind = pa.list_(pa.struct([("a", pa.int64()), ("A", pa.int64())]))
-    ledger.admin.create_topic("cases", schema=pa.schema([("x", kind)]))
-    with refused(InvalidRequestError, Reason.COLUMN_NAMES_ALIKE):
-        read_topic(spark, ledger, "cases")
-
-
 @pytest.mark.parametrize(
     ("setting", "value"),
     [

@@ -112,7 +112,7 @@ SELECT list_aggregate(l,'sum'), list_aggr(l,'string_agg','|'), list_transform(l,
     array_to_string(l,','), list_cosine_similarity([1.0],[2.0]), list_position(l,1), list_grade_up(l),
     list_where(l,[true,false]), list_select(l,[1]), list_resize(l,3) FROM t;
 SELECT array_value(1, 2, 3), array_cross_product([1.0, 2, 3]::DOUBLE[3], [1.0, 2, 3]::DOUBLE[3]) FROM t;
-SELECT current_time, localtime, localtimestamp, transaction_timestamp(), get_current_timestamp() FROM t;
+SELECT current_time::VARCHAR, localtime, localtimestamp, transaction_timestamp(), get_current_timestamp() FROM t;
 SELECT sum(id ORDER BY id), avg(id), fsum(f), favg(f), mad(f), geomean(f+1), weighted_avg(f, id), bitstring_agg(id,
     0, 9), approx_quantile(f, 0.5), approx_top_k(id, 2), reservoir_quantile(f, 0.5), arbitrary(id), count_if(b),
     countif(b), sem(f), group_concat(name), array_agg(id), max_by(id, f, 2) FROM t;

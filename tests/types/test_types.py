@@ -51,6 +51,7 @@ def test_types_that_no_topic_can_have(world: World) -> None:
     assert world.engine.admin.list_topics() == before
 
 
+@pytest.mark.shard("engines")  # the features' checks have to be there, and it looks at all that they left
 def test_the_store_is_sound_after_all_of_it(world: World) -> None:
     """What every feature has left is right by every rule, and can be cleaned."""
     assert not world.engine.maintenance.clean().failures

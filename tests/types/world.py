@@ -21,6 +21,7 @@ from txn_engine.errors import InvalidRecordError
 from txn_engine.maintain import MaintenancePolicy
 
 EAGER = MaintenancePolicy(orphan_age_ms=0, entries_age_ms=0, trim_step=1, min_files=2, min_dirty_ratio=0)
+_NAMES = count()
 
 
 @dataclass
@@ -28,7 +29,9 @@ class World:
     """A store, and where files go. `loaded` are the topics whose records nobody changes."""
 
     folder: Path
-    engine: Engine = field(default_factory=lambda: Engine(MemoryStore("types"), configs=FEW_INTERNAL))
+    engine: Engine = field(
+        default_factory=lambda: Engine(MemoryStore(f"types-{next(_NAMES)}"), configs=FEW_INTERNAL)
+    )
     loaded: dict[Column, str] = field(default_factory=dict)
     number: count[int] = field(default_factory=count)
     _others: dict[str, Engine] = field(default_factory=dict)
@@ -90,11 +93,14 @@ class World:
         """A store that was restored of a backup, with the topic of every column that can have one."""
         if "restored" not in self._others:
             self.load_every()
-            source = Engine(MemoryStore("types-source"), configs=FEW_INTERNAL)
+            source = Engine(MemoryStore(f"types-source-{next(_NAMES)}"), configs=FEW_INTERNAL)
             for column, topic in self.loaded.items():
                 source.admin.create_topic(topic, partitions=1, schema=column.schema)
                 source.partition(topic, 0).append(column.records)
-            place, target = MemoryStore("types-backup"), MemoryStore("types-restored")
+            place, target = (
+                MemoryStore(f"types-backup-{next(_NAMES)}"),
+                MemoryStore(f"types-restored-{next(_NAMES)}"),
+            )
             source.backup(place)
             restore(place, target)
             self._others["restored"] = Engine(target)

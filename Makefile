@@ -72,9 +72,7 @@ mutants: setup ## Deliberate bugs, hunted by the simulator one by one (ARGS="--n
 	@$(ENV) $(BIN)/python -m tests.simulator.mutants $(ARGS)
 
 docs: setup ## Write the pages that are made from the code (docs/OPERATORS.md, docs/CONFIGS.md, docs/TYPES.md)
-	@$(ENV) PYTHONPATH=plugins $(BIN)/python -m tests.docs.operators_page --write
-	@$(ENV) PYTHONPATH=plugins $(BIN)/python -m tests.docs.configs_page --write
-	@$(ENV) PYTHONPATH=plugins $(BIN)/python -m tests.docs.types_page --write
+	@$(ENV) PYTHONPATH=plugins:. $(BIN)/python -m tests.docs.made_pages
 
 numbers: setup ## What all of these last came to on this machine (ARGS=--json)
 	@$(BIN)/python -m tests.numbers $(ARGS)

@@ -1,8 +1,7 @@
-"""`python -m tests.docs.configs_page --write` makes docs/CONFIGS.md from the code."""
+"""docs/CONFIGS.md, from the code."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 
 from tests.support.servers import REPOSITORY
@@ -118,16 +117,3 @@ def _absent() -> Iterator[str]:
     for (name, expected), asked in sorted(found.items()):
         yield f"| `{name}` | {', '.join(asked)} | {expected} |"
     yield ""
-
-
-def main(arguments: list[str]) -> int:
-    """Print the page, or with `--write` write it."""
-    if arguments == ["--write"]:
-        PAGE.write_text(page(), encoding="utf-8")
-    else:
-        sys.stdout.write(page())
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

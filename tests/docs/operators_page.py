@@ -1,9 +1,8 @@
-"""`python -m tests.docs.operators_page --write` makes docs/OPERATORS.md from the code."""
+"""docs/OPERATORS.md, from the code."""
 
 from __future__ import annotations
 
 import inspect
-import sys
 import textwrap
 
 from tests.support.servers import REPOSITORY
@@ -72,16 +71,3 @@ def _section(described: object) -> str:
         lines.append(f"| `{argument}` | `{kind}` | {default} | {template} |")
     doc = inspect.getdoc(described) or ""
     return "\n".join([*lines, "", textwrap.dedent(doc), ""])
-
-
-def main(words: list[str]) -> int:
-    """Write the page, or return whether it is out of date."""
-    text = page()
-    if words == ["--write"]:
-        PAGE.write_text(text, encoding="utf-8")
-        return 0
-    return int(PAGE.read_text(encoding="utf-8") != text)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -1,8 +1,7 @@
-"""`python -m tests.docs.types_page --write` makes docs/TYPES.md from the table that the tests go by."""
+"""docs/TYPES.md, from the table that the tests go by."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from itertools import count
 
@@ -87,16 +86,3 @@ def _never() -> Iterator[str]:
     for name, refusal in CREATION.items():
         yield f"| {name} | `{refusal.error.__name__}` | `{refusal.reason}` | {refusal.why} |"
     yield ""
-
-
-def main(arguments: list[str]) -> int:
-    """Print the page, or with `--write` write it."""
-    if arguments == ["--write"]:
-        PAGE.write_text(page(), encoding="utf-8")
-    else:
-        sys.stdout.write(page())
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -107,7 +107,7 @@ def test_abort_transaction(engine: Engine, name: str, value: object) -> None:
 
 @pytest.mark.parametrize("value", [*odd(), 1], ids=repr)
 def test_fence_producers(engine: Engine, value: Any) -> None:
-    """No id is fenced where another one is none; and a text is not a list of its letters."""
+    """If one of several ids is not valid, none is fenced. A text is not taken for a list of its letters."""
     changes_nothing(engine, lambda: engine.admin.fence_producers(["open", value]))
     if value != ["a"]:
         changes_nothing(engine, lambda: engine.admin.fence_producers(value))

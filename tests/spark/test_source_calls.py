@@ -156,7 +156,7 @@ def test_bounds_that_are_refused(ledger: Engine) -> None:
 
 
 def test_times_bound_a_read(ledger: Engine) -> None:
-    """A read begins at the first record of a time or later, and the strategy says what happens where there is none."""
+    """A read begins at the first record of a time or later. Where there is no such record, the strategy decides."""
     load(ledger, 0, 60)
     stamps: list[Any] = (
         ledger.scan("payments").to_table(["_timestamp"]).column(0).cast(pa.int64()).to_pylist()
@@ -423,7 +423,7 @@ def stream_writer(engine: Engine, journal: Journal, **options: object) -> Stream
 
 
 def write_batch(writer: StreamWriter, batch_id: int, *tasks: pa.Table) -> None:
-    """A micro-batch. Spark makes a writer anew for each."""
+    """Write a micro-batch. Spark makes a new writer for each."""
     messages = uploaded(writer, *tasks)
     sent(writer).commit(messages, batch_id)
 

@@ -22,6 +22,7 @@ from txn_engine.producer.effects import STORE_ERRORS
 from txn_engine.producer.receipts import Receipt
 from txn_engine.producer.sender import Sender
 from txn_engine.producer.states import Call, ProducerState, is_fatal_to_a_write
+from txn_engine.protocol.transactions import NOBODY
 from txn_engine.reasons import Reason
 
 T = TypeVar("T")
@@ -215,7 +216,7 @@ class Calls:
         now = self._cell.now
         # A transaction that is decided and marked renewed the id: its Complete row is not to be waited for.
         is_new = now.unfinished is not None and now.unfinished.is_marked
-        if now.transactional_id is None or now.identity == events.NOBODY or now.asked or is_new:
+        if now.transactional_id is None or now.identity == NOBODY or now.asked or is_new:
             return
         try:
             self._coordinator.renew(now.transactional_id, *now.identity)

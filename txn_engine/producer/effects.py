@@ -45,7 +45,7 @@ from txn_engine.producer.sender import Sender
 from txn_engine.producer.states import NO_ANSWER
 from txn_engine.producer.time_out import TimeOut
 from txn_engine.protocol.transaction_rows import StoredRow, TransactionPartition, TransactionRow
-from txn_engine.protocol.transactions import is_decision_before, resume_identity
+from txn_engine.protocol.transactions import NOBODY, is_decision_before, resume_identity
 from txn_engine.reasons import Reason
 from txn_engine.types import MarkerMode, ProducerIdAndEpoch
 
@@ -206,7 +206,7 @@ class Effects:
     # --- who it is ------------------------------------------------------------------------------------------
 
     def _ask_init(self, effect: AskInit) -> None:
-        if self._resume is not None and effect.held == events.NOBODY:
+        if self._resume is not None and effect.held == NOBODY:
             self._take_over(self._resume)
             return
         self.wait_for_completion()

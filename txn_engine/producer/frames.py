@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from txn_engine.errors import InvalidRecordError, InvalidRequestError
 from txn_engine.exact import InexactError, cast_exactly
+from txn_engine.held import held_type, laid_out
 from txn_engine.producer.sender import Records
 from txn_engine.reasons import Reason
 from txn_engine.schemas.column_names import given_twice
@@ -194,7 +195,7 @@ def _cast(column: Any, kind: Any, name: str, topic: str) -> Any:
     if pa.types.is_null(column.type):
         return pa.nulls(len(column), kind)
     seen = column.type
-    column = _decoded(column) if pa.types.is_dictionary(seen) else column
+    column = laid_out(column, held_type(seen)) if pa.types.is_dictionary(seen) else column
     if not _may_fit(column.type, kind):
         raise InvalidRecordError(
             f"column {name!r} of type {seen}",
@@ -212,13 +213,6 @@ def _cast(column: Any, kind: Any, name: str, topic: str) -> Any:
     except _NOT_BUILT:
         bad = 0
     raise _inexact(name, bad, str(column.type), kind, topic)
-
-
-def _decoded(column: Any) -> Any:
-    """The values of a dictionary, each by itself; pyarrow does not do so where they are views."""
-    chunks: list[Any] = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-    kind = pa.string() if pa.types.is_string_view(column.type.value_type) else column.type.value_type
-    return pa.chunked_array([chunk.dictionary.cast(kind).take(chunk.indices) for chunk in chunks], kind)
 
 
 def _check_whole(column: Any) -> None:

@@ -33,11 +33,10 @@ from txn_engine.producer.states import (
     is_fatal_to_a_write,
 )
 from txn_engine.protocol.transaction_rows import StoredRow, TransactionPartition, TransactionRow
-from txn_engine.protocol.transactions import with_run_id
+from txn_engine.protocol.transactions import NOBODY, with_run_id
 from txn_engine.reasons import Reason
 from txn_engine.types import ConsumerGroupMetadata, ProducerIdAndEpoch, TopicPartition
 
-NOBODY = ProducerIdAndEpoch(-1, -1)
 _NOTHING = PartitionList()
 
 

@@ -436,10 +436,8 @@ def time_out(
     current: StoredRow | None, new_producer_id: int, *, producer_id: int, producer_epoch: int, now_ms: int
 ) -> Decision:
     """Fence and abort a timed-out transaction; no row where it has moved on since the sweep saw it."""
-    if current is None or (current.row.producer_id, current.row.producer_epoch) != (
-        producer_id,
-        producer_epoch,
-    ):
+    seen = producer_id, producer_epoch
+    if current is None or (current.row.producer_id, current.row.producer_epoch) != seen:
         return Decision(None, NOBODY)
     if not has_timed_out(current, now_ms):
         return Decision(None, NOBODY)

@@ -18,8 +18,8 @@ from tests.simulator.explore.producer.world import (
 )
 from txn_engine.errors import TxnEngineError
 from txn_engine.producer.effects import STORE_ERRORS
-from txn_engine.producer.machine import NOBODY
 from txn_engine.producer.states import Call, ProducerState, is_fatal_to_a_write
+from txn_engine.protocol.transactions import NOBODY
 
 _WAIT_FOR_WRITES: Todo = (("wait for callbacks",), ("join what waits",), ("wait for lanes",))
 _WAIT_FOR_ROWS: Todo = (("join what waits",), ("wait for rows",))

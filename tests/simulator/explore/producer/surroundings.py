@@ -10,7 +10,6 @@ from tests.simulator.explore.producer.remembered import RIVALS_MS, Remembered
 from tests.simulator.explore.producer.threads import After
 from tests.simulator.explore.producer.world import NO_ANSWER, PARTITIONS, Ref, Setting, Thread, Todo, World
 from txn_engine.producer.machine import (
-    NOBODY,
     AddPartitions,
     AskEnd,
     AskInit,
@@ -22,6 +21,7 @@ from txn_engine.producer.machine import (
 )
 from txn_engine.producer.states import Call, ProducerState
 from txn_engine.protocol.transaction_rows import StoredRow
+from txn_engine.protocol.transactions import NOBODY
 
 JOIN: Todo = (("join",),)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +27,14 @@ SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 RECORDS = pa.table({"id": [1, 2, 3], "v": ["a", "b", "c"]})
 ODD: tuple[Any, ...] = (None, 5, 1.5, True, b"x", ["a"], {"a": 1}, ..., "", "\udcff", "a\nb")
 """Arguments of each kind; what a parameter takes is left out by `but`."""
+_NAMES = count()
 HELD = ("load-files/payments", "load-query/payments/0", "replay/letters", "open")
 """Ids with an open transaction, which a call that fences would abort."""
 
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Engine]:
-    with txn_engine.connect("memory://arguments-first") as made:
+    with txn_engine.connect(f"memory://arguments-first-{next(_NAMES)}") as made:
         made.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="id")
         made.admin.create_topic("plain", partitions=1, schema=SCHEMA)
         made.admin.create_topic("letters", partitions=1, schema=DEAD_LETTERS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import threading
 import time
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator
 from typing import NoReturn
 
@@ -16,19 +17,63 @@ from storage.ranges import check_size, short_range, validate_range
 from storage.reasons import StoreReason
 from storage.store import ObjectInfo
 
+_BEHIND_SLASH = chr(ord("/") + 1)
+
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000  # noqa: TID251 -- the store's own clock, as a server has one
 
 
 class _Shelf:
-    """What is in one memory store: shared by all of its handles in this process."""
+    """What is in one memory store: shared by all of its handles in this process. Use it with `lock` held.
 
-    __slots__ = ("lock", "objects")
+    The keys are kept in order beside the objects, so that a listing costs what it lists, however much else there is.
+    """
+
+    __slots__ = ("_keys", "_objects", "lock")
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.objects: dict[str, tuple[bytes, int]] = {}
+        self._objects: dict[str, tuple[bytes, int]] = {}
+        self._keys: list[str] = []
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._objects
+
+    def get(self, key: str) -> tuple[bytes, int] | None:
+        return self._objects.get(key)
+
+    def put(self, key: str, data: bytes, modified_ms: int) -> None:
+        if key not in self._objects:
+            insort(self._keys, key)
+        self._objects[key] = (data, modified_ms)
+
+    def delete(self, key: str) -> None:
+        if self._objects.pop(key, None) is not None:
+            del self._keys[bisect_left(self._keys, key)]
+
+    def below(self, folder: str, start_after: str | None) -> list[tuple[str, bytes, int]]:
+        """What has a key that starts with `folder`, behind `start_after`, by ascending key."""
+        first, end = self._range(folder)
+        if start_after is not None:
+            first = max(first, bisect_right(self._keys, start_after))
+        return [(key, *self._objects[key]) for key in self._keys[first:end]]
+
+    def folders(self, folder: str) -> set[str]:
+        """The names of the folders right below `folder`; what one has in it is passed over."""
+        at, end = self._range(folder)
+        found = set()
+        while at < end:
+            name, slash, _ = self._keys[at][len(folder) :].partition("/")
+            if slash:
+                found.add(name)
+            at = self._range(f"{folder}{name}/")[1] if slash else at + 1
+        return found
+
+    def _range(self, folder: str) -> tuple[int, int]:
+        if not folder:
+            return 0, len(self._keys)
+        return bisect_left(self._keys, folder), bisect_left(self._keys, folder[:-1] + _BEHIND_SLASH)
 
 
 _SHELVES: dict[str, _Shelf] = {}
@@ -62,9 +107,9 @@ class MemoryStore:
         validate_key(key)
         held = bytes(data)
         with self._shelf.lock:
-            if key in self._shelf.objects:
+            if key in self._shelf:
                 return False
-            self._shelf.objects[key] = (held, self._clock())
+            self._shelf.put(key, held, self._clock())
             return True
 
     def put(self, key: str, data: bytes) -> None:
@@ -72,7 +117,7 @@ class MemoryStore:
         validate_key(key)
         held = bytes(data)
         with self._shelf.lock:
-            self._shelf.objects[key] = (held, self._clock())
+            self._shelf.put(key, held, self._clock())
 
     def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
         """Return the whole object."""
@@ -101,26 +146,20 @@ class MemoryStore:
         """Yield what is below `prefix` at the time of the call, by ascending key."""
         folder = validate_prefix(prefix)
         with self._shelf.lock:
-            found = [
-                _info(key, data, modified_ms)
-                for key, (data, modified_ms) in self._shelf.objects.items()
-                if key.startswith(folder) and (start_after is None or key > start_after)
-            ]
-        found.sort(key=lambda info: info.key)
-        return iter(found)
+            found = self._shelf.below(folder, start_after)
+        return (_info(*each) for each in found)
 
     def list_folders(self, prefix: str) -> builtins.list[str]:
         """Return the names of the folders right below `prefix`, sorted."""
         folder = validate_prefix(prefix)
         with self._shelf.lock:
-            below = [key[len(folder) :] for key in self._shelf.objects if key.startswith(folder)]
-        return sorted({path.partition("/")[0] for path in below if "/" in path})
+            return sorted(self._shelf.folders(folder))
 
     def delete(self, key: str) -> None:
         """Remove the object if it is there."""
         validate_key(key)
         with self._shelf.lock:
-            self._shelf.objects.pop(key, None)
+            self._shelf.delete(key)
 
     def uri(self, key: str) -> str:
         """A name for messages: no other engine can open it."""
@@ -144,7 +183,7 @@ class MemoryStore:
     def _object(self, key: str) -> tuple[bytes, int]:
         validate_key(key)
         with self._shelf.lock:
-            held = self._shelf.objects.get(key)
+            held = self._shelf.get(key)
         if held is None:
             raise ObjectNotFoundError("there is no such object", actor="memory store", place=self.uri(key))
         return held

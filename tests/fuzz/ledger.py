@@ -47,7 +47,7 @@ def open_ledger(objects: Objects, clock: ManualClock) -> Engine:
     """An engine over these objects, in a store of its own."""
     store = MemoryStore(clock=clock)
     for key, data in objects.items():
-        store._shelf.objects[key] = (data, START_MS)
+        store._shelf.put(key, data, START_MS)
     ids = count(1)
     return Engine(
         store,

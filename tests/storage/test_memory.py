@@ -19,15 +19,17 @@ class TestMemoryStore(StoreConformance):
 
     def raw_put(self, store: ObjectStore, key: str, data: bytes) -> None:
         assert isinstance(store, MemoryStore)
-        store._shelf.objects[key] = (data, 0)
+        store._shelf.put(key, data, 0)
 
     def raw_get(self, store: ObjectStore, key: str) -> bytes:
         assert isinstance(store, MemoryStore)
-        return store._shelf.objects[key][0]
+        held = store._shelf.get(key)
+        assert held is not None
+        return held[0]
 
     def raw_exists(self, store: ObjectStore, key: str) -> bool:
         assert isinstance(store, MemoryStore)
-        return key in store._shelf.objects
+        return key in store._shelf
 
     def run_race(self, store: ObjectStore, writers: int) -> list[tuple[list[int], list[bytes]]]:
         with ThreadPoolExecutor(writers) as pool:

@@ -51,7 +51,7 @@ def row_groups(table: pa.Table, rows_max: int) -> Iterator[pa.Table]:
     by itself is a part of its own. An empty table is one part.
     """
     rows = table.num_rows
-    # One row is never cut, so nobody needs to know its load. A snapshot of two rows has 72 leaves to be looked into.
+    # One row is never cut, so nobody needs to know its load.
     if rows <= 1 or (rows <= rows_max and _fits(table)):
         yield table
         return

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import count, islice
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import txn_engine
@@ -286,6 +288,34 @@ def test_what_has_not_moved_is_not_read_again(clock: ManualClock) -> None:
     assert calls == [("get", first), ("put_if_absent", second)]
     assert [log.offset for log in cut.topics[0].partitions] == [3, 2]
     assert cut.groups == before.groups
+
+
+def test_what_has_moved_is_read_once(clock: ManualClock) -> None:
+    """A cut lists and reads the new entries of a partition once, reads the snapshot of the last cut once, and
+    looks twice where the partition ends. It writes one snapshot, with the columns that it has rows for."""
+    store = FaultyStore(MemoryStore(f"cuts-{next(_IDS)}"))
+    with Engine(store, clock=clock, pause=no_pause) as engine:
+        engine.admin.create_topic("payments", partitions=1, schema=SCHEMA, key="account_id")
+        engine.partition("payments", 0).append(payments(1))
+        engine.cut()
+        for account in (2, 3):
+            engine.partition("payments", 0).append(payments(account))
+        store.calls.clear()
+        engine.cut()
+        calls = [(operation, key) for operation, key, _ in store.calls if "topics/payments/0/0/" in key]
+        written = next(store.get(key) for operation, key in calls if operation == "put_if_absent")
+    entry, snapshot = (
+        "topics/payments/0/0/log/{:020d}.parquet",
+        "topics/payments/0/0/snapshots/{:020d}.parquet",
+    )
+    expected = [("get", entry.format(end)) for end in (1, 2, 3, 3)]
+    expected += [
+        ("list", "topics/payments/0/0/log/"),
+        ("get", snapshot.format(1)),
+        ("put_if_absent", snapshot.format(3)),
+    ]
+    assert sorted(calls) == sorted(expected)
+    assert pq.read_schema(pa.BufferReader(written)).names == ["section", "partition", "file"]
 
 
 @pytest.mark.parametrize("damage", ["snapshot", "deleted"])

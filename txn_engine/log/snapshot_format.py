@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, fields
-from itertools import islice
+from itertools import groupby, islice
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from immutables import Map
 
@@ -22,7 +21,7 @@ from txn_engine.log.entry_format import (
     transaction_from_dict,
     transaction_to_dict,
 )
-from txn_engine.log.objects import check_fields, store_errors
+from txn_engine.log.objects import store_errors
 from txn_engine.log.row_checks import (
     MAX_OFFSET,
     log_file_problem,
@@ -116,22 +115,17 @@ SNAPSHOT_SCHEMA = pa.schema(
         pa.field("aborted", pa.struct(_ABORTED)),
         pa.field("transaction", pa.struct([*_STORED_ROW, *TRANSACTION_FIELDS])),
         pa.field("offset_commit", pa.struct([*_STORED_COMMIT, *OFFSET_COMMIT_FIELDS])),
+        pa.field("erased", pa.struct([("input", _STR), *_FILE[2:]])),
     ]
 )
+"""Of all sections. A snapshot has the columns of those that it has rows of: most have three, and a column more takes as
+long to write as a hundred rows.
+"""
 
 
-_ERASED = pa.field("erased", pa.struct([("input", _STR), *_FILE[2:]]))
-ERASED_SCHEMA = SNAPSHOT_SCHEMA.append(_ERASED)
-"""Of a log in which records were erased: a program that does not know of that can read no such snapshot."""
-
-
-def _columns(schema: pa.Schema) -> list[str]:
-    """Every column, and every field of those that are structs."""
-    structs = [field for field in schema if pa.types.is_struct(field.type)]
-    return [*schema.names, *(f"{field.name}.{part.name}" for field in structs for part in field.type)]
-
-
-_COLUMNS = _columns(SNAPSHOT_SCHEMA)
+def _schema_of(names: Collection[str]) -> pa.Schema:
+    """Of a snapshot with these columns, in the format's order."""
+    return pa.schema([field for field in SNAPSHOT_SCHEMA if field.name in names])
 
 
 def encode_snapshot(state: PartitionState) -> bytes:
@@ -139,9 +133,10 @@ def encode_snapshot(state: PartitionState) -> bytes:
     rows = ({"section": section, section: values} for section, values in _sections(state))
     parts = []
     while some := list(islice(rows, _ROWS_AT_ONCE)):  # rows as dicts take ten times the memory
-        parts.append(pa.Table.from_pylist(some, schema=ERASED_SCHEMA if state.erased else SNAPSHOT_SCHEMA))
+        parts.append(pa.Table.from_pylist(some, schema=_schema_of({name for row in some for name in row})))
+    table = pa.concat_tables(parts, promote_options="default")  # sections are in the columns' order
     with store_errors():
-        return encode_parquet(pa.concat_tables(parts), kind="snapshot", limits=SNAPSHOT_LIMITS)
+        return encode_parquet(table, kind="snapshot", limits=SNAPSHOT_LIMITS)
 
 
 def _sections(state: PartitionState) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -193,9 +188,8 @@ def decode_snapshot(data: bytes, *, key: str) -> PartitionState:
     """
     with store_errors():
         file = open_parquet(data, key=key, kind="snapshot", limits=SNAPSHOT_LIMITS).file
-    check_fields(_columns(file.schema_arrow), _COLUMNS, key=key, kind="snapshot")
-    if not any(map(file.schema_arrow.equals, (SNAPSHOT_SCHEMA, ERASED_SCHEMA))):
-        raise CorruptObjectError("columns of other types", place=key, expected="a snapshot's")
+    if not file.schema_arrow.equals(_schema_of(file.schema_arrow.names)):
+        raise CorruptObjectError("columns of other names or types", place=key, expected="a snapshot's")
     try:
         state, stable = _state(_rows_by_section(file))
         problem = _problem(state)
@@ -214,14 +208,16 @@ def decode_snapshot(data: bytes, *, key: str) -> PartitionState:
 
 def _rows_by_section(file: pq.ParquetFile) -> dict[str, list[dict[str, Any]]]:
     """Each row's one struct, by the name of its section; some thousand rows are read at a time."""
-    sections: dict[str, list[dict[str, Any]]] = {name: [] for name in ERASED_SCHEMA.names[1:]}
+    sections: dict[str, list[dict[str, Any]]] = {name: [] for name in SNAPSHOT_SCHEMA.names[1:]}
     for batch in file.iter_batches(_ROWS_AT_ONCE, use_threads=False):
-        named = batch.column("section")
-        for name in pc.unique(named).to_pylist():
+        start = 0
+        for name, run in groupby(batch.column("section").to_pylist()):
             if name not in sections:
                 raise ValueError(f"a row of section {name!r:.80}")
+            count = sum(1 for _ in run)
             column: Any = batch.column(name)
-            sections[name] += _values(name, column.filter(pc.equal(named, name)))
+            sections[name] += _values(name, column.slice(start, count))
+            start += count
     return sections
 
 

@@ -275,3 +275,11 @@ def test_a_java_error_is_one_line() -> None:
     assert code == "INTERNAL_ERROR"
     assert "java.io.IOException: gone; run it again with --debug" in message
     assert "B.java" not in message
+
+
+@pytest.mark.parametrize("error", [TimeoutError(), ConnectionResetError(), EOFError()])
+def test_an_error_without_words_is_named(error: Exception) -> None:
+    """Some errors of Python have no text. The message says which error it was, and what to do."""
+    code, message = code_and_message(error)
+    assert code == "INTERNAL_ERROR"
+    assert f"{type(error).__name__}; run it again with --debug" in message

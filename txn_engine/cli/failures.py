@@ -135,11 +135,12 @@ def code_and_message(error: BaseException) -> tuple[str, str]:
         error = translated(error)
     if isinstance(error, TxnEngineError):
         return error.code, one_line(str(error))
-    if isinstance(error, OSError):
+    if isinstance(error, OSError) and (said := error.strerror or str(error)):
         where = f"{error.filename}: " if error.filename else ""
-        return _coded("IO_ERROR", f"{where}{error.strerror or error}")
-    told = f"an error inside txn-engine: {type(error).__name__}: {_without_java_stack(str(error))}"
-    return _coded("INTERNAL_ERROR", f"{told}; run it again with --debug and report what that shows")
+        return _coded("IO_ERROR", f"{where}{said}")
+    said = ": ".join(filter(None, (type(error).__name__, _without_java_stack(str(error)))))
+    told = f"an error inside txn-engine: {said}; run it again with --debug and report what that shows"
+    return _coded("INTERNAL_ERROR", told)
 
 
 def reason_of(error: BaseException) -> str | None:

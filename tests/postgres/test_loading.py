@@ -30,7 +30,7 @@ from txn_engine.errors import (
     TxnEngineError,
     UnknownTopicOrPartitionError,
 )
-from txn_engine.postgres import DatabaseError, DatabaseUnavailableError, load_query
+from txn_engine.postgres import DatabaseError, DatabaseUnavailableError, copying, load_query
 from txn_engine.reasons import Reason
 
 pytestmark = pytest.mark.slow
@@ -315,6 +315,29 @@ def test_a_signal_while_the_first_row_is_awaited(
     with pytest.raises(KeyboardInterrupt):
         load_query(engine, connection, f"{QUERY_OF_NONE} FROM pg_sleep(60)", "payments", run_id="1")
     signals.join()
+    assert connection.execute("SELECT 1").fetchall() == [(1,)]
+
+
+@pytest.mark.parametrize("is_answered", [False, True])
+def test_an_error_between_the_command_and_its_rows(connection: Connection[Any], *, is_answered: bool) -> None:
+    """If an error comes after COPY was sent and before its rows were read, the connection takes other
+    commands afterwards, whether the server has answered by then or not."""
+    rows_and_a_pause = (
+        b"SELECT repeat('x', 9000), CASE n WHEN 9 THEN pg_sleep(60)::text END FROM generate_series(1, 9) n"
+    )
+    connection.execute("SELECT 1")
+    server = connection.pgconn
+
+    def copy() -> None:
+        with copying._ended(connection):
+            server.send_query(b"COPY (%b) TO STDOUT" % rows_and_a_pause)
+            while is_answered and server.is_busy():
+                server.consume_input()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        copy()
+    connection.rollback()
     assert connection.execute("SELECT 1").fetchall() == [(1,)]
 
 

@@ -12,7 +12,7 @@ import pyarrow.csv as pa_csv
 from psycopg import Connection, Error, sql
 from psycopg.abc import PQGen
 from psycopg.errors import error_from_result
-from psycopg.generators import fetch_many
+from psycopg.generators import fetch_many, send
 from psycopg.pq import ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGconn
 from psycopg.waiting import Wait
@@ -23,6 +23,7 @@ from txn_engine.postgres.kinds import is_bytes
 _ROWS: Final = 64 * 1024
 PART_BYTES: Final = 1 << 20
 """Of text that is read at once, while the next is under way: little is left to do once the server has sent all."""
+_CANCEL_AGAIN_S: Final = 1.0
 _WRITTEN: Final = pa_csv.WriteOptions(include_header=False, quoting_style="all_valid")
 _PARSED: Final = pa_csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False)
 
@@ -63,11 +64,30 @@ def _ended(connection: Connection[Any]) -> Iterator[None]:
         yield
     except BaseException:
         if connection.info.transaction_status is TransactionStatus.ACTIVE:
-            connection.cancel_safe()
             with suppress(Error):  # that it was cancelled
-                while connection.wait(_take_rows(connection.pgconn, io.BytesIO())):
-                    pass
+                connection.wait(_cancelled(connection), interval=_CANCEL_AGAIN_S)
         raise
+
+
+def _cancelled(connection: Connection[Any]) -> PQGen[None]:
+    """Cancel what was sent, and read until nothing of it is left.
+
+    A server that has not begun with it hears of nothing to cancel: as long as there is no answer it is told again.
+    """
+    server = connection.pgconn
+    connection.cancel_safe()
+    yield from send(server)
+    while server.is_busy():
+        if (yield Wait.R):
+            server.consume_input()
+        else:
+            connection.cancel_safe()
+    results = yield from fetch_many(server)
+    if any(
+        result.status == ExecStatus.COPY_OUT for result in results
+    ):  # it had begun, and rows may still come
+        while (yield from _take_rows(server, io.BytesIO())):
+            pass
 
 
 def _take_rows(server: PGconn, part: io.BytesIO) -> PQGen[bool]:

@@ -176,6 +176,24 @@ def test_of_two_runs_over_the_same_records_one_is_refused_and_tries_again(
     assert accounts_in(engine, "balances") == list(range(10))
 
 
+def test_wrong_arguments_fence_nobody(engine: Engine, run_tasks: RunTasks) -> None:
+    """If an argument is wrong, the task fails before it changes anything: somebody else's transaction under
+    the same transactional id stays open."""
+    producer = leave_open(engine, payments(0, 5), "someone")
+    before = {info.key for info in engine.store.list("")}
+    for wrong in (
+        {"topics": "nope"},
+        {"topics": ["payments", ""]},
+        {"group_id": "a\nb"},
+        {"output_topic": "nope"},
+    ):
+        run = run_tasks(lambda given=wrong: consume(same, transactional_id="someone", **given), date=None)
+        assert run.state == "failed"
+        assert {info.key for info in engine.store.list("")} == before
+    producer.commit_transaction()
+    assert accounts_in(engine) == list(range(5))
+
+
 @pytest.mark.parametrize("settings", [{"max_records": 0}, {"transaction_timeout_s": 0}])
 def test_a_wrong_task_is_refused_when_its_file_is_parsed(settings: dict[str, Any]) -> None:
     """An invalid task is refused with its name when its file is parsed."""

@@ -18,7 +18,8 @@ from tests.blocks.conftest import DAY, PAYMENTS, RunTasks
 from tests.blocks.payments import commit, events, leave_open, payments
 from tests.support.faults import Fault, FaultyStore, no_pause
 from tests.support.stores import accounts_in, states
-from txn_engine import Engine
+from txn_engine import Engine, found_files
+from txn_engine.errors import InvalidRequestError
 from txn_engine.files import read_records
 from txn_engine.loading import DEAD_LETTERS, LOADED_FILES
 from txn_engine.reasons import Reason
@@ -289,6 +290,42 @@ def test_a_bad_argument_fences_nobody(
         assert {info.key: info.size for info in engine.store.list("")} == before
         producer.commit_transaction()
     assert accounts_in(engine) == [7]
+
+
+@pytest.mark.parametrize("becomes", ["link", "folder", "pattern"])
+def test_only_permitted_files(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, becomes: str
+) -> None:
+    """With only_permitted_files the task opens only files below an input root, even if somebody replaces one
+    by a link after the task has looked at it."""
+    from txn_engine_airflow.operators import produce
+
+    monkeypatch.setenv("TXN_ENGINE_INPUT_ROOTS", str(tmp_path / "in"))
+    for folder in ("in", "out"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "a.csv").write_text("account_id,amount\n1,2.50\n")
+    file = tmp_path / "in" / "a.csv"
+    (tmp_path / "in" / "[a].csv").write_text("account_id,amount\n2,2.50\n")
+    task = load(
+        path=str(file if becomes != "pattern" else tmp_path / "in" / "[a].csv"), only_permitted_files=True
+    )
+    look = produce.permitted_input_file
+
+    def replaced(path: object, *, param: str) -> Path:
+        found = look(path, param=param)
+        if becomes != "pattern":
+            file.unlink()
+            file.symlink_to(tmp_path / "out" / "a.csv" if becomes == "link" else tmp_path / "out")
+        return found
+
+    monkeypatch.setattr(produce, "permitted_input_file", replaced)
+    (found,) = task._files(None)
+    if becomes == "pattern":  # a name is a name
+        assert found_files.opened(found).read().endswith(b"2,2.50\n")
+        return
+    with pytest.raises(InvalidRequestError) as refused:
+        found_files.opened(found)
+    assert refused.value.reason is Reason.LINK_LEADS_OUT
 
 
 @pytest.mark.shard("airflow")
@@ -838,6 +875,11 @@ def test_a_wrong_call_fails_in_one_line_and_is_not_retried(
         ({"path": "a.csv", "python_callable": payments}, "expected either path or python_callable"),
         ({"path": "a.csv", "read_options": {"delimeter": ";"}}, r"read_options \['delimeter'\]"),
         ({"path": "a.csv", "transaction_timeout_s": 0}, "expected 1 or more"),
+        ({"python_callable": payments, "only_permitted_files": True}, "only_permitted_files is for a path"),
+        (
+            {"path": "a", "engine": "spark", "only_permitted_files": True},
+            "only_permitted_files is for a path",
+        ),
     ],
 )
 def test_a_wrong_task_is_refused_when_its_file_is_parsed(settings: dict[str, Any], says: str) -> None:

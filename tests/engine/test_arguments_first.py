@@ -7,7 +7,7 @@ the load would fence, the condition chooses records, the transaction hangs.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 
 import txn_engine
+from tests.support.odd_arguments import cases, changes_nothing, odd
 from txn_engine import Engine
 from txn_engine.errors import TxnEngineError
 from txn_engine.loading import load_files, replay
@@ -25,8 +26,6 @@ from txn_engine.sqlite import load_query
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 RECORDS = pa.table({"id": [1, 2, 3], "v": ["a", "b", "c"]})
-ODD: tuple[Any, ...] = (None, 5, 1.5, True, b"x", ["a"], {"a": 1}, ..., "", "\udcff", "a\nb")
-"""Arguments of each kind; what a parameter takes is left out by `but`."""
 _NAMES = count()
 HELD = ("load-files/payments", "load-query/payments/0", "replay/letters", "open")
 """Ids with an open transaction, which a call that fences would abort."""
@@ -58,31 +57,6 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("files") / "a.csv"
     path.write_text("id,v\n1,x\n")
     return path
-
-
-def changes_nothing(engine: Engine, call: Callable[[], object]) -> None:
-    """The call is refused in one line, and every object on the store is as it was."""
-    before = {info.key: info.size for info in engine.store.list("")}
-    with pytest.raises(TxnEngineError) as refused:
-        call()
-    assert {info.key: info.size for info in engine.store.list("")} == before
-    assert "\n" not in str(refused.value)
-
-
-def odd(*but: object) -> list[Any]:
-    """The odd arguments, without those that are of the types that are taken, or are taken as they stand."""
-    types = tuple(each for each in but if isinstance(each, type))
-    values = [each for each in but if not isinstance(each, type)]
-    return [each for each in ODD if type(each) not in types and each not in values]
-
-
-def cases(**taken: tuple[object, ...]) -> list[Any]:
-    """Each parameter with each odd argument."""
-    return [
-        pytest.param(name, value, id=f"{name}-{type(value).__name__}-{number}")
-        for name, but in taken.items()
-        for number, value in enumerate(odd(*but))
-    ]
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,9 @@ def _identity(file: Path) -> tuple[int, int] | str:
 
 
 def _named_by(path: str | Path, known: FileFormat | None, tell: PassedOver) -> Iterator[Path]:
+    if isinstance(path, FoundFile):
+        yield path  # neither pattern nor folder, whatever has taken its place by now
+        return
     given = Path(path)
     if not glob.has_magic(str(path)):
         if given.is_dir():

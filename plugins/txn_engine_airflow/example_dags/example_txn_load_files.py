@@ -7,7 +7,7 @@ every part.
 
 Params: the files, as the workers see them (csv with a header line, jsonl or parquet; columns `account_id`, `amount`),
 below a folder that the deployment names in TXN_ENGINE_INPUT_ROOTS. Params are what anybody writes who may trigger the
-DAG, so `files` asks `permitted_input_file` for each before the operator, whose arguments are code, opens it.
+DAG, so the operator takes only files that the deployment permits.
 """
 
 from __future__ import annotations
@@ -53,14 +53,12 @@ def example_txn_load_files() -> None:
 
     @task
     def files() -> list[str]:
-        from txn_engine_airflow.deployment import permitted_input_file
-
-        asked = get_current_context()["params"]["files"]
-        return [str(permitted_input_file(path, param="files")) for path in asked]
+        asked: list[str] = get_current_context()["params"]["files"]
+        return asked
 
     # The outlets of a mapped task are not the operator's own to add: they stand here.
     load = TxnProduceOperator.partial(
-        task_id="load", topic=TOPIC, retries=2, outlets=[topic_alias(TOPIC)]
+        task_id="load", topic=TOPIC, only_permitted_files=True, retries=2, outlets=[topic_alias(TOPIC)]
     ).expand(path=files())
     check = TransactionFinalSensor.partial(task_id="check", poke_interval=5, timeout=600).expand(
         transactional_id=load.output.map(lambda told: told["transactional_id"])

@@ -100,11 +100,13 @@ class TxnConsumeOperator(BaseOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Read what is new, batch by batch."""
         with open_engine(self.conn_id) as engine, fenced_means_retry(), ExitStack() as stack:
-            producer = stack.enter_context(self._producer(engine, context)) if self.output_topic else None
-            if producer is not None:
-                producer.init_transactions()  # ends what an earlier try left pending, before the position is asked for
             consumer = stack.enter_context(engine.consumer(group_id=self.group_id))
             consumer.subscribe([self.topics] if isinstance(self.topics, str) else list(self.topics))
+            producer = None
+            if self.output_topic is not None:
+                engine.logs.topics.look_up(self.output_topic)  # a wrong name fences nobody
+                producer = stack.enter_context(self._producer(engine, context))
+                producer.init_transactions()  # ends what an earlier try left pending, before the position is asked for
             start = consumer.positions()
             records, sent = self._consume(consumer, producer, context)
             return self._returned(engine, context, start, consumer.positions(), records, sent)

@@ -12,7 +12,7 @@ from airflow.sdk import BaseOperator, Context
 from airflow.sdk.bases.decorator import determine_kwargs
 
 from txn_engine_airflow.connection import DEFAULT_CONN_ID
-from txn_engine_airflow.deployment import deployment_spark_conf, named_checks
+from txn_engine_airflow.deployment import deployment_spark_conf, named_checks, permitted_input_file
 from txn_engine_airflow.errors import TaskError, TaskReason
 from txn_engine_airflow.hook import open_engine
 from txn_engine_airflow.operators.arguments import hidden, shown
@@ -72,6 +72,9 @@ class TxnProduceOperator(BaseOperator):
     `python_callable(**op_kwargs)`, which gives a pyarrow Table, RecordBatch, RecordBatchReader, an iterable of them, or
     None for nothing; like a task's function it may ask for entries of the context by their names. Columns are the
     topic's; `partition` puts all into one, else the topic's key says.
+
+    Paths are code, as all arguments are. `only_permitted_files` is for paths that come from a DAG's params: each has to
+    be a file below a folder of `TXN_ENGINE_INPUT_ROOTS`, also at the moment when it is opened.
 
     With a `dead_letter_topic` rows that cannot be used go there, in the same transaction: records and dead letters are
     all rows. Above `max_dead_letters` (a count, or a share as "1%") the task fails and loads nothing. How many there
@@ -154,6 +157,7 @@ class TxnProduceOperator(BaseOperator):
         max_dead_letters: int | str | None = None,
         manifest: str | None = None,
         again: bool = False,
+        only_permitted_files: bool = False,
         transactional_id: str | None = None,
         transaction_timeout_s: int = 300,
         markers: Literal["inline", "deferred"] = "inline",
@@ -186,6 +190,8 @@ class TxnProduceOperator(BaseOperator):
             raise ValueError(f"task {self.task_id!r}: manifest is for a path, and engine='local'")
         if again and path is None:
             raise ValueError(f"task {self.task_id!r}: again is for a path")
+        if only_permitted_files and (path is None or engine == "spark"):
+            raise ValueError(f"task {self.task_id!r}: only_permitted_files is for a path, and engine='local'")
         if engine == "spark" and (path is None or partition is not None):
             raise ValueError(f"task {self.task_id!r}: engine='spark' takes a path, and no partition")
         if engine != "spark" and report_folder is not None:
@@ -205,6 +211,7 @@ class TxnProduceOperator(BaseOperator):
         self.max_dead_letters = max_dead_letters
         self.manifest = manifest
         self.again = again
+        self.only_permitted_files = only_permitted_files
         self.transactional_id = transactional_id
         self.transaction_timeout_s = transaction_timeout_s
         self.markers = markers
@@ -263,7 +270,7 @@ class TxnProduceOperator(BaseOperator):
 
         self._dead_letters(engine, run_id)
         has_format = self.read_options.get("format") is not None
-        files = [Path(path) for path in self._paths() if has_format or format_of(Path(path).name) is not None]
+        files = [Path(path) for path in self._named() if has_format or format_of(Path(path).name) is not None]
         check_load(
             engine,
             topic,
@@ -363,7 +370,7 @@ class TxnProduceOperator(BaseOperator):
             kept = None
             if self.manifest is not None:
                 kept = stack.enter_context(Manifest(engine, self.manifest, topic=topic))
-            named = set(map(Path, self._paths()))
+            named = set(map(Path, self._named()))
             load = FileLoad(engine, topic, reading, self.partition, dead, kept, run_id, named=named)
             uploads = producer.upload()
             load.upload_to(uploads)
@@ -379,7 +386,7 @@ class TxnProduceOperator(BaseOperator):
         from txn_engine.files import files_named
 
         passed_over: list[Path] = []
-        files = files_named(self._paths(), self.read_options.get("format"), passed_over=passed_over.append)
+        files = files_named(self._named(), self.read_options.get("format"), passed_over=passed_over.append)
         self._tell_passed_over("for how their names begin or end", passed_over)
         if kept is None:
             return files
@@ -389,6 +396,12 @@ class TxnProduceOperator(BaseOperator):
 
     def _paths(self) -> Sequence[str]:
         return [self.path] if isinstance(self.path, str) else self.path or ()
+
+    def _named(self) -> Sequence[str | Path]:
+        """The paths, of which each was looked at where only permitted files are loaded."""
+        if not self.only_permitted_files:
+            return self._paths()
+        return [permitted_input_file(path, param="path") for path in self._paths()]
 
     def _tell_passed_over(self, why: str, names: Sequence[object]) -> None:
         if names:

@@ -41,13 +41,13 @@ def rows(spark: SparkSession) -> DataFrame:
 def test_each_argument(ledger: Engine, held: Producer, rows: DataFrame) -> None:
     """Each parameter of write_topic is refused with each odd argument, and nothing has changed."""
     checked = cases(
-        topic=(),
+        topic=(list, dict),
         offsets=(None,),
         run_id=(None,),
         forgotten_runs=(),
         transaction_timeout_ms=(int,),
         markers=(),
-        sort_within_files=(bool, list),
+        sort_within_files=(bool,),
         by_partition=(bool, None),
         checks=(None,),
         dead_letter_topic=(None,),

@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
+from txn_engine.arguments import check_flags, checked_texts
 from txn_engine.errors import InvalidRequestError
 from txn_engine.log.topics import Topic
 from txn_engine.reasons import Reason
@@ -45,6 +46,12 @@ class FileLayout:
 
     sort_within_files: bool | Sequence[str] = False
     by_partition: bool | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.sort_within_files, bool):
+            checked_texts("write_topic", "sort_within_files", self.sort_within_files)
+        if self.by_partition is not None:
+            check_flags("write_topic", by_partition=self.by_partition)
 
     def check(self, topic: Topic) -> None:
         """Raise `InvalidRequestError` for what this topic cannot have."""

@@ -189,6 +189,13 @@ def write_topics(
     if run_id is not None:
         check_run_id(run_id, actor=_actor(outputs))
     check_forgotten_runs(forgotten_runs)
+    if offsets is not None and not isinstance(offsets, ReadOffsets):
+        raise InvalidRequestError(
+            f"offsets of type {type(offsets).__name__}",
+            actor=_actor(outputs),
+            expected="the offsets of what read_topic returned",
+            reason=Reason.BAD_ARGUMENT,
+        )
     with opened(url_or_engine, **connect_kwargs) as engine:
         letters = dead_letters_to(
             engine,

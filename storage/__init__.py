@@ -57,7 +57,7 @@ from storage.parquet_limits import DATA_LIMITS, LimitError, ParquetLimits
 from storage.patience import JOB_PATIENCE, PERSON_PATIENCE, Patience
 from storage.proof import PutIfAbsentProof, prove_put_if_absent
 from storage.row_groups import ROW_BYTES_MAX, ROW_NULLS_MAX, row_too_large
-from storage.settle import PutOutcome, settle_put_if_absent
+from storage.settle import PutOutcome, put_patiently, settle_put_if_absent
 from storage.store import (
     FolderStore,
     MappableStore,
@@ -138,6 +138,7 @@ __all__ = [
     "overlap",
     "prove_put_if_absent",
     "row_too_large",
+    "put_patiently",
     "settle_put_if_absent",
     "stored_checksum",
     "stored_columns",

@@ -113,6 +113,25 @@ def settle_put_if_absent(
     raise _unknown(store, key, f"the object was still absent after {sent} tries", problem)
 
 
+def put_patiently(
+    store: ObjectStore, key: str, data: bytes, *, pause: Callable[[int], None] = jittered_pause
+) -> None:
+    """Create or overwrite the object. While the store answers that it is busy, the put is sent again.
+
+    For what may be written twice: after an error, and after a try that was answered with "busy", the bytes may be
+    there, or come there later.
+    """
+    waits = _waits_for(store, pause)
+    while True:
+        try:
+            store.put(key, data)
+        except StoreUnreachableError as error:
+            if error.reason is not StoreReason.BUSY or not waits.again(error):
+                raise
+        else:
+            return
+
+
 def _waits_for(store: ObjectStore, pause: Callable[[int], None]) -> Waits:
     return Waits(store.patience if isinstance(store, PatientStore) else JOB_PATIENCE, pause=pause)
 

@@ -18,6 +18,7 @@ from storage import (
     PutOutcomeUnknownError,
     StoreUnreachableError,
     open_store,
+    put_patiently,
     settle_put_if_absent,
 )
 from storage.patience import Waits, jittered_pause, pause_ceiling_s
@@ -189,6 +190,21 @@ def test_a_put_waits_for_a_busy_store() -> None:
         with pytest.raises(PutOutcomeUnknownError):
             settle_put_if_absent(server.store, "a", b"ours", pause=pauses.append)
         assert len(server.requests) == 2 * (JOB_PATIENCE.busy + 1)
+
+
+def test_an_overwrite_waits_for_a_busy_store() -> None:
+    """A seal or a hint is sent again while the store says that it is busy, and after no other error."""
+    pauses: list[int] = []
+    with OddServer(*[BUSY] * 20, (200, b""), store=s3_at) as server:
+        put_patiently(server.store, "a", b"seal", pause=pauses.append)
+        assert [request.split()[0] for request in server.requests] == ["PUT"] * 21
+        assert pauses == list(range(1, 21))
+    with OddServer(BUSY, store=s3_at) as server:
+        error = error_of(lambda: put_patiently(server.store, "a", b"seal", pause=pauses.append))
+        assert (error.reason, len(server.requests)) == (StoreReason.BUSY, JOB_PATIENCE.busy + 1)
+    with OddServer((403, xml("AccessDenied")), store=s3_at) as server:
+        error_of(lambda: put_patiently(server.store, "a", b"seal", pause=pauses.append))
+        assert len(server.requests) == 1
 
 
 def test_a_put_is_never_sent_again_by_the_client() -> None:

@@ -25,6 +25,7 @@ from storage import (
     StorageError,
     StoreUnreachableError,
     UnknownFormatError,
+    put_patiently,
     settle_put_if_absent,
     stored_columns,
 )
@@ -231,9 +232,9 @@ class Objects:
             yield from self.store.list(prefix, start_after=start_after)
 
     def overwrite(self, key: str, data: bytes) -> None:
-        """Put the object, whatever is there: for seals. After an error it may be there or not."""
+        """Put the object, whatever is there: for seals, and hints of tables. After an error it may be there or not."""
         with _write_errors():
-            self.store.put(key, data)
+            put_patiently(self.store, key, data, pause=self._pause)
 
     def remove(self, key: str) -> None:
         """Delete the object; an absent one is fine."""

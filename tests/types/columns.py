@@ -145,12 +145,24 @@ class Column:
         """The columns of its topics."""
         return pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("c", self.kind)])
 
+    @property
+    def given(self) -> list[Any]:
+        """The values of the inner type, nulls among them; the last row is null."""
+        return TYPES[self.type_name][1]
+
     @cached_property
     def records(self) -> pa.Table:
         """The values, nulls among them, one in each row."""
-        values = array_of([*TYPES[self.type_name][1], None], self.inner)
+        values = array_of([*self.given, None], self.inner)
         column = values if self.shape == "top" else _nested(values, self.kind)
         return pa.Table.from_arrays([pa.array(range(len(column)), pa.int64()), column], schema=self.schema)
+
+    @property
+    def whole(self) -> pa.Table:
+        """The records without those that are null. At top level."""
+        kept = [(at, value) for at, value in enumerate(self.given) if value is not None]
+        numbers, values = pa.array([at for at, _ in kept], pa.int64()), [value for _, value in kept]
+        return pa.Table.from_arrays([numbers, array_of(values, self.kind)], schema=self.schema)
 
     @property
     def values(self) -> list[Any]:

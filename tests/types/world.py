@@ -26,9 +26,10 @@ _NAMES = count()
 
 @dataclass
 class World:
-    """A store, and where files go. `loaded` are the topics whose records nobody changes."""
+    """A store, and where files go. `loaded` are the topics whose records nobody changes; `every`: all columns."""
 
     folder: Path
+    every: Sequence[Column] = field(default_factory=lambda: [*columns(*SHAPES)])
     engine: Engine = field(
         default_factory=lambda: Engine(MemoryStore(f"types-{next(_NAMES)}"), configs=FEW_INTERNAL)
     )
@@ -67,7 +68,7 @@ class World:
     def disk_topic_of(self, column: Column) -> str:
         """The topic on the disk that has the column's records."""
         engine = self.on_disk()
-        name = f"column-{[*columns(*SHAPES)].index(column)}"
+        name = f"column-{self.every.index(column)}"
         if name not in engine.admin.list_topics():
             engine.admin.create_topic(name, partitions=1, schema=column.schema)
             engine.partition(name, 0).append(column.records)
@@ -75,7 +76,7 @@ class World:
 
     def load_every(self) -> None:
         """Have the topic of every column that can have one."""
-        for column in columns(*SHAPES):
+        for column in self.every:
             with suppress(InvalidRecordError):
                 self.topic_of(column)
 

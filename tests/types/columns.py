@@ -35,6 +35,7 @@ _TEXTS = ["a", "", 'a "quoted", line\nand \\. another', "ünïcödé 漢字 😀
 _BYTES = [b"a", b"", b"\x00\xff\\", b"\xf0\x9f", b"x" * 2_000]
 _FLOATS = [1.5, -0.0, 0.0, float("nan"), float("inf"), float("-inf")]
 _NANOS = [1, -1, 1_234_567_891_234_567_891, 0]
+_ENDS = [-(2**63), 2**63 - 1]
 
 TYPES: dict[str, tuple[Kind, list[Any]]] = {
     "null": (pa.null(), [None, None]),
@@ -72,17 +73,17 @@ TYPES: dict[str, tuple[Kind, list[Any]]] = {
     "timestamp[s]": (pa.timestamp("s"), _MOMENTS),
     "timestamp[ms]": (pa.timestamp("ms"), _MOMENTS),
     "timestamp[us]": (pa.timestamp("us"), [*_MOMENTS, _at(2020, 1, 1, 0, 0, 0, 1)]),
-    "timestamp[ns]": (pa.timestamp("ns"), _NANOS),
+    "timestamp[ns]": (pa.timestamp("ns"), [*_NANOS, *_ENDS]),
     "timestamp[s, UTC]": (pa.timestamp("s", "UTC"), _ZONED),
     "timestamp[ms, UTC]": (pa.timestamp("ms", "UTC"), _ZONED),
     "timestamp[us, UTC]": (pa.timestamp("us", "UTC"), _ZONED),
-    "timestamp[ns, UTC]": (pa.timestamp("ns", "UTC"), _NANOS),
+    "timestamp[ns, UTC]": (pa.timestamp("ns", "UTC"), [*_NANOS, *_ENDS]),
     "timestamp[us, Europe/Prague]": (pa.timestamp("us", "Europe/Prague"), _ZONED[::3]),
     "timestamp[us, +02:00]": (pa.timestamp("us", "+02:00"), _ZONED[::3]),
     "duration[s]": (pa.duration("s"), [0, -1, 10**9]),
     "duration[ms]": (pa.duration("ms"), [0, -1, 10**12]),
     "duration[us]": (pa.duration("us"), [0, -1, 10**15]),
-    "duration[ns]": (pa.duration("ns"), _NANOS),
+    "duration[ns]": (pa.duration("ns"), [*_NANOS, *_ENDS]),
     "list": (pa.list_(pa.int64()), [[1, None], [], [2**53 + 1]]),
     "large_list": (pa.large_list(pa.int64()), [[1, None], [], [2**53 + 1]]),
     "fixed_size_list": (pa.list_(pa.int64(), 2), [[1, 2], [3, None]]),

@@ -58,9 +58,12 @@ class RandomColumn(Column):
         """The values, nulls among them; the last is null."""
         chance = random.Random(f"{self.seed}/{self.type_name}")
         make = maker(self.inner)
+        first = [
+            make(chance) for _ in range(2)
+        ]  # which become defaults: not the extremes, which are infinite in SQL
         values = [*TYPES[self.type_name][1], *(make(chance) for _ in range(self.rows))]
         chance.shuffle(values)
-        return [None if at > 1 and chance.random() < _NULLS else value for at, value in enumerate(values)]
+        return [*first, *(None if chance.random() < _NULLS else value for value in values)]
 
 
 def maker(kind: Kind) -> Make:
@@ -171,7 +174,7 @@ def _time(kind: Kind) -> Make:
 def _timestamp(kind: Kind) -> Make:
     low, high = _SECONDS
     if kind.unit == "ns":
-        return partial(_number, -(2**63) + 1, 2**63 - 1)
+        return lambda chance: chance.randint(-(2**63), 2**63 - 1)
     return lambda chance: chance.randint(low, high) * _UNITS[kind.unit] + chance.randrange(_UNITS[kind.unit])
 
 

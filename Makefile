@@ -1,7 +1,7 @@
 # The commands of the README are `make demo`, `make airflow` and `make test`; each does all the set-up it needs, in .venv and .cache.
 
 .DEFAULT_GOAL := help
-.PHONY: docs help setup demo airflow postgres airflow-numbers test test-all shard check-fast coverage mutants-check simulate explore mutants differential fuzz conditions torture bench numbers check lint typecheck imports format prove-setup minio lock wheel sbom clean clean-all
+.PHONY: docs help setup demo airflow postgres airflow-numbers test test-all shard check-fast coverage mutants-check simulate explore mutants differential fuzz fuzz-files random-values conditions torture bench numbers check lint typecheck imports format prove-setup minio lock wheel sbom clean clean-all
 
 ENV := . .ci/env &&
 BIN := .venv/bin
@@ -64,6 +64,12 @@ explore: setup ## Small configurations over every interleaving: make explore ARG
 
 fuzz: setup ## Objects changed, their checksums right again: make fuzz ARGS="--minutes 60", ARGS="--case SEED/NUMBER"
 	@$(ENV) PYTHONPATH=.:plugins $(BIN)/python -m tests.fuzz $(ARGS)
+
+fuzz-files: setup ## Files of every format with random changes, each row accounted for: make fuzz-files ARGS="--minutes 60"
+	@$(ENV) PYTHONPATH=.:plugins $(BIN)/python -m tests.files.fuzzed $(ARGS)
+
+random-values: setup ## Random values of every type through every feature: make random-values ARGS="--values 1000000"
+	@$(ENV) PYTHONPATH=.:plugins $(BIN)/python -m tests.types.random_values $(ARGS)
 
 conditions: setup ## Random conditions of erasures against a naive evaluator: make conditions ARGS="--minutes 60", ARGS="--case SEED/NUMBER"
 	@$(ENV) PYTHONPATH=.:plugins $(BIN)/python -m tests.erasing.condition_cases $(ARGS)

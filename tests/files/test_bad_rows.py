@@ -45,6 +45,15 @@ def read(
     return [row for batch in batches for row in batch.to_pylist()], bad
 
 
+def test_a_bad_row_does_not_spoil_the_next(tmp_path: Path) -> None:
+    """A row with wrong quotes and bytes that are no text is bad by itself, and the row behind it is a record."""
+    path = tmp_path / "a.csv"
+    path.write_bytes(HEADER.encode() + b'1,1,,"a\nb\xff"c\n2,1,,d\n')
+    found, bad = read(path)
+    assert [row["id"] for row in found] == [2]
+    assert [(row.line, row.error.reason) for row in bad] == [(2, Reason.BAD_QUOTING)]
+
+
 BAD = {
     "3,abc,,": Reason.BAD_DECIMAL,
     "3,1.234,,": Reason.BAD_DECIMAL,

@@ -102,7 +102,7 @@ _ALL: tuple[Shard, ...] = (
     ),
     Shard(
         "kills",
-        "processes, servers, power cut down at every store operation, Spark's streams, compaction, random conditions",
+        "processes, servers, power cut at every store operation, Spark's streams, compaction, random conditions and files",
         (
             "txn_engine/maintain/",
             "txn_engine/backup/",
@@ -111,7 +111,7 @@ _ALL: tuple[Shard, ...] = (
             "txn_engine/erasing/",
             "txn_engine/loading/",
         ),
-        ("python -m tests.erasing.condition_cases --minutes 1",),
+        ("python -m tests.erasing.condition_cases --minutes 1", "python -m tests.files.fuzzed --minutes 1"),
     ),
     Shard(
         "machine",
@@ -143,7 +143,7 @@ _ALL: tuple[Shard, ...] = (
             "tests/differential/",
             "tests/torture/",
         ),
-        ("python -m tests.differential --minutes 2 --seed {seed}", "python -m tests.torture --minutes 1"),
+        ("python -m tests.differential --minutes 1 --seed {seed}", "python -m tests.torture --minutes 1"),
     ),
     Shard(
         "simulator",

@@ -215,6 +215,7 @@ def csv_rows(layout: Layout, reader: Any, text: Text, dialect: Dialect) -> Itera
             if awaits_header or fault == _NEVER_CLOSED:  # not known: the columns, or how many rows
                 raise refused
             layout.reject(line, refused, raw=text.raw())
+            text.is_undecodable = False  # if it was, that was of this row
         elif text.is_undecodable:
             if awaits_header:
                 raise text.undecodable(line)

@@ -102,7 +102,7 @@ _ALL: tuple[Shard, ...] = (
     ),
     Shard(
         "kills",
-        "processes, servers, power cut at every store operation, Spark's streams, compaction, random conditions and files",
+        "processes, servers, power cut at every store operation, Spark's streams, compaction, random files, conditions",
         (
             "txn_engine/maintain/",
             "txn_engine/backup/",

@@ -7,10 +7,12 @@ import asyncio
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from types import FrameType
+from types import FrameType, SimpleNamespace
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -24,6 +26,7 @@ from tests.support.refusals import refused
 from tests.support.stores import accounts_in
 from tests.support.waiting import LIMIT_S
 from txn_engine import Engine
+from txn_engine.configs.client import ProducerSettings
 from txn_engine.errors import (
     IllegalStateError,
     OutcomeUnknownError,
@@ -32,6 +35,7 @@ from txn_engine.errors import (
 )
 from txn_engine.producer import Producer, machine
 from txn_engine.producer.effects import Effects
+from txn_engine.producer.lanes import Lane
 from txn_engine.producer.states import ProducerState
 from txn_engine.reasons import Reason
 from txn_engine.testing import ManualClock
@@ -539,3 +543,30 @@ def test_a_close_that_is_broken_off_leaves_no_future_open(
     with refused(IllegalStateError, Reason.PRODUCER_CLOSED):
         sent.result(LIMIT_S)
     producer.close()
+
+
+@pytest.mark.parametrize("linger_ms", [0, 5])
+def test_a_lane_is_looked_through_while_it_grows(linger_ms: int) -> None:
+    """A sender may look at a lane's first batches while the caller adds some and others are settled."""
+    lane = object.__new__(Lane)
+    lane._settings = ProducerSettings(linger_ms=linger_ms)
+    batch = SimpleNamespace(uploaded=None, size=1, records=None, is_alone=True)
+    lane._queue = deque([cast("Any", batch)] * 5)
+    is_over = threading.Event()
+
+    def add() -> None:
+        while not is_over.is_set():
+            lane._queue.append(cast("Any", batch))
+            lane._queue.popleft()
+
+    adding = threading.Thread(target=add)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    adding.start()
+    try:
+        looks = [len(lane._next()) for _ in range(20_000)]
+    finally:
+        is_over.set()
+        adding.join()
+        sys.setswitchinterval(interval)
+    assert set(looks) <= {5, 6}

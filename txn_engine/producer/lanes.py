@@ -9,7 +9,6 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Protocol
 
 import pyarrow as pa
@@ -197,14 +196,20 @@ class Lane:
         """What the next entry names, by the files that it goes into, or is in."""
         most = self._settings.max_in_flight_requests_per_connection
         if not self._settings.linger_ms:
-            return [[batch] for batch in islice(self._queue, most)]
+            return [[batch] for batch in self._first(most)]
         return self._together()[:most]
+
+    def _first(self, most: int) -> tuple[Batch, ...]:
+        """The first batches of the queue. It is copied in one step: the caller adds to it meanwhile, and a loop over a
+        deque that grows raises RuntimeError.
+        """
+        return tuple(self._queue)[:most]
 
     def _together(self) -> list[list[Batch]]:
         """Batches that go into one file, one after the other."""
         groups: list[list[Batch]] = []
         size = 0
-        for batch in islice(self._queue, _LINGERING_MAX):
+        for batch in self._first(_LINGERING_MAX):
             last = groups[-1][-1] if groups else None
             is_same = last is not None and last.uploaded is batch.uploaded is not None
             may_join = last is not None and last.uploaded is batch.uploaded is None and _may_join(last, batch)

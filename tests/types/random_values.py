@@ -61,9 +61,10 @@ class RandomColumn(Column):
         first = [
             make(chance) for _ in range(2)
         ]  # which become defaults: not the extremes, which are infinite in SQL
-        values = [*TYPES[self.type_name][1], *(make(chance) for _ in range(self.rows))]
+        more = [None if chance.random() < _NULLS else make(chance) for _ in range(self.rows)]
+        values = [*TYPES[self.type_name][1], *more]
         chance.shuffle(values)
-        return [*first, *(None if chance.random() < _NULLS else value for value in values)]
+        return [*first, *values]
 
 
 def maker(kind: Kind) -> Make:

@@ -106,7 +106,8 @@ def _load(world: World, path: Path, schema: pa.Schema, **reading: Any) -> str:
     return topic
 
 
-def _parquet(world: World, records: pa.Table, *, store_schema: bool = True) -> Path:
+def parquet_file(world: World, records: pa.Table, *, store_schema: bool = True) -> Path:
+    """A file of these records."""
     path = world.file(".parquet")
     # Arrow's writer takes nulls of a struct's members for its own, where the struct is null
     columns = [filled_below_nulls(column) for column in records.columns]
@@ -117,21 +118,21 @@ def _parquet(world: World, records: pa.Table, *, store_schema: bool = True) -> P
 @feature("Parquet files")
 def parquet(world: World, column: Column) -> list[Any]:
     """A file that Arrow wrote with its own schema."""
-    topic = _load(world, _parquet(world, column.records), column.schema)
+    topic = _load(world, parquet_file(world, column.records), column.schema)
     return typed(world.rows(topic), column)
 
 
 @feature("Parquet files of other programs")
 def parquet_alone(world: World, column: Column) -> list[Any]:
     """A file that has Parquet's types alone."""
-    topic = _load(world, _parquet(world, column.records, store_schema=False), column.schema)
+    topic = _load(world, parquet_file(world, column.records, store_schema=False), column.schema)
     return typed(world.rows(topic), column)
 
 
 @feature("`topics infer` and a topic of what it says")
 def infer(world: World, column: Column) -> list[Any]:
     """The topic has the columns that were inferred of a Parquet file, and takes the file."""
-    path = _parquet(world, column.records)
+    path = parquet_file(world, column.records)
     return world.values(_load(world, path, infer_schema(path)))
 
 
@@ -178,7 +179,7 @@ def dead_letters(world: World, column: Column) -> list[Any]:
     topic, dead = world.topic(column.schema), world.topic(DEAD_LETTERS)
     records = column.records
     bad = records.set_column(0, "id", pa.nulls(len(records), pa.int64()))
-    load_files(world.engine, topic, _parquet(world, bad), run_id="1", dead_letter_topic=dead)
+    load_files(world.engine, topic, parquet_file(world, bad), run_id="1", dead_letter_topic=dead)
     letters = world.engine.scan(dead).to_table()
     repaired = {}
     for number, letter in enumerate(letters.sort_by("source_line").to_pylist()):

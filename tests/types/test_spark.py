@@ -6,12 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.types.columns import Column
+from tests.types.features import parquet_file
 from tests.types.wide import Wide, exact_columns, wrong_refusals
 from tests.types.world import World
 from txn_engine import Engine
@@ -88,21 +87,17 @@ def test_streams(spark: SparkSession, engine: Engine, wide: Wide, tmp_path: Path
     assert wrong_in(engine, wide, topic) == {}
 
 
-def test_load(spark: SparkSession, engine: Engine, wide: Wide, tmp_path: Path) -> None:
-    """`load_files` of a Parquet file."""
-    path = tmp_path / "kinds.parquet"
-    pq.write_table(engine.scan("kinds").to_table(wide.names), path)
-    load_files(spark, engine, fresh(engine, wide, "loaded"), str(path), run_id="1")
-    assert wrong_in(engine, wide, "loaded") == {}
+def test_load(spark: SparkSession, world: World, engine: Engine) -> None:
+    """`load_files` of a Parquet file takes every type: the records do not become Spark's."""
+    every = exact_columns("spark_load")
+    path = parquet_file(world, every.records)
+    load_files(spark, engine, fresh(engine, every, "loaded"), str(path), run_id="1")
+    assert wrong_in(engine, every, "loaded") == {}
 
 
-@pytest.mark.parametrize("form", ["read", "write", "load"])
-def test_types_that_spark_does_not_have(
-    spark: SparkSession, world: World, engine: Engine, tmp_path: Path, form: str
-) -> None:
+@pytest.mark.parametrize("form", ["read", "write"])
+def test_types_that_spark_does_not_have(spark: SparkSession, world: World, engine: Engine, form: str) -> None:
     """They are refused before a job runs."""
-    path = tmp_path / "ids.parquet"
-    pq.write_table(pa.table({"id": [1]}), path)
     frame = spark.range(1)
 
     def run(column: Column) -> list[Any]:
@@ -110,7 +105,6 @@ def test_types_that_spark_does_not_have(
         forms: dict[str, Callable[[], object]] = {
             "read": lambda: read_topic(spark, engine, topic),
             "write": lambda: write_topic(frame, engine, topic, transactional_id=topic),
-            "load": lambda: load_files(spark, engine, topic, str(path), run_id="1"),
         }
         forms[form]()
         return column.values

@@ -16,7 +16,8 @@ from txn_engine.held import nulls
 
 WIDE = {
     "postgres": "Postgres, out and in",
-    "spark": "Spark: `read_topic`, `write_topic`, source, sink, streams, `load_files`",
+    "spark": "Spark: `read_topic`, `write_topic`, source, sink, streams",
+    "spark_load": "Spark: `load_files` of Parquet",
 }
 """Features that are tried so, and what the page says of them."""
 

@@ -266,6 +266,9 @@ def main() -> int:
                 sys.stdout.write(f"WRONG {problem}\n")
                 sys.stdout.flush()
         number += 1
+        sys.stderr.write(
+            f"pass {number}: {seen[asked.features[0]]:,} values, {time.monotonic() - begun:.0f} s\n"
+        )
     for feature, values in seen.items():
         sys.stdout.write(f"{values:>12,} values: {feature}\n")
     sys.stdout.write(

@@ -307,7 +307,8 @@ def _nanoseconds(texts: Any, kind: Any) -> pa.Array[Any]:
         pc.binary_join_element_wise(whole, zone, "").cast(pa.timestamp("s", kind.tz)).cast(pa.int64())
     )
     behind: Any = pc.utf8_rpad(fraction, 9, "0").cast(pa.int64())
-    is_before: Any = pc.less(seconds, pa.scalar(0))  # then from the next second, which is inside the range, back
+    # Before 1970 from the next second back, for that one is inside the range.
+    is_before: Any = pc.less(seconds, pa.scalar(0))
     whole_seconds: Any = pc.if_else(is_before, pc.add(seconds, pa.scalar(1)), seconds)
     rest: Any = pc.if_else(is_before, pc.subtract(behind, pa.scalar(_SECOND)), behind)
     nanos: Any = pc.add_checked(pc.multiply_checked(whole_seconds, pa.scalar(_SECOND)), rest)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pandas as pd
@@ -90,6 +91,9 @@ MADE: dict[str, Callable[[], Any]] = {
     "polars": lambda: pl.DataFrame(ROWS),
     "polars, a categorical": lambda: pl.DataFrame(ROWS).with_columns(pl.col("note").cast(pl.Categorical)),
     "polars, other units": lambda: pl.DataFrame(ROWS).with_columns(pl.col("at").dt.cast_time_unit("ns")),
+    "numpy, the other byte order": lambda: {**COLUMNS, "id": np.array(COLUMNS["id"], ">i8")},
+    "pandas, the other byte order": lambda: pandas_frame().astype({"id": ">i8"}),
+    "pandas, sparse": lambda: pandas_frame().astype({"id": pd.SparseDtype("int64", 0)}),
     "other orders": lambda: pl.DataFrame(ROWS).select(reversed(SCHEMA.names)),
 }
 
@@ -98,6 +102,33 @@ MADE: dict[str, Callable[[], Any]] = {
 def test_every_value_arrives_as_it_was(engine: Engine, name: str) -> None:
     """Whatever holds the records, readers get the same values."""
     assert produce(engine, MADE[name]()) == ROWS
+
+
+PRAGUE = ZoneInfo("Europe/Prague")
+
+
+@pytest.mark.parametrize(
+    ("moment", "hour"),
+    [
+        (dt.datetime(2024, 10, 27, 2, 30, tzinfo=PRAGUE), "2024-10-27 00:30"),
+        (dt.datetime(2024, 10, 27, 2, 30, tzinfo=PRAGUE, fold=1), "2024-10-27 01:30"),
+        (dt.datetime(2024, 3, 31, 2, 30, tzinfo=PRAGUE), "2024-03-31 01:30"),
+    ],
+)
+def test_an_hour_that_comes_twice_or_never(engine: Engine, moment: dt.datetime, hour: str) -> None:
+    """A time with its zone is one moment, also in the hours in which the clocks change."""
+    for given in (
+        [{**ROWS[0], "at": moment}],
+        pd.DataFrame([{**ROWS[0], "at": moment}]).astype({"at": object}),
+    ):
+        (*_, last) = produce(engine, given)
+        assert f"{last['at'].astimezone(UTC):%Y-%m-%d %H:%M}" == hour
+
+
+def test_a_list_in_each_row_of_an_array(engine: Engine) -> None:
+    """An array of two dimensions is a column of lists."""
+    found = produce(engine, {**COLUMNS, "tags": np.array([["a", "b"], ["c", "d"]])})
+    assert [row["tags"] for row in found] == [["a", "b"], ["c", "d"]]
 
 
 WRONG: dict[str, tuple[Callable[[], Any], str, Reason | None]] = {
@@ -188,6 +219,11 @@ WRONG: dict[str, tuple[Callable[[], Any], str, Reason | None]] = {
         lambda: pl.DataFrame([{**ROWS[0], "id": 1.5}]),
         "'id', row 0",
         Reason.INEXACT_VALUE,
+    ),
+    "polars, a type that Arrow does not have": (
+        lambda: pl.DataFrame([ROWS[0]]).with_columns(pl.lit(1).cast(pl.Int128).alias("id")),
+        "'id' holds values",
+        Reason.BAD_ARGUMENT,
     ),
     "polars, text": (lambda: pl.DataFrame([{**ROWS[0], "id": "7"}]), "'id' of type", Reason.TYPE_MISMATCH),
 }

@@ -1,8 +1,8 @@
 """Dates and times in a format of `strptime`, which by itself takes more than a text says.
 
-It believes the last of two directives that contradict each other, reads 12-hour clocks without AM and PM, and forgets
-the names of zones. Here a format has only directives from which one moment follows, and what a text says twice has to
-agree.
+It believes the last of two directives that contradict each other, takes day 366 of any year for a day of the next,
+reads 12-hour clocks without AM and PM, and forgets the names of zones. Here a format has only directives from which one
+moment follows, and that moment, written in the format, has to be the text again.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ _JOINED = re.compile(f"%[{_NUMBERS}](?=%[{_NUMBERS}]|[0-9])|[0-9]%[{_NUMBERS}]")
 """Numbers without anything between them."""
 _NEEDS = {"I": "p", "p": "HI", "M": "HI", "S": "M", "f": "S"}
 """By a directive those of which the format has to have one, or the moment would be a guess."""
-_ALTERNATIVES = ("YyG", "mbBjUWV", "djUWV", "aAwu")
-"""Directives of which a second one says what the first has said."""
 
 
 def checked_date_format(date_format: str | None, *, names_days: bool) -> str | None:
@@ -62,25 +60,12 @@ def parsed(text: str, date_format: str) -> datetime:
     if any(char.isdecimal() and not char.isascii() for char in text):
         raise ValueError("a digit of another script")  # strptime takes them, ISO 8601 does not
     found = datetime.strptime(text, date_format)  # noqa: DTZ007 -- the caller judges the zone
-    is_joined = _JOINED.search(date_format) is not None
-    if (is_joined or _says_twice(date_format)) and found.strftime(date_format).casefold() != text.casefold():
-        # "93011" as %y%m%d would else pass for 1993-01-01
-        if is_joined:
+    if found.strftime(date_format).casefold() != text.casefold():
+        if _JOINED.search(date_format) is not None:  # "93011" as %y%m%d would else pass for 1993-01-01
             raise ValueError("digits missing")
         if not re.fullmatch(_spellings(found, date_format), text, re.IGNORECASE):
-            raise ValueError("parts that contradict each other")
+            raise ValueError("parts that contradict each other, or a day that the year does not have")
     return found
-
-
-def _says_twice(date_format: str) -> bool:
-    used = set(_DIRECTIVE.findall(date_format))
-    has_weekday = bool(used & set("aAwu"))
-    return (
-        has_weekday
-        or {"H", "p"} <= used
-        or {"H", "I"} <= used
-        or any(len(used & set(alike)) > 1 for alike in _ALTERNATIVES)
-    )
 
 
 def _spellings(moment: datetime, date_format: str) -> str:

@@ -207,19 +207,23 @@ def test_a_folder_that_spark_wrote(spark: SparkSession, ledger: Engine, tmp_path
         assert caught.value.reason is Reason.NO_RECORDS
 
 
-@pytest.mark.parametrize("path", ["in", "in/*", "in/*.csv"])
+@pytest.mark.parametrize(
+    "path", ["in", "in/*", "in/*.csv", "in/{a,x}.csv", "{in,other}", "i\\n", "in/[^z].csv", "{in/x,in/a}.csv"]
+)
 def test_a_link_that_leads_out_of_the_folder_is_refused(
     spark: SparkSession, ledger: Engine, tmp_path: Path, path: str
 ) -> None:
     """As without Spark: who may put files into a folder chooses no file elsewhere."""
-    (tmp_path / "in").mkdir()
-    for name in ("in/a.csv", "secret.csv"):
-        (tmp_path / name).write_text("x\n1\n")
-    (tmp_path / "in" / "x.csv").symlink_to(tmp_path / "secret.csv")
-    with pytest.raises(InvalidRequestError) as caught:
-        load_files(spark, ledger, "payments", str(tmp_path / path), run_id="r", transactional_id="t")
-    assert caught.value.reason is Reason.LINK_LEADS_OUT
-    assert caught.value.place == str(tmp_path / "in" / "x.csv")
+    landing, secret = tmp_path / "landing", tmp_path / "secret.csv"
+    (landing / "in").mkdir(parents=True)
+    for file in (landing / "in" / "a.csv", secret):
+        file.write_text("x\n1\n")
+    (landing / "in" / "x.csv").symlink_to(secret)
+    for named in (f"{landing}/{path}", f"file:{landing}/{path}", f"file://{landing}/{path}"):
+        with pytest.raises(InvalidRequestError) as caught:
+            load_files(spark, ledger, "payments", named, run_id="r", transactional_id="t")
+        assert caught.value.reason is Reason.LINK_LEADS_OUT
+        assert caught.value.place == str(landing / "in" / "x.csv")
 
 
 def test_a_bomb_is_refused_in_one_sentence(spark: SparkSession, ledger: Engine, tmp_path: Path) -> None:

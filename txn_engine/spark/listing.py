@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import glob
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,11 +13,13 @@ from pyspark.sql import SparkSession
 
 from txn_engine.errors import InvalidRequestError
 from txn_engine.files import format_of
-from txn_engine.files.named import check_inside, pattern_root
+from txn_engine.files.named import check_inside
 from txn_engine.reasons import Reason
 from txn_engine.spark.errors import SPARK_FAILURES, reason
 
 _ACTOR: Final = "load_files"
+_PATTERN_MARKS: Final = frozenset("*?[{\\")
+"""What Hadoop's `globStatus` does not take for itself."""
 _METADATA: Final = ("_metadata", "_common_metadata")
 
 
@@ -46,7 +48,10 @@ def listed_files(
         try:
             found_here = list(_named_by(spark, path, options, any_suffix))
             folder = _folder_of(path)
-            files = [(file, Listed(is_named, _checked(file, folder))) for file, is_named in found_here]
+            files = [
+                (file, Listed(is_named, None if is_named else _checked(file, folder)))
+                for file, is_named in found_here
+            ]
         except SPARK_FAILURES as error:
             raise InvalidRequestError(
                 reason(error), actor=_ACTOR, place=path, expected="files that Spark can list"
@@ -80,20 +85,29 @@ def listed_files(
     return {name: listed for name, (_, listed), has in zip(found, every, has_bytes, strict=True) if has}
 
 
-def _folder_of(given: str) -> str | None:
-    """The folder of this machine that a path means files of; None where it is a file's name."""
-    path = Path(given.removeprefix("file://").removeprefix("file:"))
-    if glob.has_magic(str(path)):
-        return str(pattern_root(path))
-    return str(path) if path.is_dir() else None
+def _folder_of(given: str) -> str:
+    """The folder of this machine that a path means files of, where it is no file's very name: the path itself, or of a
+    pattern the part in front of the first name with a mark of Hadoop's patterns in it.
+    """
+    path = Path(_local(given))
+    if path.is_dir():
+        return str(path)
+    plain = takewhile(_PATTERN_MARKS.isdisjoint, path.parts)
+    return str(Path(*plain))
 
 
-def _checked(file: Any, folder: str | None) -> str | None:
-    """The folder, if the file is one of this machine's. As `files_named` has it, a link in a folder or a pattern stays
-    inside; whoever opens the file looks again.
+def _local(given: str) -> str:
+    """A path without the scheme `file` and its host."""
+    behind = given.removeprefix("file:")
+    return f"/{behind[2:].partition('/')[2]}" if behind.startswith("//") else behind
+
+
+def _checked(file: Any, folder: str) -> str | None:
+    """The folder, if the file, which was found in it, is one of this machine's. As `files_named` has it, a link in a
+    folder or a pattern stays inside; whoever opens the file looks again.
     """
     name = _name_of(file.getPath())
-    if folder is None or not name.startswith("file:"):
+    if not name.startswith("file:"):
         return None
     check_inside(Path(name.removeprefix("file:")), os.path.realpath(folder))
     return folder

@@ -6,6 +6,7 @@ import datetime as dt
 import pickle
 import tempfile
 import traceback
+import tracemalloc
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -92,6 +93,23 @@ def test_more_rows_than_are_held_at_once(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(input_file, "CHUNK_ROWS", 3)
     rows = read_input(write_input(tmp_path / "trans.csv"))
     assert rows.select(PAYMENTS.names).equals(payments_table())
+
+
+def test_a_wide_header_over_short_rows_takes_little_memory(tmp_path: Path) -> None:
+    """A row with too few cells is a bad row. It takes no memory for the cells that it lacks, so that a small
+    file cannot end the worker."""
+    path = tmp_path / "wide.csv"
+    path.write_text(";".join(["id", *(f"c{at}" for at in range(3_000))]) + "\n" + "1\n" * 5_000)
+    schema = pa.schema([("id", pa.int64())])
+    check = Declaration(topic="t", record_id=("id",), dead_letter_topic="letters")
+    tracemalloc.start()
+    try:
+        found = read_file(path, check, schema, tmp_path / "input.parquet")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found.count == 5_000
+    assert peak < 30_000_000  # 3,000 cells of 5,000 rows are 120 MB
 
 
 def test_a_byte_order_mark_and_blank_lines_do_not_matter(tmp_path: Path) -> None:

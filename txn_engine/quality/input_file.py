@@ -28,6 +28,7 @@ from txn_engine.reasons import Reason
 LINE, UNFIT, UNFIT_ID = "_line", "_unfit", "_unfit_id"
 _EMPTY: Final[Any] = pa.scalar("")
 CHUNK_ROWS: Final = 50_000
+_CHUNK_HOLDS: Final = 16 << 20  # characters, and cells
 _CELL_CHARS_MAX: Final = 16 * 1024 * 1024 + 1
 """More than a row may have that is loaded."""
 _NEVER_CLOSED: Final = "unexpected end of data"
@@ -123,16 +124,22 @@ class _Rows:
     cells: list[list[str]] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
     uncut: list[str] = field(default_factory=list)
+    held: int = 0
 
     def add(self, row: list[str], line: int, uncut: str = "") -> None:
         self.cells.append(row)
         self.lines.append(line)
         self.uncut.append(uncut)
 
+    def is_full(self, row: Sequence[str]) -> bool:
+        """Whether they are enough for a chunk, this row the last of them: by their number, or by what they hold."""
+        self.held += len(row) + sum(map(len, row))
+        return len(self.lines) >= CHUNK_ROWS or self.held >= _CHUNK_HOLDS
+
 
 def _chunks(path: Path, reader: Any, header: Sequence[str], *, has_letters: bool) -> Iterator[_Rows]:
-    """Rows by the thousand."""
-    rows = _Rows()
+    """Rows by the thousand. Memory: a chunk, whatever the header and the rows are like."""
+    rows, blank = _Rows(), [""] * len(header)
     line = reader.line_num + 1
     while True:
         uncut = ""
@@ -153,11 +160,11 @@ def _chunks(path: Path, reader: Any, header: Sequence[str], *, has_letters: bool
                 raise _refused(path, line, *fault)
             uncut = fault[0]
         if uncut:
-            rows.add([""] * len(header), line, uncut)
+            rows.add(blank, line, uncut)
         elif row:
             rows.add(row, line)
         line = reader.line_num + 1
-        if len(rows.lines) == CHUNK_ROWS:
+        if rows.is_full(row):
             yield rows
             rows = _Rows()
     if rows.lines:
@@ -190,7 +197,7 @@ def _typed(
     compared: Sequence[str],
 ) -> pa.Table:
     lines = rows.lines
-    cells = dict(zip(header, zip(*rows.cells, strict=True), strict=True))
+    cells = {name: [row[at] for row in rows.cells] for at, name in enumerate(header) if name in compared}
     columns: dict[str, Any] = {LINE: pa.array(lines, pa.int64())}
     unfit: Any = pa.array(rows.uncut, pa.string())
     unfit_id: Any = pc.not_equal(unfit, _EMPTY)

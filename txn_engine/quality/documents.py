@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 VALUES_MAX: Final = 100_000
 """Values of one document, counted as often as aliases and merge keys repeat them."""
 
+NUMBER_CHARS_MAX: Final = 100
+_NUMBERS: Final = frozenset(("tag:yaml.org,2002:int", "tag:yaml.org,2002:float"))
+
 
 class DocumentError(Exception):
     """A document that cannot be read: what is wrong with it, its reason, and the line if that is known."""
@@ -52,6 +55,8 @@ def _yaml(text: str) -> Any:
         root = yaml.compose(text, yaml.SafeLoader)
         if root is not None and _values(root, {}) > VALUES_MAX:
             raise DocumentError(f"more than {VALUES_MAX:,} values", Reason.DOCUMENT_TOO_LARGE)
+        if root is not None:
+            _check_numbers(root, set())
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
@@ -67,3 +72,19 @@ def _values(node: yaml.Node, known: dict[int, int]) -> int:
         parts = (part for each in inside for part in (each if isinstance(each, tuple) else (each,)))
         known[id(node)] = 1 + sum(_values(part, known) for part in parts)
     return known[id(node)]
+
+
+def _check_numbers(node: yaml.Node, known: set[int]) -> None:
+    """Raise `DocumentError` for a number that takes long to be read, or is none that anybody means: of many digits, or
+    of parts with colons between them, which YAML 1.1 takes for a number to the base of 60.
+    """
+    if id(node) in known:
+        return
+    known.add(id(node))
+    if not isinstance(node.value, str):
+        for each in node.value:
+            for part in each if isinstance(each, tuple) else (each,):
+                _check_numbers(part, known)
+    elif node.tag in _NUMBERS and (len(node.value) > NUMBER_CHARS_MAX or ":" in node.value):
+        seen = f"a number of more than {NUMBER_CHARS_MAX} characters, or with colons; text needs quotes there"
+        raise DocumentError(seen, Reason.BAD_DOCUMENT, node.start_mark.line + 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from itertools import pairwise
 from typing import Final
 
 NEW_NAME: Final = (
@@ -14,15 +15,18 @@ NEW_NAME: Final = (
 _UNSEEN_BY_JSON = re.compile("[^\\n\\x20-\\x7e]")
 _IGNORABLE = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164"
-    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\ufffc\u2d7f\U0001107f\U00016fe4\U0001bca0-\U0001bca3\U0001d159\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\ufffc\u2d7f\U0001107f\U00016fe4\U0001bc9d\U0001bca0-\U0001bca3\U0001d159\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
 """Unicode's Default_Ignorable_Code_Point (DerivedCoreProperties.txt of Unicode 17), which show nothing; U+2800, the
 pattern of Braille without dots; and a few marks and symbols that are not drawn."""
 
 _SIGNS: Final = re.compile("[\xb2\xb3\xb9\xbc-\xbe\xaa\xba\u2026\u2116\u2122]")
 """Variants that people write and nobody mistakes: ² ³ ¹ ¼ ½ ¾ ª º … № ™."""
-_DOTTED_TWICE: Final = re.compile("[ijĳį\u0268\u029d\u0456\u0458]\u0307")
-"""Letters that lose their dot to a mark above (Unicode's Soft_Dotted), and then show a dot again."""
+_DOTTED_TWICE: Final = re.compile(
+    "[ij\u0131\u0237\u012f\u0249\u0268\u029d\u02b2\u03f3\u0456\u0458\u1d62\u1d96\u1da4\u1da8\u1e2d\u1ecb\u2071\u2c7c\U0001df1a\U0001e04c"
+    "\U0001e04d\U0001e068][\u0300-\u036f]*\u0307"
+)
+"""Letters that lose their dot to a mark above (Unicode's Soft_Dotted), or have none, and then show a dot again."""
 
 
 def is_storable(text: str) -> bool:
@@ -41,17 +45,27 @@ def is_new_name(text: str) -> bool:
     No control and format characters (Unicode's Cc and Cf), no surrogates, private or unassigned characters, no line and
     paragraph separators, nothing that shows nothing, no space but the plain one, none of those at the ends and no two
     together. Letters with marks are written in one way (NFC), and but for a few signs no character is a variant of
-    another one (NFKC), as wide and ligated letters are. Letters of two scripts may look alike, and are permitted: names
-    mix scripts. Logs from before this rule may hold others: they are read, and shown escaped.
+    another one (NFKC), as wide and ligated letters are. A mark stands on a letter. Letters of two scripts may look
+    alike, and are permitted: names mix scripts. Logs from before this rule may hold others: they are read, and
+    shown escaped.
     """
     return (
         is_seen(text)
         and text == text.strip(" ")
         and "  " not in text
         and _DOTTED_TWICE.search(text) is None
+        and _marks_stand_on_letters(text)
         and unicodedata.is_normalized("NFC", text)
         and unicodedata.is_normalized("NFKC", _SIGNS.sub("", text))
     )
+
+
+def _marks_stand_on_letters(text: str) -> bool:
+    """Whether each combining mark belongs to a letter: a line below an underscore, or a stroke through a hyphen, is not
+    seen.
+    """
+    kinds = [unicodedata.category(char)[0] for char in text]
+    return all(kind != "M" or before in "LM" for before, kind in pairwise(["Z", *kinds]))
 
 
 def is_seen(text: str) -> bool:

@@ -26,13 +26,20 @@ TWO_WAYS = [
     "\u212b",
     "\u1100\u1161",
     "i\u0307",
+    "\u0131\u0307",
+    "\u0237\u0307",
+    "\u0131\u0323\u0307",
+    "_\u0332",
+    "-\u0335",
+    "1\u0331",
+    "\U0001bc9dx",
     "\uff41",
     "\ufb01",
     "\xb5",
     "x\u2011y",
     "x\u2024y",
 ]
-"""Letters and signs that Unicode's NFC or NFKC writes in another way, or that look like a plain i."""
+"""What Unicode's NFC or NFKC writes in another way, what looks like a plain i, and marks that nobody sees."""
 SEEN = [
     "überweisung 1/2",
     "支付",
@@ -47,6 +54,11 @@ SEEN = [
     "сумма_eur",
     "½ day…",
     "हिन्दी",
+    "ภาษาไทย",
+    "\u0645\u064f\u062d\u064e\u0645\u062f",
+    "Nguy\u1ec5n",
+    "\u05e9\u05dc\u05d5\u05b9\u05dd",
+    "\u0ba4\u0bae\u0bbf\u0bb4\u0bcd",
 ]
 
 

@@ -128,6 +128,9 @@ def test_fence_producers(engine: Engine, value: Any) -> None:
         ("transaction_timeout_ms", 0),
         ("delimiter", "too long"),
         ("quote", "''"),
+        ("header", ["id", "id"]),
+        ("header", ["id", "nope"]),
+        ("header", ["id"]),
     ],
 )
 def test_load_files(engine: Engine, file: Path, name: str, value: object) -> None:

@@ -119,19 +119,7 @@ def read_delimited(layout: Layout, conversion: Conversion, dialect: Dialect) -> 
         reader = dialect.reader_of(layout, text.lines())
         rows = csv_rows(layout, reader, text, dialect)
         names, line = _names(layout, dialect, rows)
-        places = layout.match(
-            names,
-            line=line,
-            may_miss=[field.name for field in layout.schema if is_nested(field.type) and field.nullable],
-            hint=_delimiter_hint(names, layout) or MEND_AND_LOAD_AGAIN,
-        )
-        for field in layout.schema:
-            if is_nested(field.type) and (field.name in places or not field.nullable):
-                raise layout.refused(
-                    f"column {field.name!r} of type {field.type}",
-                    reason=Reason.UNSUPPORTED_TYPE,
-                    expected="jsonl or parquet for nested values",
-                )
+        places = _places(layout, names, line)
         columns = _Columns(layout, conversion, dialect, names, places)
         counted = _counted_rows(columns, text, rows)
         cutter = Cutter(dialect.mark(layout), dialect.quote, len(names), dialect.null_values)
@@ -165,6 +153,32 @@ def _block_batches(columns: _Columns, text: Text, block: Block) -> Iterator[pa.R
             columns.reject_misfit(misfits[row], block.line(row), block.text(row).encode(text.encoding))
         yield columns.of_fields([column[some] for column in cut], Lines(block, numbers[some]))
         text.next_batch()
+
+
+def check_given_header(layout: Layout, dialect: Dialect) -> None:
+    """Raise as `read_delimited` does where the names of the columns are given, and are not the schema's."""
+    if not isinstance(dialect.header, bool):
+        _places(layout, dialect.header, None)
+
+
+def _places(layout: Layout, names: Sequence[str], line: int | None) -> dict[str, int]:
+    """Where each column of the schema stands among the file's; raises where a column is missing, unknown, twice there,
+    or nested.
+    """
+    places = layout.match(
+        names,
+        line=line,
+        may_miss=[field.name for field in layout.schema if is_nested(field.type) and field.nullable],
+        hint=_delimiter_hint(names, layout) or MEND_AND_LOAD_AGAIN,
+    )
+    for field in layout.schema:
+        if is_nested(field.type) and (field.name in places or not field.nullable):
+            raise layout.refused(
+                f"column {field.name!r} of type {field.type}",
+                reason=Reason.UNSUPPORTED_TYPE,
+                expected="jsonl or parquet for nested values",
+            )
+    return places
 
 
 def _names(layout: Layout, dialect: Dialect, rows: Iterator[Row]) -> tuple[list[str], int | None]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from txn_engine.errors import InvalidRequestError
 from txn_engine.files.conversion import Conversion, DecimalMark, ThousandsMark
 from txn_engine.files.date_formats import checked_date_format
-from txn_engine.files.delimited import Dialect, read_delimited
+from txn_engine.files.delimited import Dialect, check_given_header, read_delimited
 from txn_engine.files.json_lines import read_json_lines
 from txn_engine.files.kinds import has_days
 from txn_engine.files.layout import ACTOR, BadRows, Layout, Missing, Progress, Rejected, Sizes, Unknown
@@ -133,6 +133,7 @@ def read_records(
         batches: Iterator[pa.RecordBatch] = read_parquet(layout)
     elif chosen == "csv":
         dialect.check(layout)
+        check_given_header(layout, dialect)
         batches = read_delimited(layout, conversion, dialect)
     else:
         batches = read_json_lines(layout, conversion)

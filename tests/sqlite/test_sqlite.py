@@ -340,6 +340,38 @@ def test_a_table_that_would_lose_something(
 
 
 @pytest.mark.parametrize(
+    ("columns", "is_refused"),
+    [
+        ("id INTEGER PRIMARY KEY", True),
+        ("id integer, note TEXT, PRIMARY KEY (id)", True),
+        ("id INTEGER PRIMARY KEY DESC", False),
+        ("id INT PRIMARY KEY", False),
+        ("id INTEGER, note TEXT, PRIMARY KEY (id, note)", False),
+        ("id INTEGER", False),
+    ],
+)
+def test_a_null_does_not_become_a_number(
+    engine: Engine, connection: sqlite3.Connection, columns: str, is_refused: bool
+) -> None:
+    """A null is refused for a column that stands for the rowid, because SQLite would make up a number for it. Records
+    without that column are written, and any other column keeps the null."""
+    for topic, kind in (("numbered", pa.field("id", pa.int64())), ("noted", pa.field("note", pa.string()))):
+        engine.admin.create_topic(topic, partitions=1, schema=pa.schema([kind]))
+        produce(engine, pa.table({kind.name: pa.array([None], kind.type)}), topic)
+    connection.execute(f"CREATE TABLE numbered ({columns})")
+    if is_refused:
+        with pytest.raises(DatabaseError, check=because(Reason.NULL_IN_NOT_NULL)):
+            consume_into(connection, consumer_of(engine, "numbered"), insert_into("numbered"))
+    else:
+        consume_into(connection, consumer_of(engine, "numbered"), insert_into("numbered"))
+    expected = [] if is_refused else [(None,)]
+    assert connection.execute("SELECT id FROM numbered").fetchall() == expected
+    if "note" in columns:
+        consume_into(connection, consumer_of(engine, "noted"), insert_into("numbered"))
+        assert connection.execute("SELECT note FROM numbered").fetchall()[-1] == (None,)
+
+
+@pytest.mark.parametrize(
     ("kind", "value"), [(pa.uint64(), 2**63), (pa.float64(), float("nan")), (pa.float32(), float("nan"))]
 )
 def test_a_value_that_sqlite_does_not_have(

@@ -32,15 +32,24 @@ class SqliteWriter(TableWriter[sqlite3.Connection]):
     # --- the table ------------------------------------------------------------------------------------------
 
     def columns_of(self, connection: sqlite3.Connection) -> dict[str, Column]:
-        """As the file declares them."""
+        """As the file declares them. SQLite would make a number of a null for a column that stands for the rowid."""
         found = execute(connection, self._pragma("table_xinfo", self._plain)).fetchall()
+        rowid = self._rowid_column(connection, found)
         return {
             name: Column(
-                kind, not required, default is not None or (in_key and kind.upper() == "INTEGER"), hidden > 1
+                kind, not required and name != rowid, default is not None or name == rowid, hidden > 1
             )
-            for _, name, kind, required, default, in_key, hidden in found
+            for _, name, kind, required, default, _, hidden in found
             if hidden != 1
         }
+
+    def _rowid_column(self, connection: sqlite3.Connection, info: Sequence[tuple[Any, ...]]) -> str | None:
+        """The column that is another name of the rowid: a primary key of one INTEGER that has no index of its own."""
+        key = [(name, kind) for _, name, kind, _, _, in_key, _ in info if in_key]
+        if len(key) != 1 or key[0][1].upper() != "INTEGER":
+            return None
+        indexes = execute(connection, self._pragma("index_list", self._plain)).fetchall()
+        return None if any(origin == "pk" for _, _, _, origin, _ in indexes) else key[0][0]
 
     def unique_keys(self, connection: sqlite3.Connection) -> dict[tuple[str, ...], bool]:
         """The primary key, and whole unique indexes; all are checked at once."""

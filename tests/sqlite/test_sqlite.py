@@ -301,6 +301,132 @@ def test_records_that_a_trigger_keeps_out_are_not_counted(
     assert accounts(connection) == [1, 2]
 
 
+_TABLE = "CREATE TABLE payments (account_id INTEGER{}, amount TEXT, note TEXT{});"
+
+
+@pytest.mark.parametrize(
+    ("statements", "write", "reason"),
+    [
+        (_TABLE.format(" PRIMARY KEY ON CONFLICT REPLACE", ""), insert_into("payments"), None),
+        (
+            _TABLE.format(
+                " UNIQUE ON CONFLICT REPLACE",
+                ", _topic TEXT, _partition INTEGER, _offset INTEGER, _timestamp TEXT",
+            ),
+            append_to("payments"),
+            None,
+        ),
+        (_TABLE.format(" PRIMARY KEY", " UNIQUE ON CONFLICT REPLACE"), upsert_into("payments", ["account_id"]), None),
+        (
+            _TABLE.format("", ", UNIQUE (account_id) ON CONFLICT REPLACE")
+            + "CREATE TRIGGER audited AFTER INSERT ON payments BEGIN INSERT INTO audit VALUES (new.account_id); END;",
+            insert_into("payments"),
+            Reason.OTHER_ROWS_CHANGED,
+        ),
+        (
+            _TABLE.format("", "")
+            + "CREATE TRIGGER taking AFTER INSERT ON payments WHEN new.account_id = 2"
+            " BEGIN DELETE FROM payments WHERE account_id = 2; END;",
+            insert_into("payments"),
+            Reason.OTHER_ROWS_CHANGED,
+        ),
+        (
+            _TABLE.format(" PRIMARY KEY", "")
+            + "CREATE TEMP TRIGGER taking AFTER INSERT ON main.payments WHEN new.account_id = 1"
+            " BEGIN DELETE FROM payments WHERE account_id = 9; END;",
+            upsert_into("payments", ["account_id"]),
+            Reason.OTHER_ROWS_CHANGED,
+        ),
+        (
+            _TABLE.format("", "")
+            + "CREATE TRIGGER doubling AFTER INSERT ON payments"
+            " BEGIN INSERT INTO payments VALUES (new.account_id, new.amount, new.note); END;",
+            insert_into("payments"),
+            Reason.OTHER_ROWS_CHANGED,
+        ),
+    ],
+    ids=["key", "history", "other key", "key and trigger", "deletes new", "deletes old", "adds"],
+)  # fmt: skip
+def test_rows_that_disappear_or_are_added_are_noticed(
+    engine: Engine, connection: sqlite3.Connection, statements: str, write: Write, reason: Reason | None
+) -> None:
+    """A constraint that replaces rows, and a trigger that deletes or adds rows, stop the batch. The table stays as it
+    was."""
+    produce(engine, payments(1, 2))
+    produce(engine, payments(1))
+    connection.executescript("CREATE TABLE audit (id INTEGER);" + statements)
+    connection.execute("INSERT INTO payments (account_id, note) VALUES (8, NULL), (9, 'paid')")
+    connection.commit()
+    before = accounts(connection)
+    with pytest.raises(DatabaseError, check=because(reason)) as caught:
+        consume_into(connection, consumer_of(engine), write)
+    if reason is None:
+        assert isinstance(caught.value.__cause__, sqlite3.IntegrityError)
+    assert accounts(connection) == before
+
+
+def test_a_tombstone_that_deletes_other_rows_is_noticed(
+    engine: Engine, connection: sqlite3.Connection
+) -> None:
+    """A foreign key that deletes other rows of the table with a tombstone's row stops the batch. It does no harm where
+    the batch deletes these rows too."""
+    schema = pa.schema([("id", pa.int64()), ("parent", pa.int64())])
+    engine.admin.create_topic("tree", partitions=1, schema=schema)
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute(
+        "CREATE TABLE tree (id INTEGER PRIMARY KEY, parent INTEGER REFERENCES tree (id) ON DELETE CASCADE)"
+    )
+    write = upsert_into("tree", ["id"], delete_tombstones=True)
+    produce(engine, pa.table({"id": [1, 2], "parent": [1, 1]}, schema=schema), "tree")
+    consume_into(connection, consumer_of(engine, "tree"), write)
+    produce(engine, pa.table({"id": [1], "parent": [None]}, schema=schema), "tree")
+    with pytest.raises(DatabaseError, check=because(Reason.OTHER_ROWS_CHANGED)):
+        consume_into(connection, consumer_of(engine, "tree"), write)
+    assert connection.execute("SELECT id FROM tree").fetchall() == [(1,), (2,)]
+    produce(engine, pa.table({"id": [2], "parent": [None]}, schema=schema), "tree")
+    assert consume_into(connection, consumer_of(engine, "tree"), write).records == 2
+    assert connection.execute("SELECT id FROM tree").fetchall() == []
+
+
+def test_triggers_that_write_to_other_tables_do_their_work(
+    engine: Engine, connection: sqlite3.Connection
+) -> None:
+    """A trigger writes to another table with the conflict clause that it has itself, and may keep a column of the row
+    that the records do not have."""
+    produce(engine, payments(1, 2))
+    connection.executescript(
+        "CREATE TABLE payments (account_id INTEGER PRIMARY KEY, amount TEXT, note TEXT, changed TEXT);"
+        "CREATE TABLE audit (note TEXT PRIMARY KEY, account_id INTEGER);"
+        "CREATE TRIGGER audited AFTER INSERT ON payments BEGIN"
+        " INSERT OR REPLACE INTO audit VALUES (new.note, new.account_id);"
+        " UPDATE payments SET changed = 'now' WHERE account_id = new.account_id; END;"
+    )
+    write = upsert_into("payments", ["account_id"])
+    for records in (payments(), payments(2, 3)):
+        produce(engine, records)
+        consume_into(connection, consumer_of(engine), write)
+    assert connection.execute("SELECT account_id, changed FROM payments").fetchall() == [
+        (1, "now"), (2, "now"), (3, "now"),
+    ]  # fmt: skip
+    assert connection.execute("SELECT note, account_id FROM audit").fetchall() == [("paid", 3)]
+
+
+@pytest.mark.parametrize(("column", "index", "left"), [("NOCASE", "BINARY", ["a"]), ("BINARY", "NOCASE", [])])
+def test_a_tombstone_deletes_by_the_collation_of_the_key(
+    engine: Engine, connection: sqlite3.Connection, column: str, index: str, left: list[str]
+) -> None:
+    """The unique index, not the column, decides which rows have a tombstone's key."""
+    schema = pa.schema([("name", pa.string()), ("value", pa.int64())])
+    engine.admin.create_topic("named", partitions=1, schema=schema)
+    connection.execute(f"CREATE TABLE named (name TEXT COLLATE {column}, value INTEGER)")
+    connection.execute(f"CREATE UNIQUE INDEX only ON named (name COLLATE {index})")
+    write = upsert_into("named", ["name"], delete_tombstones=True)
+    for rows in ({"name": ["a"], "value": [1]}, {"name": ["A"], "value": [None]}):
+        produce(engine, pa.table(rows, schema=schema), "named")
+        consume_into(connection, consumer_of(engine, "named"), write)
+    assert [name for (name,) in connection.execute("SELECT name FROM named")] == left
+
+
 def test_keys_that_a_collation_takes_for_equal_are_one_key(
     engine: Engine, connection: sqlite3.Connection
 ) -> None:

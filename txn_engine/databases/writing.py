@@ -256,6 +256,16 @@ class TableWriter(ABC, Generic[Connection]):
                 expected="no trigger or rule that keeps rows out of the table",
             )
 
+    def check_kept(self, more: int, expected: int) -> None:
+        """Raise `DatabaseError` where the table has not just as many rows more as these records make it have."""
+        if more != expected:
+            change = "disappeared from" if more < expected else "were added to"
+            raise self.refused(
+                f"{abs(more - expected):,} rows {change} the table beside the records that were written",
+                reason=Reason.OTHER_ROWS_CHANGED,
+                expected="no trigger, rule, ON CONFLICT REPLACE or ON DELETE CASCADE that does so",
+            )
+
     def check_deleted(self, is_any_left: bool) -> None:
         """Raise `DatabaseError` where rows are still there that were deleted."""
         if is_any_left:

@@ -498,8 +498,9 @@ def test_a_null_does_not_become_a_number(
 
 
 @pytest.mark.parametrize(
-    ("kind", "value"), [(pa.uint64(), 2**63), (pa.float64(), float("nan")), (pa.float32(), float("nan"))]
-)
+    ("kind", "value"), [(pa.uint64(), 2**63), (pa.float64(), float("nan")), (pa.float32(), float("nan")),
+     (pa.float64(), -0.0), (pa.float16(), -0.0)],
+)  # fmt: skip
 def test_a_value_that_sqlite_does_not_have(
     engine: Engine, connection: sqlite3.Connection, kind: pa.DataType, value: Any
 ) -> None:
@@ -507,8 +508,26 @@ def test_a_value_that_sqlite_does_not_have(
     number."""
     engine.admin.create_topic("odd", partitions=1, schema=pa.schema([("value", kind)]))
     produce(engine, pa.table({"value": pa.array([1, value], kind)}), "odd")
-    with pytest.raises(InvalidRecordError, check=because(Reason.INEXACT_VALUE)):
+    with pytest.raises(InvalidRecordError, check=because(Reason.INEXACT_VALUE)) as caught:
         consume_into(connection, consumer_of(engine, "odd"), insert_into("odd", create=True))
+    assert "0@1" in (caught.value.seen or "")
+
+
+def test_a_column_without_a_type_keeps_the_sign_of_zero(
+    engine: Engine, connection: sqlite3.Connection
+) -> None:
+    """A column without a type keeps -0.0, which a REAL column would keep as 0."""
+    for topic in ("odd", "again"):
+        engine.admin.create_topic(topic, partitions=1, schema=pa.schema([("value", pa.float64())]))
+    produce(engine, pa.table({"value": [0.0, None, -0.0]}), "odd")
+    connection.execute("CREATE TABLE odd (value)")
+    consume_into(connection, consumer_of(engine, "odd"), insert_into("odd"))
+    load_query(engine, connection, "SELECT value FROM odd", "again", run_id="1")
+    assert [str(value) for value in engine.scan("again").to_table()["value"].to_pylist()] == [
+        "0.0",
+        "None",
+        "-0.0",
+    ]
 
 
 @pytest.mark.parametrize(

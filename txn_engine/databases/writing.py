@@ -68,9 +68,9 @@ class TableWriter(ABC, Generic[Connection]):
             else records.drop_columns([name for name in PLACE if name in records.column_names])
         )
         rows = held_table(rows)
-        self._check(connection, rows)
+        columns = self._check(connection, rows)
         try:
-            rows = self.as_kept(rows)
+            rows = self.as_kept(rows, columns)
         except InexactError as error:
             raise InvalidRecordError(
                 f"the record at {_place_of(records, error.index)} has {self.not_kept}",
@@ -125,8 +125,8 @@ class TableWriter(ABC, Generic[Connection]):
         """Raise `DatabaseError` for values that a column's type leaves out, though it holds others."""
 
     @abstractmethod
-    def as_kept(self, rows: pa.Table) -> pa.Table:
-        """The rows in the database's types. Raises `InexactError` for a value that has no equal there."""
+    def as_kept(self, rows: pa.Table, columns: Mapping[str, Column]) -> pa.Table:
+        """The rows in the database's types. Raises `InexactError` for a value that its column does not keep."""
 
     @abstractmethod
     def insert(self, connection: Connection, rows: pa.Table) -> None:
@@ -142,8 +142,8 @@ class TableWriter(ABC, Generic[Connection]):
 
     # --- the table -------------------------------------------------------------------------------------------
 
-    def _check(self, connection: Connection, rows: pa.Table) -> None:
-        """At every batch: a table that was made in a transaction that was rolled back is gone with it."""
+    def _check(self, connection: Connection, rows: pa.Table) -> dict[str, Column]:
+        """The table's columns. At every batch: a table made in a transaction that was rolled back is gone with it."""
         columns = self.columns_of(connection)
         if not columns and self._creates:
             self._check_key(rows.column_names)
@@ -169,6 +169,7 @@ class TableWriter(ABC, Generic[Connection]):
             )
         if self.key:
             self._check_unique(connection)
+        return columns
 
     def _check_unique(self, connection: Connection) -> None:
         key = ", ".join(sorted(self.key))

@@ -133,7 +133,7 @@ class PostgresWriter(TableWriter[Connection[Any]]):
 
     # --- rows -----------------------------------------------------------------------------------------------
 
-    def as_kept(self, rows: pa.Table) -> pa.Table:
+    def as_kept(self, rows: pa.Table, columns: Mapping[str, Column]) -> pa.Table:  # noqa: ARG002 - types decide
         """The server's times are whole microseconds; its texts have no NUL."""
         for column in rows.columns:
             _require_known(column)

@@ -20,8 +20,8 @@ class SqliteWriter(TableWriter[sqlite3.Connection]):
     """Puts records into a table of SQLite."""
 
     not_kept = (
-        "a value that cannot be written to SQLite as it is: a number above 64 bits, a NaN, or a time outside of the "
-        "years -32767 to 32767"
+        "a value that cannot be written to SQLite as it is: a number above 64 bits, a NaN, a -0.0 in a REAL column (a "
+        "column without a type keeps it), or a time outside of the years -32767 to 32767"
     )
 
     def __init__(self, table: str, **chosen: Any) -> None:
@@ -83,9 +83,10 @@ class SqliteWriter(TableWriter[sqlite3.Connection]):
 
     # --- rows -----------------------------------------------------------------------------------------------
 
-    def as_kept(self, rows: pa.Table) -> pa.Table:
+    def as_kept(self, rows: pa.Table, columns: Mapping[str, Column]) -> pa.Table:
         """As SQLite stores them."""
-        return pa.table([as_stored(column) for column in rows.columns], names=rows.column_names)
+        names = rows.column_names
+        return pa.table([as_stored(rows[name], columns[name].kind) for name in names], names=names)
 
     def insert(self, connection: sqlite3.Connection, rows: pa.Table) -> None:
         """One after the other."""

@@ -786,6 +786,37 @@ def test_a_whole_number_for_a_double(
             load_query(engine, connection, query, "odd", run_id="1")
 
 
+@pytest.mark.parametrize(
+    ("kind", "number", "is_exact"),
+    [
+        (pa.float32(), "0.1", False),
+        (pa.float32(), "0.10000000149011612", True),
+        (pa.float32(), "16777217", False),
+        (pa.float32(), "16777216", True),
+        (pa.float32(), "1e39", False),
+        (pa.float32(), "9e999", True),
+        (pa.float32(), "1e-46", False),
+        (pa.float16(), "0.1", False),
+        (pa.float16(), "0.5", True),
+        (pa.float16(), "65520.0", False),
+    ],
+)
+def test_a_double_for_a_smaller_float(
+    engine: Engine, connection: sqlite3.Connection, kind: pa.DataType, number: str, is_exact: bool
+) -> None:
+    """A REAL is a double. It is loaded into a smaller float's column exactly, or is a bad row."""
+    for topic, schema in (("odd", pa.schema([("value", kind)])), ("dead", DEAD_LETTERS)):
+        engine.admin.create_topic(topic, partitions=1, schema=schema)
+    query = f"SELECT {number} AS value UNION ALL SELECT NULL"
+    done = load_query(engine, connection, query, "odd", run_id="1", dead_letter_topic="dead")
+    assert (done.records, done.dead_letters) == ((2, 0) if is_exact else (1, 1))
+    loaded = engine.scan("odd").to_table(["value"])["value"].cast(pa.float64()).to_pylist()
+    assert loaded == ([float(number), None] if is_exact else [None])
+    if not is_exact:
+        with pytest.raises(InvalidRecordError, check=because(Reason.BAD_FLOAT)):
+            load_query(engine, connection, query, "odd", run_id="2")
+
+
 def test_what_cannot_be_done(engine: Engine, table: sqlite3.Connection, file: Path) -> None:
     with pytest.raises(InvalidRequestError, check=because(Reason.NO_RUN_ID)):
         load_query(engine, table, QUERY, "payments")

@@ -26,6 +26,7 @@ from txn_engine.databases.loading import (
 from txn_engine.databases.rows import Rows
 from txn_engine.engine import Engine
 from txn_engine.errors import InvalidRequestError
+from txn_engine.exact import cast_exactly
 from txn_engine.files import Rejected
 from txn_engine.files.batches import Faults, batch_of
 from txn_engine.files.columns import converted
@@ -109,9 +110,10 @@ class _StoredText(Conversion):
             )
         if pa.types.is_boolean(kind) and not {"true", "false"} >= set(texts.drop_null().to_pylist()):
             raise ValueError("neither 0 nor 1")
-        if pa.types.is_float64(kind):
-            found = texts.cast(kind)  # the shortest text of a double is that double
+        if pa.types.is_floating(kind):
+            found = texts.cast(pa.float64())  # the shortest text of a double is that double
             _require_whole(texts, found)
+            found = cast_exactly(found, kind)
             return found  # type: ignore[no-any-return]
         return super().array(texts, kind)
 

@@ -664,6 +664,38 @@ def test_a_query_is_loaded_once(engine: Engine, table: sqlite3.Connection) -> No
     }
 
 
+@pytest.mark.parametrize(
+    ("query", "note"),
+    [
+        ("SELECT 1 AS account_id, NULL AS amount, 'x' AS note; -- the end", "x"),
+        ("SELECT 1 AS account_id, NULL AS amount, 'x' AS note /* ; */ ;; /* the end", "x"),
+        ("SELECT 1 AS account_id, NULL AS amount, '; -- ''x' AS note -- ;", "; -- 'x"),
+        (
+            "SELECT 1 AS account_id, NULL AS amount, [;--] AS note FROM (SELECT 'x' AS `;--`);\n-- the end\n",
+            "x",
+        ),
+        ('SELECT 1 AS account_id, NULL AS amount, "; -- x" AS note FROM (SELECT 5 - -3 AS "; -- x");', None),
+    ],
+)
+def test_what_comes_after_the_end_of_a_query(
+    engine: Engine, connection: sqlite3.Connection, query: str, note: str | None
+) -> None:
+    """Semicolons and comments may come after a query. In quotes they are part of it."""
+    if note is None:
+        with pytest.raises(InvalidRecordError, check=because(Reason.BAD_STRING)):
+            load_query(engine, connection, query, "payments", run_id="1")
+        return
+    load_query(engine, connection, query, "payments", run_id="1")
+    assert engine.scan("payments").to_table(["note"])["note"].to_pylist() == [note]
+
+
+@pytest.mark.parametrize("query", ["SELECT 1 AS account_id; DELETE FROM incoming", "SELECT 1; SELECT 2; --"])
+def test_two_statements_are_refused(engine: Engine, table: sqlite3.Connection, query: str) -> None:
+    with pytest.raises(DatabaseError):
+        load_query(engine, table, query, "payments", run_id="1")
+    assert table.execute("SELECT count(*) FROM incoming").fetchone() == (1_000,)
+
+
 def test_one_moment_of_the_file(engine: Engine, table: sqlite3.Connection, file: Path) -> None:
     """A load sees one state of the file, although others write while it reads."""
     table.execute("PRAGMA journal_mode = WAL")

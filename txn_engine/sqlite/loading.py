@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from base64 import b64encode
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -22,6 +23,7 @@ from txn_engine.databases.loading import (
     checked_range,
     digest_of,
     load,
+    without_end,
 )
 from txn_engine.databases.rows import Rows
 from txn_engine.engine import Engine
@@ -43,6 +45,12 @@ from txn_engine.sqlite.kinds import NoText, expected_storage, texts_of, type_for
 from txn_engine.sqlite.writers import quoted
 
 _ROWS: Final = 10_000
+_TOKEN: Final = re.compile(
+    r"""(?P<skipped>[ \t\n\r\f;]+|--[^\n]*|/\*.*?(?:\*/|\Z))"""
+    r"""|'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^\]]*\]|[\w$]+|.""",
+    re.DOTALL,
+)
+"""What a query is made of (https://sqlite.org/lang_comment.html: a comment may lack its end)."""
 Found = TypeVar("Found")
 
 
@@ -139,7 +147,7 @@ class _Source:
     ) -> None:
         self.topic = topic
         self._connection, self._schema = connection, topic.held.schema
-        text = query.strip().rstrip(";")
+        text = without_end(query.strip(), _TOKEN)
         self._query, self._words = f"SELECT * FROM ({text}\n) AS q", _words(parameters, key_range)
         if key_range is not None:
             name = quoted(key_range.column)

@@ -465,6 +465,16 @@ def test_a_table_that_would_lose_something(
     assert connection.execute("SELECT count(*) FROM txn_engine_positions").fetchone() == (0,)
 
 
+@pytest.mark.parametrize("key", ["INTEGER PRIMARY KEY", "INTEGER NOT NULL UNIQUE", "INT PRIMARY KEY"])
+def test_a_null_in_a_key_is_named_as_such(engine: Engine, connection: sqlite3.Connection, key: str) -> None:
+    """An upsert refuses a record without a key, whatever the column takes."""
+    engine.admin.create_topic("keyed", partitions=1, schema=pa.schema([("id", pa.int64())]))
+    produce(engine, pa.table({"id": pa.array([1, None], pa.int64())}), "keyed")
+    connection.execute(f"CREATE TABLE keyed (id {key})")
+    with pytest.raises(InvalidRecordError, check=because(Reason.NULL_IN_KEY)):
+        consume_into(connection, consumer_of(engine, "keyed"), upsert_into("keyed", ["id"]))
+
+
 @pytest.mark.parametrize(
     ("columns", "is_refused"),
     [

@@ -211,7 +211,7 @@ class TableWriter(ABC, Generic[Connection]):
                 reason=Reason.TYPE_MISMATCH,
                 expected=f"{wanted}, or a wider type, for {field.type}",
             )
-        if nulls and not found.takes_null:
+        if nulls and not found.takes_null and field.name not in self.key:  # those of a key are named later
             raise self.refused(
                 f"column {field.name!r} takes no null",
                 reason=Reason.NULL_IN_NOT_NULL,
@@ -258,11 +258,11 @@ class TableWriter(ABC, Generic[Connection]):
             )
 
     def check_kept(self, more: int, expected: int) -> None:
-        """Raise `DatabaseError` where the table has not just as many rows more as these records make it have."""
+        """Raise `DatabaseError` if the table gained another number of rows than the records that were written add."""
         if more != expected:
             change = "disappeared from" if more < expected else "were added to"
             raise self.refused(
-                f"{abs(more - expected):,} rows {change} the table beside the records that were written",
+                f"rows {change} the table while the records were written: {abs(more - expected):,}",
                 reason=Reason.OTHER_ROWS_CHANGED,
                 expected="no trigger, rule, ON CONFLICT REPLACE or ON DELETE CASCADE that does so",
             )

@@ -186,6 +186,8 @@ class Reason(StrEnum):
     """A trigger or rule keeps loaded rows in the outbox, or rows that a tombstone deletes in their table."""
     ROWS_NOT_WRITTEN = "rows_not_written"
     """A trigger or rule keeps records out of their table."""
+    OTHER_ROWS_CHANGED = "other_rows_changed"
+    """A trigger, a conflict clause or a foreign key deletes rows of the table, or adds some, as records are written."""
     ROWS_CHANGED_BY_CLAIM = "rows_changed_by_claim"
     """A trigger changes columns of the topic when rows of the outbox are claimed."""
     DEFERRABLE_KEY = "deferrable_key"

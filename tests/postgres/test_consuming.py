@@ -667,6 +667,63 @@ def test_a_trigger_may_leave_alone_what_is_there_and_may_not_keep_what_is_delete
     assert accounts(connection) == [1, 2]
 
 
+_TAKE = """
+CREATE TABLE audit (account_id bigint);
+CREATE FUNCTION take() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    INSERT INTO audit VALUES (new.account_id);
+    IF new.account_id = 2 THEN DELETE FROM payments WHERE account_id IN (2, 9); END IF;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER take AFTER INSERT OR UPDATE ON payments FOR EACH ROW EXECUTE FUNCTION take()"""
+
+
+@pytest.mark.parametrize("partitions", ["", " PARTITION BY RANGE (account_id)"])
+@pytest.mark.parametrize("write", [insert_into("payments"), upsert_into("payments", ["account_id"])])
+def test_rows_that_a_trigger_deletes_are_noticed(
+    engine: Engine, connection: Connection[Any], write: Write, partitions: LiteralString
+) -> None:
+    """A trigger that deletes rows of the table stops the batch. It may write to other tables."""
+    connection.execute(
+        SQL(
+            "CREATE TABLE payments (account_id bigint PRIMARY KEY, amount numeric(18,2), note text)"
+            + partitions
+        )
+    )
+    if partitions:
+        connection.execute("CREATE TABLE few PARTITION OF payments FOR VALUES FROM (0) TO (100)")
+    connection.execute("INSERT INTO payments VALUES (9)")
+    connection.execute(_TAKE)
+    connection.commit()
+    produce(engine, payments(1))
+    assert consume_into(connection, consumer_of(engine), write).records == 1
+    produce(engine, payments(2, 3))
+    with pytest.raises(DatabaseError, check=because(Reason.OTHER_ROWS_CHANGED)):
+        consume_into(connection, consumer_of(engine), write)
+    assert accounts(connection) == [1, 9]
+    assert accounts(connection, "audit") == [1]
+
+
+def test_a_tombstone_that_deletes_other_rows_is_noticed(engine: Engine, connection: Connection[Any]) -> None:
+    """A foreign key that deletes other rows of the table with a tombstone's row stops the batch. It does no harm where
+    the batch deletes these rows too."""
+    schema = pa.schema([("id", pa.int64()), ("parent", pa.int64())])
+    engine.admin.create_topic("tree", partitions=1, schema=schema)
+    connection.execute(
+        "CREATE TABLE tree (id bigint PRIMARY KEY, parent bigint REFERENCES tree (id) ON DELETE CASCADE)"
+    )
+    connection.commit()
+    write = upsert_into("tree", ["id"], delete_tombstones=True)
+    produce(engine, pa.table({"id": [1, 2], "parent": [1, 1]}, schema=schema), "tree")
+    consume_into(connection, consumer_of(engine, "tree"), write)
+    produce(engine, pa.table({"id": [1], "parent": [None]}, schema=schema), "tree")
+    with pytest.raises(DatabaseError, check=because(Reason.OTHER_ROWS_CHANGED)):
+        consume_into(connection, consumer_of(engine, "tree"), write)
+    produce(engine, pa.table({"id": [2], "parent": [None]}, schema=schema), "tree")
+    assert consume_into(connection, consumer_of(engine, "tree"), write).records == 2
+    with connection.transaction():
+        assert connection.execute("SELECT id FROM tree").fetchall() == []
+
+
 _NAMED_BY_INDEX: LiteralString = """
 CREATE TABLE named (name text, value bigint);
 CREATE UNIQUE INDEX ON named (name COLLATE nocase);

@@ -69,6 +69,24 @@ def test_a_query_is_loaded_once(engine: Engine, table: Connection[Any]) -> None:
     assert not engine.admin.verify().findings
 
 
+@pytest.mark.parametrize(
+    ("query", "note"),
+    [
+        ("SELECT 1::bigint AS account_id, 1.5 AS amount, 'x' AS note; -- the end", "x"),
+        ("SELECT 1::bigint AS account_id, 1.5 AS amount, 'x' AS note /* ; /* ; */ */ ;;", "x"),
+        (r"SELECT 1::bigint AS account_id, 1.5 AS amount, E'\'; -- x' AS note;", "'; -- x"),
+        ("SELECT 1::bigint AS account_id, 1.5 AS amount, $a$; -- x$a$ AS note;\n-- the end\n", "; -- x"),
+        ("SELECT 1::bigint AS account_id, 1.5 AS amount, date'2026-01-31'::text AS note;--", "2026-01-31"),
+    ],
+)
+def test_what_comes_after_the_end_of_a_query(
+    engine: Engine, table: Connection[Any], query: str, note: str
+) -> None:
+    """Semicolons and comments may come after a query. In quotes they are part of it."""
+    load_query(engine, table, query, "payments", run_id="1")
+    assert [row[2] for row in rows(engine)] == [note]
+
+
 def test_ranges_are_runs(engine: Engine, table: Connection[Any]) -> None:
     """Each range is loaded once under its own name, and together they are the table."""
     for start in (0, 500, 0, 500):

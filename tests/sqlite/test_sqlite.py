@@ -301,6 +301,132 @@ def test_records_that_a_trigger_keeps_out_are_not_counted(
     assert accounts(connection) == [1, 2]
 
 
+_TABLE = "CREATE TABLE payments (account_id INTEGER{}, amount TEXT, note TEXT{});"
+
+
+@pytest.mark.parametrize(
+    ("statements", "write", "reason"),
+    [
+        (_TABLE.format(" PRIMARY KEY ON CONFLICT REPLACE", ""), insert_into("payments"), None),
+        (
+            _TABLE.format(
+                " UNIQUE ON CONFLICT REPLACE",
+                ", _topic TEXT, _partition INTEGER, _offset INTEGER, _timestamp TEXT",
+            ),
+            append_to("payments"),
+            None,
+        ),
+        (_TABLE.format(" PRIMARY KEY", " UNIQUE ON CONFLICT REPLACE"), upsert_into("payments", ["account_id"]), None),
+        (
+            _TABLE.format("", ", UNIQUE (account_id) ON CONFLICT REPLACE")
+            + "CREATE TRIGGER audited AFTER INSERT ON payments BEGIN INSERT INTO audit VALUES (new.account_id); END;",
+            insert_into("payments"),
+            Reason.OTHER_ROWS_CHANGED,
+        ),
+        (
+            _TABLE.format("", "")
+            + "CREATE TRIGGER taking AFTER INSERT ON payments WHEN new.account_id = 2"
+            " BEGIN DELETE FROM payments WHERE account_id = 2; END;",
+            insert_into("payments"),
+            Reason.OTHER_ROWS_CHANGED,
+        ),
+        (
+            _TABLE.format(" PRIMARY KEY", "")
+            + "CREATE TEMP TRIGGER taking AFTER INSERT ON main.payments WHEN new.account_id = 1"
+            " BEGIN DELETE FROM payments WHERE account_id = 9; END;",
+            upsert_into("payments", ["account_id"]),
+            Reason.OTHER_ROWS_CHANGED,
+        ),
+        (
+            _TABLE.format("", "")
+            + "CREATE TRIGGER doubling AFTER INSERT ON payments"
+            " BEGIN INSERT INTO payments VALUES (new.account_id, new.amount, new.note); END;",
+            insert_into("payments"),
+            Reason.OTHER_ROWS_CHANGED,
+        ),
+    ],
+    ids=["key", "history", "other key", "key and trigger", "deletes new", "deletes old", "adds"],
+)  # fmt: skip
+def test_rows_that_disappear_or_are_added_are_noticed(
+    engine: Engine, connection: sqlite3.Connection, statements: str, write: Write, reason: Reason | None
+) -> None:
+    """A constraint that replaces rows, and a trigger that deletes or adds rows, stop the batch. The table stays as it
+    was."""
+    produce(engine, payments(1, 2))
+    produce(engine, payments(1))
+    connection.executescript("CREATE TABLE audit (id INTEGER);" + statements)
+    connection.execute("INSERT INTO payments (account_id, note) VALUES (8, NULL), (9, 'paid')")
+    connection.commit()
+    before = accounts(connection)
+    with pytest.raises(DatabaseError, check=because(reason)) as caught:
+        consume_into(connection, consumer_of(engine), write)
+    if reason is None:
+        assert isinstance(caught.value.__cause__, sqlite3.IntegrityError)
+    assert accounts(connection) == before
+
+
+def test_a_tombstone_that_deletes_other_rows_is_noticed(
+    engine: Engine, connection: sqlite3.Connection
+) -> None:
+    """A foreign key that deletes other rows of the table with a tombstone's row stops the batch. It does no harm where
+    the batch deletes these rows too."""
+    schema = pa.schema([("id", pa.int64()), ("parent", pa.int64())])
+    engine.admin.create_topic("tree", partitions=1, schema=schema)
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute(
+        "CREATE TABLE tree (id INTEGER PRIMARY KEY, parent INTEGER REFERENCES tree (id) ON DELETE CASCADE)"
+    )
+    write = upsert_into("tree", ["id"], delete_tombstones=True)
+    produce(engine, pa.table({"id": [1, 2], "parent": [1, 1]}, schema=schema), "tree")
+    consume_into(connection, consumer_of(engine, "tree"), write)
+    produce(engine, pa.table({"id": [1], "parent": [None]}, schema=schema), "tree")
+    with pytest.raises(DatabaseError, check=because(Reason.OTHER_ROWS_CHANGED)):
+        consume_into(connection, consumer_of(engine, "tree"), write)
+    assert connection.execute("SELECT id FROM tree").fetchall() == [(1,), (2,)]
+    produce(engine, pa.table({"id": [2], "parent": [None]}, schema=schema), "tree")
+    assert consume_into(connection, consumer_of(engine, "tree"), write).records == 2
+    assert connection.execute("SELECT id FROM tree").fetchall() == []
+
+
+def test_triggers_that_write_to_other_tables_do_their_work(
+    engine: Engine, connection: sqlite3.Connection
+) -> None:
+    """A trigger writes to another table with the conflict clause that it has itself, and may keep a column of the row
+    that the records do not have."""
+    produce(engine, payments(1, 2))
+    connection.executescript(
+        "CREATE TABLE payments (account_id INTEGER PRIMARY KEY, amount TEXT, note TEXT, changed TEXT);"
+        "CREATE TABLE audit (note TEXT PRIMARY KEY, account_id INTEGER);"
+        "CREATE TRIGGER audited AFTER INSERT ON payments BEGIN"
+        " INSERT OR REPLACE INTO audit VALUES (new.note, new.account_id);"
+        " UPDATE payments SET changed = 'now' WHERE account_id = new.account_id; END;"
+    )
+    write = upsert_into("payments", ["account_id"])
+    for records in (payments(), payments(2, 3)):
+        produce(engine, records)
+        consume_into(connection, consumer_of(engine), write)
+    assert connection.execute("SELECT account_id, changed FROM payments").fetchall() == [
+        (1, "now"), (2, "now"), (3, "now"),
+    ]  # fmt: skip
+    assert connection.execute("SELECT note, account_id FROM audit").fetchall() == [("paid", 3)]
+
+
+@pytest.mark.parametrize(("column", "index", "left"), [("NOCASE", "BINARY", ["a"]), ("BINARY", "NOCASE", [])])
+def test_a_tombstone_deletes_by_the_collation_of_the_key(
+    engine: Engine, connection: sqlite3.Connection, column: str, index: str, left: list[str]
+) -> None:
+    """The unique index, not the column, decides which rows have a tombstone's key."""
+    schema = pa.schema([("name", pa.string()), ("value", pa.int64())])
+    engine.admin.create_topic("named", partitions=1, schema=schema)
+    connection.execute(f"CREATE TABLE named (name TEXT COLLATE {column}, value INTEGER)")
+    connection.execute(f"CREATE UNIQUE INDEX only ON named (name COLLATE {index})")
+    write = upsert_into("named", ["name"], delete_tombstones=True)
+    for rows in ({"name": ["a"], "value": [1]}, {"name": ["A"], "value": [None]}):
+        produce(engine, pa.table(rows, schema=schema), "named")
+        consume_into(connection, consumer_of(engine, "named"), write)
+    assert [name for (name,) in connection.execute("SELECT name FROM named")] == left
+
+
 def test_keys_that_a_collation_takes_for_equal_are_one_key(
     engine: Engine, connection: sqlite3.Connection
 ) -> None:
@@ -339,9 +465,52 @@ def test_a_table_that_would_lose_something(
     assert connection.execute("SELECT count(*) FROM txn_engine_positions").fetchone() == (0,)
 
 
+@pytest.mark.parametrize("key", ["INTEGER PRIMARY KEY", "INTEGER NOT NULL UNIQUE", "INT PRIMARY KEY"])
+def test_a_null_in_a_key_is_named_as_such(engine: Engine, connection: sqlite3.Connection, key: str) -> None:
+    """An upsert refuses a record without a key, whatever the column takes."""
+    engine.admin.create_topic("keyed", partitions=1, schema=pa.schema([("id", pa.int64())]))
+    produce(engine, pa.table({"id": pa.array([1, None], pa.int64())}), "keyed")
+    connection.execute(f"CREATE TABLE keyed (id {key})")
+    with pytest.raises(InvalidRecordError, check=because(Reason.NULL_IN_KEY)):
+        consume_into(connection, consumer_of(engine, "keyed"), upsert_into("keyed", ["id"]))
+
+
 @pytest.mark.parametrize(
-    ("kind", "value"), [(pa.uint64(), 2**63), (pa.float64(), float("nan")), (pa.float32(), float("nan"))]
+    ("columns", "is_refused"),
+    [
+        ("id INTEGER PRIMARY KEY", True),
+        ("id integer, note TEXT, PRIMARY KEY (id)", True),
+        ("id INTEGER PRIMARY KEY DESC", False),
+        ("id INT PRIMARY KEY", False),
+        ("id INTEGER, note TEXT, PRIMARY KEY (id, note)", False),
+        ("id INTEGER", False),
+    ],
 )
+def test_a_null_does_not_become_a_number(
+    engine: Engine, connection: sqlite3.Connection, columns: str, is_refused: bool
+) -> None:
+    """A null is refused for a column that stands for the rowid, because SQLite would make up a number for it. Records
+    without that column are written, and any other column keeps the null."""
+    for topic, kind in (("numbered", pa.field("id", pa.int64())), ("noted", pa.field("note", pa.string()))):
+        engine.admin.create_topic(topic, partitions=1, schema=pa.schema([kind]))
+        produce(engine, pa.table({kind.name: pa.array([None], kind.type)}), topic)
+    connection.execute(f"CREATE TABLE numbered ({columns})")
+    if is_refused:
+        with pytest.raises(DatabaseError, check=because(Reason.NULL_IN_NOT_NULL)):
+            consume_into(connection, consumer_of(engine, "numbered"), insert_into("numbered"))
+    else:
+        consume_into(connection, consumer_of(engine, "numbered"), insert_into("numbered"))
+    expected = [] if is_refused else [(None,)]
+    assert connection.execute("SELECT id FROM numbered").fetchall() == expected
+    if "note" in columns:
+        consume_into(connection, consumer_of(engine, "noted"), insert_into("numbered"))
+        assert connection.execute("SELECT note FROM numbered").fetchall()[-1] == (None,)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"), [(pa.uint64(), 2**63), (pa.float64(), float("nan")), (pa.float32(), float("nan")),
+     (pa.float64(), -0.0), (pa.float16(), -0.0)],
+)  # fmt: skip
 def test_a_value_that_sqlite_does_not_have(
     engine: Engine, connection: sqlite3.Connection, kind: pa.DataType, value: Any
 ) -> None:
@@ -349,8 +518,26 @@ def test_a_value_that_sqlite_does_not_have(
     number."""
     engine.admin.create_topic("odd", partitions=1, schema=pa.schema([("value", kind)]))
     produce(engine, pa.table({"value": pa.array([1, value], kind)}), "odd")
-    with pytest.raises(InvalidRecordError, check=because(Reason.INEXACT_VALUE)):
+    with pytest.raises(InvalidRecordError, check=because(Reason.INEXACT_VALUE)) as caught:
         consume_into(connection, consumer_of(engine, "odd"), insert_into("odd", create=True))
+    assert "0@1" in (caught.value.seen or "")
+
+
+def test_a_column_without_a_type_keeps_the_sign_of_zero(
+    engine: Engine, connection: sqlite3.Connection
+) -> None:
+    """A column without a type keeps -0.0, which a REAL column would keep as 0."""
+    for topic in ("odd", "again"):
+        engine.admin.create_topic(topic, partitions=1, schema=pa.schema([("value", pa.float64())]))
+    produce(engine, pa.table({"value": [0.0, None, -0.0]}), "odd")
+    connection.execute("CREATE TABLE odd (value)")
+    consume_into(connection, consumer_of(engine, "odd"), insert_into("odd"))
+    load_query(engine, connection, "SELECT value FROM odd", "again", run_id="1")
+    assert [str(value) for value in engine.scan("again").to_table()["value"].to_pylist()] == [
+        "0.0",
+        "None",
+        "-0.0",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -487,6 +674,38 @@ def test_a_query_is_loaded_once(engine: Engine, table: sqlite3.Connection) -> No
     }
 
 
+@pytest.mark.parametrize(
+    ("query", "note"),
+    [
+        ("SELECT 1 AS account_id, NULL AS amount, 'x' AS note; -- the end", "x"),
+        ("SELECT 1 AS account_id, NULL AS amount, 'x' AS note /* ; */ ;; /* the end", "x"),
+        ("SELECT 1 AS account_id, NULL AS amount, '; -- ''x' AS note -- ;", "; -- 'x"),
+        (
+            "SELECT 1 AS account_id, NULL AS amount, [;--] AS note FROM (SELECT 'x' AS `;--`);\n-- the end\n",
+            "x",
+        ),
+        ('SELECT 1 AS account_id, NULL AS amount, "; -- x" AS note FROM (SELECT 5 - -3 AS "; -- x");', None),
+    ],
+)
+def test_what_comes_after_the_end_of_a_query(
+    engine: Engine, connection: sqlite3.Connection, query: str, note: str | None
+) -> None:
+    """Semicolons and comments may come after a query. In quotes they are part of it."""
+    if note is None:
+        with pytest.raises(InvalidRecordError, check=because(Reason.BAD_STRING)):
+            load_query(engine, connection, query, "payments", run_id="1")
+        return
+    load_query(engine, connection, query, "payments", run_id="1")
+    assert engine.scan("payments").to_table(["note"])["note"].to_pylist() == [note]
+
+
+@pytest.mark.parametrize("query", ["SELECT 1 AS account_id; DELETE FROM incoming", "SELECT 1; SELECT 2; --"])
+def test_two_statements_are_refused(engine: Engine, table: sqlite3.Connection, query: str) -> None:
+    with pytest.raises(DatabaseError):
+        load_query(engine, table, query, "payments", run_id="1")
+    assert table.execute("SELECT count(*) FROM incoming").fetchone() == (1_000,)
+
+
 def test_one_moment_of_the_file(engine: Engine, table: sqlite3.Connection, file: Path) -> None:
     """A load sees one state of the file, although others write while it reads."""
     table.execute("PRAGMA journal_mode = WAL")
@@ -607,6 +826,37 @@ def test_a_whole_number_for_a_double(
     else:
         with pytest.raises(InvalidRecordError, check=because(Reason.BAD_FLOAT)):
             load_query(engine, connection, query, "odd", run_id="1")
+
+
+@pytest.mark.parametrize(
+    ("kind", "number", "is_exact"),
+    [
+        (pa.float32(), "0.1", False),
+        (pa.float32(), "0.10000000149011612", True),
+        (pa.float32(), "16777217", False),
+        (pa.float32(), "16777216", True),
+        (pa.float32(), "1e39", False),
+        (pa.float32(), "9e999", True),
+        (pa.float32(), "1e-46", False),
+        (pa.float16(), "0.1", False),
+        (pa.float16(), "0.5", True),
+        (pa.float16(), "65520.0", False),
+    ],
+)
+def test_a_double_for_a_smaller_float(
+    engine: Engine, connection: sqlite3.Connection, kind: pa.DataType, number: str, is_exact: bool
+) -> None:
+    """A REAL is a double. It is loaded into a smaller float's column exactly, or is a bad row."""
+    for topic, schema in (("odd", pa.schema([("value", kind)])), ("dead", DEAD_LETTERS)):
+        engine.admin.create_topic(topic, partitions=1, schema=schema)
+    query = f"SELECT {number} AS value UNION ALL SELECT NULL"
+    done = load_query(engine, connection, query, "odd", run_id="1", dead_letter_topic="dead")
+    assert (done.records, done.dead_letters) == ((2, 0) if is_exact else (1, 1))
+    loaded = engine.scan("odd").to_table(["value"])["value"].cast(pa.float64()).to_pylist()
+    assert loaded == ([float(number), None] if is_exact else [None])
+    if not is_exact:
+        with pytest.raises(InvalidRecordError, check=because(Reason.BAD_FLOAT)):
+            load_query(engine, connection, query, "odd", run_id="2")
 
 
 def test_what_cannot_be_done(engine: Engine, table: sqlite3.Connection, file: Path) -> None:

@@ -108,7 +108,9 @@ _NO_COLUMN: Final = Refusal(
     DatabaseError, Reason.UNSUPPORTED_TYPE, "no column is made for it: write it yourself"
 )
 _NO_VALUE: Final = Refusal(
-    InvalidRecordError, Reason.INEXACT_VALUE, "SQLite has no NaN, and integers of 64 bits"
+    InvalidRecordError,
+    Reason.INEXACT_VALUE,
+    "SQLite has no NaN, REAL columns no -0.0, and integers have 64 bits",
 )
 _TOO_FINE: Final = Refusal(InvalidRecordError, Reason.INEXACT_VALUE, "Postgres counts microseconds")
 _NOT_SPARKS: Final = Refusal(InvalidRequestError, Reason.TYPE_UNKNOWN_TO_SPARK, "Spark has no such type")

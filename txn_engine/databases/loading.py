@@ -225,6 +225,16 @@ def check_query(query: object) -> None:
         ) from None
 
 
+def without_end(query: str, token: re.Pattern[str]) -> str:
+    """The query up to its last word: semicolons and comments behind it would end it inside of another one.
+
+    token: finds what the query is made of, in the database's own quotes; its group `skipped` semicolons, blanks and
+    comments.
+    """
+    ends = [found.end() for found in token.finditer(query) if found["skipped"] is None]
+    return query[: max(ends, default=0)]
+
+
 def _plain(query: str) -> str:
     """The query with one blank for many, where that is the same query."""
     if "\\'" in query:

@@ -68,9 +68,9 @@ class TableWriter(ABC, Generic[Connection]):
             else records.drop_columns([name for name in PLACE if name in records.column_names])
         )
         rows = held_table(rows)
-        self._check(connection, rows)
+        columns = self._check(connection, rows)
         try:
-            rows = self.as_kept(rows)
+            rows = self.as_kept(rows, columns)
         except InexactError as error:
             raise InvalidRecordError(
                 f"the record at {_place_of(records, error.index)} has {self.not_kept}",
@@ -125,8 +125,8 @@ class TableWriter(ABC, Generic[Connection]):
         """Raise `DatabaseError` for values that a column's type leaves out, though it holds others."""
 
     @abstractmethod
-    def as_kept(self, rows: pa.Table) -> pa.Table:
-        """The rows in the database's types. Raises `InexactError` for a value that has no equal there."""
+    def as_kept(self, rows: pa.Table, columns: Mapping[str, Column]) -> pa.Table:
+        """The rows in the database's types. Raises `InexactError` for a value that its column does not keep."""
 
     @abstractmethod
     def insert(self, connection: Connection, rows: pa.Table) -> None:
@@ -142,8 +142,8 @@ class TableWriter(ABC, Generic[Connection]):
 
     # --- the table -------------------------------------------------------------------------------------------
 
-    def _check(self, connection: Connection, rows: pa.Table) -> None:
-        """At every batch: a table that was made in a transaction that was rolled back is gone with it."""
+    def _check(self, connection: Connection, rows: pa.Table) -> dict[str, Column]:
+        """The table's columns. At every batch: a table made in a transaction that was rolled back is gone with it."""
         columns = self.columns_of(connection)
         if not columns and self._creates:
             self._check_key(rows.column_names)
@@ -169,6 +169,7 @@ class TableWriter(ABC, Generic[Connection]):
             )
         if self.key:
             self._check_unique(connection)
+        return columns
 
     def _check_unique(self, connection: Connection) -> None:
         key = ", ".join(sorted(self.key))
@@ -210,7 +211,7 @@ class TableWriter(ABC, Generic[Connection]):
                 reason=Reason.TYPE_MISMATCH,
                 expected=f"{wanted}, or a wider type, for {field.type}",
             )
-        if nulls and not found.takes_null:
+        if nulls and not found.takes_null and field.name not in self.key:  # those of a key are named later
             raise self.refused(
                 f"column {field.name!r} takes no null",
                 reason=Reason.NULL_IN_NOT_NULL,
@@ -254,6 +255,16 @@ class TableWriter(ABC, Generic[Connection]):
                 f"{rows - written:,} of {rows:,} records were not written, and nothing said why",
                 reason=Reason.ROWS_NOT_WRITTEN,
                 expected="no trigger or rule that keeps rows out of the table",
+            )
+
+    def check_kept(self, more: int, expected: int) -> None:
+        """Raise `DatabaseError` if the table gained another number of rows than the records that were written add."""
+        if more != expected:
+            change = "disappeared from" if more < expected else "were added to"
+            raise self.refused(
+                f"rows {change} the table while the records were written: {abs(more - expected):,}",
+                reason=Reason.OTHER_ROWS_CHANGED,
+                expected="no trigger, rule, ON CONFLICT REPLACE or ON DELETE CASCADE that does so",
             )
 
     def check_deleted(self, is_any_left: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -20,6 +21,7 @@ from txn_engine.databases.loading import (
     checked_range,
     digest_of,
     load,
+    without_end,
 )
 from txn_engine.engine import Engine
 from txn_engine.errors import InvalidRequestError
@@ -35,6 +37,12 @@ from txn_engine.producer import ForgottenRuns
 from txn_engine.reasons import Reason
 from txn_engine.schemas.defaults import fills
 
+_TOKEN: Final = re.compile(
+    r"""(?P<skipped>[ \t\n\r\f\v;]+|--[^\n\r]*|/\*(?:[^*/]|\*(?!/)|/(?!\*)|/\*(?:(?!/\*).)*?\*/)*\*/)"""
+    r"""|[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|"(?:[^"]|"")*"|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$|\w[\w$]*|.""",
+    re.DOTALL,
+)
+"""What a query is made of: a comment may be inside of another one, and E'' has its quotes behind backslashes too."""
 _SETTINGS: Final = (
     "SET LOCAL TimeZone = 'UTC'",
     "SET LOCAL DateStyle = 'ISO'",
@@ -142,7 +150,7 @@ def _composed(
     key_range: KeyRange | None,
 ) -> sql.Composed:
     """The query with its parameters in it: COPY takes none."""
-    text = query.strip().rstrip(";")
+    text = without_end(query.strip(), _TOKEN)
     if parameters is not None:
         text = ClientCursor(connection).mogrify(text, parameters)
     whole = sql.SQL("SELECT * FROM ({}\n) AS q").format(sql.SQL(text))

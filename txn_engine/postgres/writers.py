@@ -38,6 +38,10 @@ WHERE i.indrelid = to_regclass(%s) AND i.indisunique AND i.indpred IS NULL AND i
     AND a.attname = ANY (%s::text[]) AND i.indnkeyatts = cardinality(%s::text[]) AND NOT EXISTS (
         SELECT FROM unnest((i.indkey::int2[])[0:i.indnkeyatts - 1]) AS key (number)
         JOIN pg_attribute o ON o.attrelid = i.indrelid AND o.attnum = key.number WHERE o.attname <> ALL (%s::text[]))"""
+_DELETED = """
+SELECT CASE WHEN bool_or(c.relhastriggers OR c.relhasrules) THEN sum(pg_stat_get_xact_tuples_deleted(c.oid))::bigint END
+FROM pg_class c WHERE c.oid = ANY (ARRAY(
+    SELECT relid::oid FROM pg_partition_tree(to_regclass(%s)) UNION ALL SELECT to_regclass(%s)::oid))"""
 _ORDINAL: Final = "txn_engine_ordinal"
 
 
@@ -133,7 +137,7 @@ class PostgresWriter(TableWriter[Connection[Any]]):
 
     # --- rows -----------------------------------------------------------------------------------------------
 
-    def as_kept(self, rows: pa.Table) -> pa.Table:
+    def as_kept(self, rows: pa.Table, columns: Mapping[str, Column]) -> pa.Table:  # noqa: ARG002 - types decide
         """The server's times are whole microseconds; its texts have no NUL."""
         for column in rows.columns:
             _require_known(column)
@@ -141,23 +145,42 @@ class PostgresWriter(TableWriter[Connection[Any]]):
 
     def insert(self, connection: Connection[Any], rows: pa.Table) -> None:
         """By COPY into the table."""
+        before = self._deleted(connection)
         self.check_written(copy_in(connection, self._name, rows), rows.num_rows)
+        self._check_deleted_rows(connection, before, 0)
 
     def upsert(self, connection: Connection[Any], rows: pa.Table) -> None:
         """By COPY into a table of this transaction's, and from there."""
         self._stage(connection, rows)
+        before = self._deleted(connection)
         others = [name for name in rows.column_names if name not in self.key]
         written = execute(connection, self._merge(others)).rowcount
         if written < rows.num_rows:  # a row that is there as it should be may be left alone
             written = self._count_there(connection, others)
         self.check_written(written, rows.num_rows)
+        self._check_deleted_rows(connection, before, 0)
 
     def delete(self, connection: Connection[Any], keys: pa.Table) -> None:
         """The same way."""
         self._stage(connection, keys)
+        before = self._deleted(connection)
         statement = sql.SQL("DELETE FROM {} t USING {} s WHERE {}")
-        execute(connection, statement.format(self._name, _STAGED, self._same_key))
+        deleted = execute(connection, statement.format(self._name, _STAGED, self._same_key)).rowcount
         self.check_deleted(self._count_there(connection) > 0)
+        self._check_deleted_rows(connection, before, deleted)
+
+    def _deleted(self, connection: Connection[Any]) -> int | None:
+        """How many rows of the table this transaction has deleted so far, as the server counts them; None for a table
+        that has no trigger, foreign key or rule: nothing but the writer's statements changes its rows.
+        """
+        name = self._name.as_string(connection)
+        ((count,),) = execute(connection, _DELETED, (name, name)).fetchall()
+        return None if count is None else int(count)
+
+    def _check_deleted_rows(self, connection: Connection[Any], before: int | None, expected: int) -> None:
+        after = self._deleted(connection)
+        if before is not None and after is not None and after - before > expected:
+            self.check_kept(before - after, -expected)
 
     def _count_there(self, connection: Connection[Any], others: Sequence[str] = ()) -> int:
         """How many of the staged rows the table has, by their keys and these other columns."""

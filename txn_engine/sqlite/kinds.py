@@ -56,16 +56,23 @@ def holds(kind: pa.DataType, declared: str) -> bool:
     return made is not None and affinity_of(declared) in _KEPT[made]
 
 
-def as_stored(column: Any) -> Any:
-    """The values as SQLite keeps them: whole numbers of 64 bits, doubles, texts, bytes. Raises `InexactError`."""
+def as_stored(column: Any, declared: str) -> Any:
+    """The values as a column declared so keeps them: whole numbers of 64 bits, doubles, texts, bytes.
+
+    Raises `InexactError` for the first value that it does not keep.
+    """
     kind = column.type
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
         return cast_exactly(column.cast(pa.uint8()) if pa.types.is_boolean(kind) else column, pa.int64())
     if pa.types.is_floating(kind):
-        nan = pc.index(pc.fill_null(pc.is_nan(column), False), True).as_py()
-        if nan >= 0:
-            raise InexactError(nan)  # SQLite would keep a null
-        return column.cast(pa.float64())
+        doubles = column.cast(pa.float64())
+        lost = pc.is_nan(doubles)  # SQLite would keep a null
+        if affinity_of(declared) == "REAL":  # SQLite stores whole numbers there as integers, so -0.0 as 0
+            zero, one = (pa.scalar(number) for number in (0.0, 1.0))
+            lost = pc.or_(lost, pc.and_(pc.equal(doubles, zero), pc.less(pc.divide(one, doubles), zero)))
+        if (index := pc.index(lost, True).as_py()) >= 0:
+            raise InexactError(index)
+        return doubles
     if pa.types.is_decimal(kind):
         texts = [None if value is None else format(value, "f") for value in column.to_pylist()]
         return pa.chunked_array([pa.array(texts, pa.string())])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from base64 import b64encode
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -22,10 +23,12 @@ from txn_engine.databases.loading import (
     checked_range,
     digest_of,
     load,
+    without_end,
 )
 from txn_engine.databases.rows import Rows
 from txn_engine.engine import Engine
 from txn_engine.errors import InvalidRequestError
+from txn_engine.exact import cast_exactly
 from txn_engine.files import Rejected
 from txn_engine.files.batches import Faults, batch_of
 from txn_engine.files.columns import converted
@@ -42,6 +45,12 @@ from txn_engine.sqlite.kinds import NoText, expected_storage, texts_of, type_for
 from txn_engine.sqlite.writers import quoted
 
 _ROWS: Final = 10_000
+_TOKEN: Final = re.compile(
+    r"""(?P<skipped>[ \t\n\r\f;]+|--[^\n]*|/\*.*?(?:\*/|\Z))"""
+    r"""|'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^\]]*\]|[\w$]+|.""",
+    re.DOTALL,
+)
+"""What a query is made of (https://sqlite.org/lang_comment.html: a comment may lack its end)."""
 Found = TypeVar("Found")
 
 
@@ -109,9 +118,10 @@ class _StoredText(Conversion):
             )
         if pa.types.is_boolean(kind) and not {"true", "false"} >= set(texts.drop_null().to_pylist()):
             raise ValueError("neither 0 nor 1")
-        if pa.types.is_float64(kind):
-            found = texts.cast(kind)  # the shortest text of a double is that double
+        if pa.types.is_floating(kind):
+            found = texts.cast(pa.float64())  # the shortest text of a double is that double
             _require_whole(texts, found)
+            found = cast_exactly(found, kind)
             return found  # type: ignore[no-any-return]
         return super().array(texts, kind)
 
@@ -137,7 +147,7 @@ class _Source:
     ) -> None:
         self.topic = topic
         self._connection, self._schema = connection, topic.held.schema
-        text = query.strip().rstrip(";")
+        text = without_end(query.strip(), _TOKEN)
         self._query, self._words = f"SELECT * FROM ({text}\n) AS q", _words(parameters, key_range)
         if key_range is not None:
             name = quoted(key_range.column)

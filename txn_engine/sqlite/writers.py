@@ -20,8 +20,8 @@ class SqliteWriter(TableWriter[sqlite3.Connection]):
     """Puts records into a table of SQLite."""
 
     not_kept = (
-        "a value that cannot be written to SQLite as it is: a number above 64 bits, a NaN, or a time outside of the "
-        "years -32767 to 32767"
+        "a value that cannot be written to SQLite as it is: a number above 64 bits, a NaN, a -0.0 in a REAL column (a "
+        "column without a type keeps it), or a time outside of the years -32767 to 32767"
     )
 
     def __init__(self, table: str, **chosen: Any) -> None:
@@ -32,15 +32,24 @@ class SqliteWriter(TableWriter[sqlite3.Connection]):
     # --- the table ------------------------------------------------------------------------------------------
 
     def columns_of(self, connection: sqlite3.Connection) -> dict[str, Column]:
-        """As the file declares them."""
+        """As the file declares them. SQLite would make a number of a null for a column that stands for the rowid."""
         found = execute(connection, self._pragma("table_xinfo", self._plain)).fetchall()
+        rowid = self._rowid_column(connection, found)
         return {
             name: Column(
-                kind, not required, default is not None or (in_key and kind.upper() == "INTEGER"), hidden > 1
+                kind, not required and name != rowid, default is not None or name == rowid, hidden > 1
             )
-            for _, name, kind, required, default, in_key, hidden in found
+            for _, name, kind, required, default, _, hidden in found
             if hidden != 1
         }
+
+    def _rowid_column(self, connection: sqlite3.Connection, info: Sequence[tuple[Any, ...]]) -> str | None:
+        """The column that is another name of the rowid: a primary key of one INTEGER that has no index of its own."""
+        key = [(name, kind) for _, name, kind, _, _, in_key, _ in info if in_key]
+        if len(key) != 1 or key[0][1].upper() != "INTEGER":
+            return None
+        indexes = execute(connection, self._pragma("index_list", self._plain)).fetchall()
+        return None if any(origin == "pk" for _, _, _, origin, _ in indexes) else key[0][0]
 
     def unique_keys(self, connection: sqlite3.Connection) -> dict[tuple[str, ...], bool]:
         """The primary key, and whole unique indexes; all are checked at once."""
@@ -74,38 +83,81 @@ class SqliteWriter(TableWriter[sqlite3.Connection]):
 
     # --- rows -----------------------------------------------------------------------------------------------
 
-    def as_kept(self, rows: pa.Table) -> pa.Table:
+    def as_kept(self, rows: pa.Table, columns: Mapping[str, Column]) -> pa.Table:
         """As SQLite stores them."""
-        return pa.table([as_stored(column) for column in rows.columns], names=rows.column_names)
+        names = rows.column_names
+        return pa.table([as_stored(rows[name], columns[name].kind) for name in names], names=names)
 
     def insert(self, connection: sqlite3.Connection, rows: pa.Table) -> None:
         """One after the other."""
-        cursor = connection.executemany(self._insertion(rows.column_names), _tuples(rows))
+        before = self._count_if_others_change(connection)
+        cursor = connection.executemany(self._insertion(rows.column_names, before), _tuples(rows))
         self.check_written(cursor.rowcount, rows.num_rows)
+        self._check_count(connection, before, rows.num_rows)
 
     def upsert(self, connection: sqlite3.Connection, rows: pa.Table) -> None:
         """The same, over rows of their keys."""
+        before = self._count_if_others_change(connection)
+        known = 0 if before is None else self._count_keys(connection, rows)
         others = [name for name in rows.column_names if name not in self.key]
         changes = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in others)
         act = f"UPDATE SET {changes}" if others else "NOTHING"
-        text = f"{self._insertion(rows.column_names)} ON CONFLICT ({_listed(self.key)}) DO {act}"
-        cursor = connection.executemany(text, _tuples(rows))
+        insertion = self._insertion(rows.column_names, before)
+        cursor = connection.executemany(
+            f"{insertion} ON CONFLICT ({_listed(self.key)}) DO {act}", _tuples(rows)
+        )
         written = cursor.rowcount
         if written < rows.num_rows:  # a row that is there as it should be may be left alone
             written = self._count_there(connection, rows)
         self.check_written(written, rows.num_rows)
+        self._check_count(connection, before, rows.num_rows - known)
 
     def delete(self, connection: sqlite3.Connection, keys: pa.Table) -> None:
         """One after the other."""
-        where = " AND ".join(f"{quoted(name)} = ?" for name in self.key)
-        connection.executemany(f"DELETE FROM {self._name} WHERE {where}", _tuples(keys))
-        self.check_deleted(self._count_there(connection, keys) > 0)
+        before = self._count_if_others_change(connection, deletes=True)
+        known = 0 if before is None else self._count_keys(connection, keys)
+        connection.executemany(f"DELETE FROM {self._name} WHERE {self._same_key(connection)}", _tuples(keys))
+        self.check_deleted(self._count_keys(connection, keys) > 0)
+        self._check_count(connection, before, -known)
+
+    def _count_if_others_change(self, connection: sqlite3.Connection, *, deletes: bool = False) -> int | None:
+        """How many rows the table has if something else than the writer's statements may delete or add rows; else None.
+
+        A trigger may do so, also one of another table that a foreign key changes. Where rows are deleted, a foreign key
+        of the table with ON DELETE CASCADE may. The driver's own counts leave out the rows that a REPLACE deletes.
+        """
+        if not (_has_triggers(connection) or (deletes and self._may_cascade(connection))):
+            return None
+        return int(execute(connection, f"SELECT count(*) FROM {self._name}").fetchone()[0])
+
+    def _may_cascade(self, connection: sqlite3.Connection) -> bool:
+        keys = execute(connection, self._pragma("foreign_key_list", self._plain)).fetchall()
+        return any(on_delete == "CASCADE" for _, _, _, _, _, _, on_delete, _ in keys)
+
+    def _check_count(self, connection: sqlite3.Connection, before: int | None, more: int) -> None:
+        if before is not None:
+            query = f"SELECT count(*) FROM {self._name}"
+            self.check_kept(int(execute(connection, query).fetchone()[0]) - before, more)
+
+    def _same_key(self, connection: sqlite3.Connection) -> str:
+        """Whether a row has the key that is given, as the key's index compares."""
+        collations = self._collations(connection)
+        return " AND ".join(
+            f"{quoted(name)} IS ? COLLATE {quoted(collations.get(name, 'BINARY'))}" for name in self.key
+        )
+
+    def _count_keys(self, connection: sqlite3.Connection, rows: pa.Table) -> int:
+        """How many of the rows' keys the table has."""
+        return self._count_where(connection, self._same_key(connection), rows.select(self.key))
 
     def _count_there(self, connection: sqlite3.Connection, rows: pa.Table) -> int:
         """How many of the rows the table has."""
         where = " AND ".join(f"{quoted(name)} IS ?" for name in rows.column_names)
+        return self._count_where(connection, where, rows)
+
+    def _count_where(self, connection: sqlite3.Connection, where: str, rows: pa.Table) -> int:
         query = f"SELECT EXISTS (SELECT 1 FROM {self._name} WHERE {where})"
-        return sum(int(connection.execute(query, row).fetchone()[0]) for row in _tuples(rows))
+        return sum(int(execute(connection, query, row).fetchone()[0]) for row in _tuples(rows))
 
     def last_of_equal(self, connection: sqlite3.Connection, keys: pa.Table) -> pa.Array[Any] | None:
         """By SQLite, where an index on the key has another collation than BINARY."""
@@ -137,9 +189,13 @@ class SqliteWriter(TableWriter[sqlite3.Connection]):
                 found |= {name: collation for name, collation in parts if collation.upper() != "BINARY"}
         return found
 
-    def _insertion(self, names: Sequence[str]) -> str:
+    def _insertion(self, names: Sequence[str], before: int | None) -> str:
+        """OR ABORT rules out a constraint's ON CONFLICT REPLACE. It would hold for the statements of triggers too, so
+        where there may be some the rows are counted.
+        """
         marks = ", ".join("?" for _ in names)
-        return f"INSERT INTO {self._name} ({_listed(names)}) VALUES ({marks})"
+        verb = "INSERT OR ABORT" if before is None else "INSERT"
+        return f"{verb} INTO {self._name} ({_listed(names)}) VALUES ({marks})"
 
 
 def insert_into(table: str, *, create: bool = False) -> SqliteWriter:
@@ -167,6 +223,17 @@ def append_to(table: str, *, create: bool = False) -> SqliteWriter:
 def quoted(name: str) -> str:
     """A name, whatever is in it."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def _has_triggers(connection: sqlite3.Connection) -> bool:
+    """Whether any file of the connection has a trigger, or the connection itself."""
+    schemas = [row[1] for row in execute(connection, "PRAGMA database_list").fetchall()]
+    return any(
+        execute(
+            connection, f"SELECT EXISTS (SELECT 1 FROM {quoted(schema)}.sqlite_master WHERE type = 'trigger')"
+        ).fetchone()[0]
+        for schema in schemas
+    )
 
 
 def _listed(names: Sequence[str]) -> str:

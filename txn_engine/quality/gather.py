@@ -39,7 +39,7 @@ from txn_engine.quality.evidence import (
 )
 from txn_engine.quality.input_file import read_input
 from txn_engine.quality.reducer import Reducer
-from txn_engine.quality.relations import check_columns, need_columns
+from txn_engine.quality.relations import check_columns, check_held_exactly, need_columns
 from txn_engine.quality.rows import FileRows
 from txn_engine.quality.standpoint import AtFreshCut, Standpoint, fresh_cut
 from txn_engine.quality.under_way import UnderWay
@@ -451,7 +451,10 @@ def _is_damage(finding: AuditFinding, topic: str) -> bool:
 def _check_columns(engine: Engine, check: Declaration, at: Standpoint) -> Mapping[str, Schemas]:
     """The topics' columns. Raises for an unknown topic, a missing column, or what does not compare exactly."""
     schemas = {topic: _schemas(engine, topic, at) for topic in check.topics}
-    need_columns(check.topic, schemas[check.topic].arrow, check.topic_columns)
+    columns = schemas[check.topic].arrow
+    need_columns(check.topic, columns, check.topic_columns)
+    for name in check.record_id:
+        check_held_exactly(check.topic, columns.field(name))
     for topic in check.dead_letter_topics:
         if not is_dead_letter_schema(schemas[topic].arrow):
             raise InvalidRequestError(
@@ -461,7 +464,7 @@ def _check_columns(engine: Engine, check: Declaration, at: Standpoint) -> Mappin
                 reason=Reason.NOT_A_DEAD_LETTER_TOPIC,
             )
     for output in check.outputs:
-        check_columns(output, schemas[check.topic].arrow, schemas[output.topic].arrow, check.topic)
+        check_columns(output, columns, schemas[output.topic].arrow, check.topic)
     return schemas
 
 

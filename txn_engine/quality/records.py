@@ -21,6 +21,7 @@ from txn_engine.quality.reducer import Reducer
 from txn_engine.quality.relations import Sides, differing, sides_of
 from txn_engine.quality.result import EXAMPLES_MAX, Account, Counted, Example
 from txn_engine.quality.visibility import may_repeat
+from txn_engine.sql.columns import DIGITS_MAX, inner_type, wide_decimal
 from txn_engine.sql.file_parts import OFFSET, PARTITION
 
 LARGEST_MAX = 20
@@ -159,6 +160,7 @@ class Reductions:
         view, quoted = self._view(self._evidence.check.topic), self._reducer.dialect.column
         schema = rows_of(self._evidence, self._evidence.check.topic).schema
         names = self._compared_columns
+        self._need_exact(self._evidence.check.topic, names)
         first = f"(SELECT min({LINE}) AS first_line FROM {self._fit_input} GROUP BY {', '.join(self._ids)})"
         taken = f"(SELECT f.* FROM {self._input} AS f JOIN {first} AS g ON f.{LINE} = g.first_line)"
         unlike = [f"i.{UNFIT} <> ''"]
@@ -302,11 +304,22 @@ class Reductions:
     def frame(self, topic: str, where: str, *, new_only: bool) -> tuple[Any, int]:
         """Committed rows of a topic, as Great Expectations takes them, and their number; `where`: which ones."""
         view = self._view(topic) if new_only else self._whole_view(topic)
-        names = [*rows_of(self._evidence, topic).schema.names, PARTITION, OFFSET]
+        names = rows_of(self._evidence, topic).schema.names
+        self._need_exact(topic, names)
+        names = [*names, PARTITION, OFFSET]
         rows = f"FROM {view}" + (f" WHERE {where}" if where else "")
         (counted,) = self._reducer.query(f"SELECT count(*) AS held {rows}").to_pylist()
         listed = ", ".join(self._reducer.dialect.column(name) for name in names)
         return self._reducer.frame(f"SELECT {listed} {rows}", int(counted["held"])), int(counted["held"])
+
+    def _need_exact(self, topic: str, names: Sequence[str]) -> None:
+        """Raise `EvidenceMissingError` unless SQL holds these columns exactly."""
+        schema = rows_of(self._evidence, topic).schema
+        for name in names:
+            if (wide := wide_decimal(schema.field(name).type)) is not None:
+                raise EvidenceMissingError(
+                    f"column {name!r} of {topic} has {wide}, and SQL keeps at most {DIGITS_MAX} digits of a decimal"
+                )
 
     # --- outputs ------------------------------------------------------------------------------------------------
 
@@ -464,7 +477,12 @@ class Reductions:
         ours, theirs = (self._reducer.columns(name) for name in ("side_topic", "side_output"))
         if ours.names != theirs.names:
             raise EvidenceMissingError("the two queries do not give the same columns, in the same order")
-        odd = [name for name in ours.names if pa.types.is_floating(ours.field(name).type)]
+        sides = (ours, theirs)
+        odd = [
+            name
+            for name in ours.names
+            if any(inner_type(side.field(name).type, pa.types.is_floating) for side in sides)
+        ]
         if odd:
             raise EvidenceMissingError(
                 f"column {odd[0]} of a query is a float, which does not compare exactly"

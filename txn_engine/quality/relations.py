@@ -27,9 +27,8 @@ from txn_engine.quality.declaration import (
     columns_of_topic,
 )
 from txn_engine.reasons import Reason
+from txn_engine.sql.columns import DIGITS_MAX, inner_type, wide_decimal
 from txn_engine.sql.file_parts import OFFSET, PARTITION
-
-_DIGITS_MAX: Final = 38
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +80,9 @@ def check_columns(output: Output, topic_schema: pa.Schema, output_schema: pa.Sch
         need_columns(name, schema, columns)
         for column in columns:
             check_exact(name, schema.field(column))
+        if isinstance(relation, SqlReduction):  # which columns a query compares is not known
+            for field in schema:
+                check_held_exactly(name, field)
     pairs: Mapping[str, str] = {}
     match relation:
         case Totals():
@@ -108,16 +110,28 @@ def need_columns(topic: str, schema: pa.Schema, columns: Sequence[str]) -> None:
 
 
 def check_exact(topic: str, field: pa.Field[Any]) -> None:
-    """Raise `InvalidRequestError` for a column whose values cannot be compared exactly, or not by these engines."""
-    kind = field.type
-    if pa.types.is_floating(kind) or (pa.types.is_decimal(kind) and kind.precision > _DIGITS_MAX):
-        raise InvalidRequestError(
-            f"column {field.name!r} is {kind}",
-            actor=ACTOR,
-            place=f"topic {topic}",
-            expected=f"a type that is compared exactly: no float, and a decimal of at most {_DIGITS_MAX} digits",
-            reason=Reason.INEXACT_TYPE,
-        )
+    """Raise `InvalidRequestError` for a column whose values, or values inside of them, do not compare exactly."""
+    inexact = inner_type(field.type, pa.types.is_floating) or wide_decimal(field.type)
+    if inexact is not None:
+        raise _inexact(topic, field, inexact)
+
+
+def check_held_exactly(topic: str, field: pa.Field[Any]) -> None:
+    """Raise `InvalidRequestError` for a column that SQL reads as other values than the topic has."""
+    wide = wide_decimal(field.type)
+    if wide is not None:
+        raise _inexact(topic, field, wide)
+
+
+def _inexact(topic: str, field: pa.Field[Any], inexact: pa.DataType) -> InvalidRequestError:
+    inside = "" if inexact == field.type else f", with {inexact} inside"
+    return InvalidRequestError(
+        f"column {field.name!r} is {field.type}{inside}",
+        actor=ACTOR,
+        place=f"topic {topic}",
+        expected=f"a type that is compared exactly: no float, and a decimal of at most {DIGITS_MAX} digits",
+        reason=Reason.INEXACT_TYPE,
+    )
 
 
 def _check_totals(
@@ -168,8 +182,8 @@ def common_type(ours: pa.Field[Any], theirs: pa.Field[Any], output: str) -> str 
         whole = max(
             (kind.precision - kind.scale) if pa.types.is_decimal(kind) else 20 for kind in (left, right)
         )
-        if scale + whole <= _DIGITS_MAX:
-            return f"DECIMAL({_DIGITS_MAX},{scale})"
+        if scale + whole <= DIGITS_MAX:
+            return f"DECIMAL({DIGITS_MAX},{scale})"
     raise InvalidRequestError(
         f"column {ours.name!r} is {left}, and {theirs.name!r} of the topic {right}",
         actor=ACTOR,
@@ -266,9 +280,9 @@ class _Writer:
         counted = "records" if relation.count in (None, RECORDS) else str(relation.count)
         values = [*relation.sums]
         if relation.count is not None:
-            topic.append(f"CAST(count(*) AS DECIMAL({_DIGITS_MAX},0)) AS {quoted(counted)}")
+            topic.append(f"CAST(count(*) AS DECIMAL({DIGITS_MAX},0)) AS {quoted(counted)}")
             source = "count(*)" if relation.count == RECORDS else f"coalesce(sum({quoted(counted)}), 0)"
-            output.append(f"CAST({source} AS DECIMAL({_DIGITS_MAX},0)) AS {quoted(counted)}")
+            output.append(f"CAST({source} AS DECIMAL({DIGITS_MAX},0)) AS {quoted(counted)}")
             values.append(counted)
         there = " OR ".join(f"{quoted(name)} <> 0" for name in values)
         sides = []
@@ -316,7 +330,7 @@ class _Writer:
 
 def _sum(value: str, scale: int) -> str:
     """Exact, or an error: never a number that has wrapped around."""
-    return f"CAST(coalesce(sum(CAST({value} AS DECIMAL({_DIGITS_MAX},{scale}))), 0) AS DECIMAL({_DIGITS_MAX},{scale}))"
+    return f"CAST(coalesce(sum(CAST({value} AS DECIMAL({DIGITS_MAX},{scale}))), 0) AS DECIMAL({DIGITS_MAX},{scale}))"
 
 
 def differing(columns: Sequence[str], dialect: Dialect, topic: str, output: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ from txn_engine.sql.statement import PlainColumns
 
 OWN: Final = (TOPIC, PARTITION, OFFSET, TIMESTAMP)
 _OWN_TYPES: Final = (pa.string(), pa.int32(), pa.int64(), pa.timestamp("ms", tz="UTC"))
-_DIGITS_MAX: Final = 38
+DIGITS_MAX: Final = 38
 
 
 def table_schema(schema: pa.Schema) -> pa.Schema:
@@ -40,23 +40,32 @@ def check_schema(topic: str, schema: pa.Schema) -> None:
                 reason=Reason.COLUMN_NAMES_ALIKE,
             )
     for field in schema:
-        wide = _too_wide(held_type(field.type))
+        wide = wide_decimal(field.type)
         if wide is not None:
             raise InvalidRequestError(
                 f"column {field.name!r} of topic {topic!r}, with {wide}",
                 actor=ACTOR,
-                expected=f"decimals of at most {_DIGITS_MAX} digits, which are all that SQL has exactly",
+                expected=f"decimals of at most {DIGITS_MAX} digits, which are all that SQL has exactly",
                 action="read it with scan()",
                 reason=Reason.UNSUPPORTED_TYPE,
             )
 
 
-def _too_wide(kind: Any) -> pa.DataType | None:
-    if pa.types.is_decimal(kind) and kind.precision > _DIGITS_MAX:
-        found: pa.DataType = kind
+def wide_decimal(kind: Any) -> pa.DataType | None:
+    """The decimal, this type or one inside it, that has more digits than SQL keeps: DuckDB reads it as a DOUBLE."""
+    return inner_type(kind, lambda each: pa.types.is_decimal(each) and each.precision > DIGITS_MAX)
+
+
+def inner_type(kind: Any, is_meant: Callable[[Any], bool]) -> pa.DataType | None:
+    """The first type that is meant: this one, or one inside it at any depth; None where there is no such type."""
+    held = held_type(kind)
+    if isinstance(held, pa.BaseExtensionType):
+        held = held.storage_type
+    if is_meant(held):
+        found: pa.DataType = held
         return found
-    inner = (_too_wide(kind.field(number).type) for number in range(kind.num_fields))
-    return next((wide for wide in inner if wide is not None), None)
+    inner = (inner_type(held.field(number).type, is_meant) for number in range(held.num_fields))
+    return next((each for each in inner if each is not None), None)
 
 
 def check_result(names: list[str], types: list[str]) -> None:
@@ -96,7 +105,7 @@ def _refuse_too_long(name: str, column: pa.ChunkedArray[Any]) -> None:
         raise InvalidRequestError(
             f"column {name!r} with a value that {column.type} does not have",
             actor=ACTOR,
-            expected=f"numbers of at most {_DIGITS_MAX} digits",
+            expected=f"numbers of at most {DIGITS_MAX} digits",
             action=f"cast it: {name}::VARCHAR",
             reason=Reason.INEXACT_VALUE,
         ) from None

@@ -84,6 +84,61 @@ def test_chunked_and_empty_columns() -> None:
         assert column_text(pa.chunked_array([], kind)).to_pylist() == []
 
 
+LISTED = pa.list_(pa.string())
+FAR = 2**31 - 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "texts"),
+    [
+        (LISTED, [["a", None, "null"], [], None], ['["a", null, "null"]', "[]", ""]),
+        (LISTED, [["a, b"], ["a", "b"], ['"']], ['["a, b"]', '["a", "b"]', '["\\""]']),
+        (pa.list_(pa.int64(), 2), [[1, 2], None], ["[1, 2]", ""]),
+        (pa.list_view(pa.decimal128(9, 2)), [[Decimal("1.50")]], ["[1.50]"]),
+        (pa.map_(pa.string(), pa.int64()), [[("a", 1)], [], None], ['{"a": 1}', "{}", ""]),
+        (
+            pa.struct([("d", pa.date32()), ("l", pa.list_(pa.bool_()))]),
+            [{"d": dt.date(2024, 1, 31), "l": [True]}, {"d": None, "l": None}, None],
+            ['{"d": 2024-01-31, "l": [true]}', '{"d": null, "l": null}', ""],
+        ),
+        (pa.list_(pa.date32()), [[dt.date(2024, 1, 31)]], ["[2024-01-31]"]),
+        (pa.uuid(), [bytes(15) + b"\5", None], ["00000000-0000-0000-0000-000000000005", ""]),
+        (pa.json_(), ['{"a": 1}'], ['{"a": 1}']),
+        (pa.string_view(), ["a", None], ["a", ""]),
+        (pa.list_(pa.float16()), [[0.5, -0.0]], ["[0.5, -0.0]"]),
+        (pa.dictionary(pa.int8(), pa.string()), ["b", None, "b"], ["b", "", "b"]),
+    ],
+)
+def test_every_type_has_a_text(kind: pa.DataType, values: list[object], texts: list[str]) -> None:
+    """Values of nested types, views, dictionaries and extensions have a text each, wherever an array begins."""
+    column = pa.array(values, kind)
+    assert column_text(column).to_pylist() == texts
+    assert column_text(column[1:]).to_pylist() == texts[1:]
+    assert column_text(pa.chunked_array([column, column[:1]])).to_pylist() == [*texts, texts[0]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "count", "text"),
+    [
+        (pa.date32(), FAR, f"{FAR} days since 1970"),
+        (pa.date32(), -FAR, f"{-FAR} days since 1970"),
+        (pa.date64(), 86_400_000 * 2**36, f"{2**36} days since 1970"),
+        (pa.timestamp("us"), 2**63 - 2, f"{2**63 - 2}000 ns since 1970"),
+        (pa.timestamp("s", "UTC"), 2**40, f"{2**40}000000000 ns since 1970"),
+        (pa.time64("ns"), 34_200_000_000_001, "09:30:00.000000001"),
+        (pa.time32("ms"), 34_200_500, "09:30:00.5"),
+        (pa.duration("ns"), 2**63 - 1, f"{2**63 - 1} ns"),
+    ],
+)
+def test_times_that_python_does_not_know(kind: pa.DataType, count: int, text: str) -> None:
+    """A day, a moment or a duration beyond what Python knows has a text too, also inside of others."""
+    width = pa.int32() if pa.types.is_date32(kind) or pa.types.is_time32(kind) else pa.int64()
+    column = pa.array([count, None], width).cast(kind)
+    assert column_text(column).to_pylist() == [text, ""]
+    inside = pa.StructArray.from_arrays([column], ["t"])
+    assert column_text(inside).to_pylist()[0] == f'{{"t": {text}}}'
+
+
 @given(st.integers(min_value=-(10**30), max_value=10**30), st.integers(min_value=0, max_value=9))
 def test_money_survives_being_written_and_read(number: int, scale: int) -> None:
     """A decimal is the same after it was written as text and read again, at every size and scale."""

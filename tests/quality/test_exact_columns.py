@@ -117,6 +117,76 @@ def test_a_type_that_is_inexact_inside(
         prove_outputs(engine, tmp_path, relation)
 
 
+COUNTS = [1_704_067_200_123_456_789, 1_704_067_200_123_456_790]
+
+
+def of_counts(kind: pa.DataType, counts: list[int]) -> pa.Array[Any]:
+    width = pa.int32() if kind.bit_width == 32 else pa.int64()
+    return pa.array(counts, width).cast(kind)
+
+
+def in_struct(values: pa.Array[Any]) -> pa.Array[Any]:
+    return pa.StructArray.from_arrays([values], ["t"])
+
+
+UNLIKE: list[pa.Array[Any]] = [
+    pa.array([["x"], ["y"]], pa.list_(pa.string())),
+    pa.array([[None], []], pa.list_(pa.string())),
+    pa.array([None, ""], pa.string()),
+    pa.array([{"s": None}, {"s": ""}], pa.struct([("s", pa.string())])),
+    pa.array([[("a", 1)], [("a", 2)]], pa.map_(pa.string(), pa.int64())),
+    pa.array([[Decimal(10**37)], [Decimal(10**37 + 1)]], pa.list_(pa.decimal256(38, 0))),
+    pa.array([2**64 - 1, 2**64 - 2], pa.uint64()),
+    pa.array([[2**53], [2**53 + 1]], pa.large_list(pa.int64())),
+    of_counts(pa.date32(), [2**31 - 1, 2**31 - 2]),
+    of_counts(pa.timestamp("us"), [2**63 - 1, 2**63 - 2]),
+    of_counts(pa.timestamp("us", "UTC"), [-(2**63), -(2**63) + 1]),
+    of_counts(pa.timestamp("ns"), COUNTS),
+    of_counts(pa.timestamp("ns", "UTC"), COUNTS),
+    in_struct(of_counts(pa.timestamp("ns", "UTC"), COUNTS)),
+    of_counts(pa.time64("ns"), [34_200_000_000_001, 34_200_000_000_002]),
+    in_struct(of_counts(pa.time64("ns"), [34_200_000_000_001, 34_200_000_000_002])),
+    of_counts(pa.time32("s"), [34_200, 34_201]),
+    of_counts(pa.duration("ns"), [1, 2]),
+    in_struct(of_counts(pa.duration("ns"), [1, 2])),
+    pa.array([bytes(16), bytes(15) + b"\1"], pa.uuid()),
+    in_struct(pa.array([bytes(16), bytes(15) + b"\1"], pa.uuid())),
+    pa.array(['{"a":1}', '{"a": 1}'], pa.json_()),
+    pa.array([b"abc", b"abd"], pa.binary(3)),
+    pa.array(["a", "b"], pa.dictionary(pa.int8(), pa.string())),
+    pa.array(["a\0b", "a\0c"], pa.string_view()),
+]
+"""Two values of each type that differ in the last thing that the type keeps."""
+
+
+def test_another_value_of_every_type_is_found(engine: Engine, tmp_path: Path) -> None:
+    """Whatever type a column has, an output with another value in it is red, and the report shows both."""
+    kinds = {f"x{at}": values for at, values in enumerate(UNLIKE)}
+    for topic, at in (("rows", 0), ("copies", 1)):
+        columns = {name: values[at : at + 1] for name, values in kinds.items()}
+        write(engine, topic, pa.table({"id": pa.array([1], pa.int64()), **columns}))
+    result = prove_outputs(engine, tmp_path, *(SameRows({"id": "id", name: name}) for name in kinds))
+    assert result.errored == ()
+    assert [check.name for check in result.failed] == [
+        "identity_in_copies",
+        *(f"identity_in_copies_{number}" for number in range(2, len(kinds) + 1)),
+    ]
+    for name, check in zip(kinds, result.failed, strict=True):
+        shown = {example[name] for example in check.examples}
+        assert len(shown) == 2 or kinds[name].type == pa.string(), (
+            name,
+            shown,
+        )  # null and "" are written alike
+
+
+@pytest.mark.parametrize("relation", [SET, LATEST])
+def test_another_list_in_other_relations(engine: Engine, tmp_path: Path, relation: Relation) -> None:
+    """A list that differs makes every relation red."""
+    for topic, value in (("rows", ["x"]), ("copies", ["y"])):
+        write(engine, topic, rows_of(pa.list_(pa.string()), value))
+    assert not prove_outputs(engine, tmp_path, relation).success
+
+
 def test_a_query_over_a_wide_decimal(engine: Engine, tmp_path: Path) -> None:
     """A query may read any column, so it is refused over a topic with a column that SQL does not hold exactly."""
     for topic, value in (("rows", MANY), ("copies", MANY_AND_ONE)):

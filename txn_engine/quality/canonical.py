@@ -8,15 +8,19 @@ string are written alike: a text file cannot tell them apart.
 from __future__ import annotations
 
 import datetime as dt
+import json
 import re
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from txn_engine.held import held_type, laid_out
 from txn_engine.quality.money import text_of_unscaled, unscaled_of_text
 
 _FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
@@ -31,25 +35,31 @@ _ZEROS_IN_FRONT = re.compile(r"(?<![0-9])0+(?=[0-9])")
 _NANOS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 _PLAIN_SCALE_MAX = 6
 """Up to this scale Arrow writes a decimal without an exponent."""
+_REPEATED = (pa.types.is_boolean, pa.types.is_date, pa.types.is_timestamp, pa.types.is_time)
+"""Types of few different values, of which Arrow finds the same ones: each is written once."""
+_DAY_MS = 86_400_000
 
 
 def column_text(column: Any) -> Any:
-    """A topic's column as text, value by value; no nulls in the answer."""
-    kind = column.type
+    """A topic's column of any type as text, value by value; no nulls in the answer."""
+    if not isinstance(column, pa.ChunkedArray):
+        return pc.fill_null(_array_text(column), "")
+    texts: Any = pa.chunked_array([_array_text(chunk) for chunk in column.chunks], pa.string())
+    return pc.fill_null(texts, "")
+
+
+def _array_text(array: Any) -> Any:
+    """The values of an array as text; null for nothing."""
+    kind = array.type
+    if (held := held_type(kind)) != kind:  # dictionaries and views, also inside of others
+        return _array_text(laid_out(array, held))
     is_plain = pa.types.is_decimal(kind) and kind.scale <= _PLAIN_SCALE_MAX
     if pa.types.is_integer(kind) or is_plain or _is_text(kind):
-        return pc.fill_null(pc.cast(column, pa.string()), "")
-    encoded = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(encoded, pa.ChunkedArray):  # no rows: combine_chunks may keep it chunked
-        encoded = pa.array([], kind)
-    if (
-        pa.types.is_decimal(kind) and kind.bit_width < pa.decimal128(1).bit_width
-    ):  # Arrow finds no values in these
-        encoded = encoded.cast(pa.decimal128(kind.precision, kind.scale))
-    encoded = encoded.dictionary_encode()
-    words = pa.array(_value_texts(encoded.dictionary), pa.string())
-    taken: Any = words.take(encoded.indices)
-    return pc.fill_null(taken, "")
+        return pc.cast(array, pa.string())
+    if not any(is_such(kind) for is_such in _REPEATED):
+        return pa.array(_value_texts(array), pa.string())
+    encoded = array.dictionary_encode()
+    return pa.array(_value_texts(encoded.dictionary), pa.string()).take(encoded.indices)
 
 
 def cells_text(cells: Sequence[str], kind: pa.DataType, date_format: str) -> Any:
@@ -171,27 +181,94 @@ def _text_of_nanos(nanos: int) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%S}{shown}+00:00".rjust(25 + len(shown), "0")
 
 
-def _value_texts(values: Any) -> list[str]:
-    """Of each value; "" for nothing."""
+def _value_texts(values: Any) -> list[str | None]:
+    """The text of each value; None for nothing."""
     kind = values.type
-    if pa.types.is_timestamp(kind):
-        counts: list[Any] = values.cast(pa.int64()).to_pylist()
-        return ["" if count is None else _text_of_nanos(count * _NANOS[kind.unit]) for count in counts]
+    if isinstance(kind, pa.BaseExtensionType) and kind != pa.uuid():
+        return _value_texts(values.storage)
+    if pa.types.is_nested(kind):
+        return _nested_texts(values)
+    write = _count_writer(kind)
+    if write is not None:
+        unit = pa.int32() if kind.bit_width == 32 else pa.int64()
+        return [None if count is None else write(count) for count in values.cast(unit).to_pylist()]
     if pa.types.is_decimal(kind):
         scale = int(kind.scale)
-        return ["" if value is None else _decimal_text(f"{value:f}", scale) for value in values.to_pylist()]
+        return [None if value is None else _decimal_text(f"{value:f}", scale) for value in values.to_pylist()]
     if pa.types.is_floating(kind):
         values = pc.cast(values, pa.float64())
     return [_value_text(value) for value in values.to_pylist()]
 
 
-def _value_text(value: object) -> str:
+def _count_writer(kind: Any) -> Callable[[int], str] | None:
+    """Writes a value that Arrow keeps as a count of days or of parts of a second, whether Python knows it or not."""
+    if pa.types.is_date32(kind):
+        return _text_of_days
+    if pa.types.is_date64(kind):
+        return lambda count: _text_of_days(count // _DAY_MS)
+    if pa.types.is_timestamp(kind):
+        return lambda count: _text_of_nanos(count * _NANOS[kind.unit])
+    if pa.types.is_time(kind):
+        return lambda count: _text_of_time(count * _NANOS[kind.unit])
+    if pa.types.is_duration(kind):
+        return lambda count: f"{count} {kind.unit}"
+    return None
+
+
+def _text_of_days(days: int) -> str:
+    try:
+        return (_EPOCH.date() + dt.timedelta(days=days)).isoformat()
+    except OverflowError:
+        return f"{days} days since 1970"
+
+
+def _text_of_time(nanos: int) -> str:
+    """A time of day to its last digit."""
+    seconds, fraction = divmod(nanos, 10**9)
+    shown = f".{fraction:09d}".rstrip("0") if fraction else ""
+    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{shown}"
+
+
+def _nested_texts(values: Any) -> list[str | None]:
+    """Lists, structs and maps in the manner of JSON, so that no two values have one text: text inside of them is in
+    quotes, and nothing is null.
+    """
+    kind = values.type
+    if pa.types.is_struct(kind):
+        names = [json.dumps(field.name, ensure_ascii=False) for field in kind]
+        members = [_inner_texts(member) for member in values.flatten()]
+        rows = [[texts[at] for texts in members] for at in range(len(values))]
+        found = ["{" + ", ".join(map(": ".join, zip(names, row, strict=True))) + "}" for row in rows]
+    elif pa.types.is_map(kind):
+        keys, items = _inner_texts(values.keys), _inner_texts(values.items)
+        pairs = [f"{key}: {item}" for key, item in zip(keys, items, strict=True)]
+        found = [
+            "{" + ", ".join(pairs[start:end]) + "}" for start, end in pairwise(values.offsets.to_pylist())
+        ]
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        texts = _inner_texts(values.values)
+        found = [
+            "[" + ", ".join(texts[start:end]) + "]" for start, end in pairwise(values.offsets.to_pylist())
+        ]
+    else:  # of one size
+        return _nested_texts(values.cast(pa.large_list(kind.value_field)))
+    is_valid = values.is_valid().to_pylist()
+    return [text if is_there else None for text, is_there in zip(found, is_valid, strict=True)]
+
+
+def _inner_texts(values: Any) -> list[str]:
+    """The values inside of others."""
+    kind, texts = values.type, _array_text(values).to_pylist()
+    is_plain = pa.types.is_primitive(kind) or pa.types.is_decimal(kind) or pa.types.is_nested(kind)
+    written = str if is_plain else partial(json.dumps, ensure_ascii=False)
+    return ["null" if text is None else written(text) for text in texts]
+
+
+def _value_text(value: object) -> str | None:
     if value is None:
-        return ""
+        return None
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, dt.date):
-        return value.isoformat()
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
     return repr(value) if isinstance(value, float) else str(value)

@@ -41,6 +41,9 @@ UTC = dt.UTC
         ("true", True, pa.bool_()),
         ("0.1", 0.1, pa.float64()),
         ("AB", b"AB", pa.binary()),
+        ("09:30", dt.time(9, 30), pa.time32("s")),
+        ("09:30:00.50", dt.time(9, 30, 0, 500_000), pa.time64("us")),
+        ("0000000A-0000-0000-0000-000000000005", bytes(3) + b"\n" + bytes(11) + b"\5", pa.uuid()),
         ("AB", "AB", pa.dictionary(pa.int32(), pa.string())),
     ],
 )
@@ -60,6 +63,9 @@ def test_the_same_value_is_written_alike(cell: str, value: object, kind: pa.Data
         ("x", 7, pa.int64()),
         ("0", None, pa.int64()),
         (" PRIJEM", "PRIJEM", pa.string()),
+        ("09:30:00.5", dt.time(9, 30), pa.time32("s")),
+        ("24:00:00", dt.time(), pa.time64("us")),
+        ("00000000000000000000000000000005", bytes(15) + b"\5", pa.uuid()),
     ],
 )
 def test_another_value_is_written_otherwise(cell: str, value: object, kind: pa.DataType) -> None:

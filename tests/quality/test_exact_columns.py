@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -15,6 +16,7 @@ from tests.support.internal import FEW_INTERNAL
 from tests.support.refusals import refused
 from txn_engine import Engine
 from txn_engine.errors import InvalidRequestError
+from txn_engine.loading import load_files
 from txn_engine.quality import (
     Declaration,
     LatestByKey,
@@ -83,6 +85,45 @@ def test_a_wide_decimal_beside_the_file(
     (check,) = result.errored
     assert check.name == "row_values_equal"
     assert "column 'x' of rows" in check.detail
+
+
+CELLS: list[tuple[pa.DataType, str, str]] = [
+    (pa.time64("us"), "09:30:00", "09:30:00.000001"),
+    (pa.time64("ns"), "09:30:00.123456789", "09:30:00.123456788"),
+    (pa.time32("s"), "09:30:00", "09:30:01"),
+    (pa.time32("ms"), "23:59", "23:59:00.001"),
+    (pa.uuid(), "0000000A-0000-0000-0000-000000000005", "0000000a-0000-0000-0000-000000000004"),
+    (pa.json_(), '{"a": 1}', '{"a":1}'),
+    (pa.timestamp("ns", "UTC"), "2024-01-01T00:00:00.123456789Z", "2024-01-01T00:00:00.123456788Z"),
+    (pa.binary(3), "abc", "abd"),
+    (pa.string_view(), "a", "b"),
+    (pa.dictionary(pa.int8(), pa.string()), "a", "b"),
+    (pa.decimal128(38, 10), "0.1", "0.1000000001"),
+]
+"""For each type a cell of a file, and one that means another value."""
+
+
+def write_cells(path: Path, at: int) -> Path:
+    rows = [["id", *(f"x{number}" for number in range(len(CELLS)))], ["1", *(row[at] for row in CELLS)]]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, delimiter=";").writerows(rows)
+    return path
+
+
+def test_a_file_of_every_type_is_proven(engine: Engine, tmp_path: Path) -> None:
+    """A file that was loaded is proven, whatever types its columns have. Every column with another value is named."""
+    schema = pa.schema([("id", pa.int64()), *((f"x{at}", kind) for at, (kind, _, _) in enumerate(CELLS))])
+    engine.admin.create_topic("rows", partitions=1, schema=schema)
+    right, other = write_cells(tmp_path / "right.csv", 1), write_cells(tmp_path / "other.csv", 2)
+    load_files(engine, "rows", right, run_id="1", delimiter=";")
+    declared = Declaration("rows", ("id",))
+    proven = check_exactly_once(engine, declared, input_file=right, report_folder=tmp_path / "right")
+    assert proven.success, (proven.failed, proven.errored)
+    result = check_exactly_once(engine, declared, input_file=other, report_folder=tmp_path / "other")
+    (check,) = result.failed
+    (example,) = check.examples
+    assert check.name == "row_values_equal"
+    assert all(f"x{at} " in example["in the topic"] for at in range(len(CELLS)))
 
 
 def test_a_wide_decimal_as_a_record_id(engine: Engine, tmp_path: Path) -> None:

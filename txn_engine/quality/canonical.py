@@ -32,7 +32,9 @@ _MOMENT = re.compile(
 _NUMBER = "%[dfGHIjmMSuUVwWyY]"
 _JOINED = re.compile(f"{_NUMBER}(?={_NUMBER}|[0-9])|[0-9]{_NUMBER}")
 _ZEROS_IN_FRONT = re.compile(r"(?<![0-9])0+(?=[0-9])")
-_NANOS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+_TIME = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])(?::([0-5][0-9])(?:\.([0-9]{1,9}))?)?")
+_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+NANOS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 _PLAIN_SCALE_MAX = 6
 """Up to this scale Arrow writes a decimal without an exponent."""
 _REPEATED = (pa.types.is_boolean, pa.types.is_date, pa.types.is_timestamp, pa.types.is_time)
@@ -92,7 +94,20 @@ def _cell_writer(kind: Any, date_format: str) -> Callable[[str], str]:
         return lambda cell: _day_text(cell, date_format)
     if pa.types.is_timestamp(kind):
         return lambda cell: _moment_text(cell, date_format, is_zoned=kind.tz is not None)
+    if pa.types.is_time(kind):
+        return lambda cell: cell if (nanos := nanos_of_time(cell)) is None else _text_of_time(nanos)
+    if kind == pa.uuid():
+        return lambda cell: cell.lower() if _UUID.fullmatch(cell) else cell
     return lambda cell: cell
+
+
+def nanos_of_time(text: str) -> int | None:
+    """The nanoseconds since midnight of a time of day, as 09:30:00.5; None for another text."""
+    match = _TIME.fullmatch(text)
+    if match is None:
+        return None
+    hours, minutes, seconds = (int(match[group] or 0) for group in (1, 2, 3))
+    return ((hours * 60 + minutes) * 60 + seconds) * 10**9 + int((match[4] or "").ljust(9, "0"))
 
 
 def _decimal_text(cell: str, scale: int) -> str:
@@ -207,9 +222,9 @@ def _count_writer(kind: Any) -> Callable[[int], str] | None:
     if pa.types.is_date64(kind):
         return lambda count: _text_of_days(count // _DAY_MS)
     if pa.types.is_timestamp(kind):
-        return lambda count: _text_of_nanos(count * _NANOS[kind.unit])
+        return lambda count: _text_of_nanos(count * NANOS[kind.unit])
     if pa.types.is_time(kind):
-        return lambda count: _text_of_time(count * _NANOS[kind.unit])
+        return lambda count: _text_of_time(count * NANOS[kind.unit])
     if pa.types.is_duration(kind):
         return lambda count: f"{count} {kind.unit}"
     return None

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from io import BufferedReader, TextIOWrapper
 from pathlib import Path
 from typing import Any, Final
+from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,7 +21,8 @@ import pyarrow.parquet as pq
 
 from txn_engine.errors import InvalidRecordError, InvalidRequestError
 from txn_engine.found_files import opened
-from txn_engine.quality.canonical import cells_text, column_text
+from txn_engine.held import held_schema
+from txn_engine.quality.canonical import NANOS, cells_text, column_text, nanos_of_time
 from txn_engine.quality.declaration import ACTOR, Declaration, Totals, is_of_input
 from txn_engine.quality.evidence import InputRows
 from txn_engine.reasons import Reason
@@ -76,7 +78,7 @@ def _read(
 ) -> InputRows:
     header = _header(path, reader, check)
     compared = tuple(name for name in header if name in schema.names)
-    fields = [pa.field(LINE, pa.int64()), *(schema.field(name) for name in compared)]
+    fields = [pa.field(LINE, pa.int64()), *(held_schema(schema).field(name) for name in compared)]
     fields += [pa.field(UNFIT, pa.string()), pa.field(UNFIT_ID, pa.bool_())]
     kept = pa.schema([each.with_nullable(True) for each in fields])
     count = 0
@@ -248,15 +250,30 @@ def typed_cells(cells: Sequence[str], kind: pa.DataType, date_format: str) -> tu
 
 def _values(words: Any, kind: pa.DataType) -> Any:
     """The values that are written so, null for one that is written otherwise; None where one is no value at all."""
-    is_zoneless = pa.types.is_timestamp(kind) and kind.tz is None
     plain = pc.if_else(pc.equal(words, _EMPTY), pa.scalar(None, pa.string()), words)
-    if is_zoneless:
-        plain = pc.replace_substring_regex(plain, r"\+00:00$", "")
     try:
-        found = plain.cast(kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        found = _cast(plain, kind)
+    except (ValueError, pa.ArrowNotImplementedError):
         return None
-    return pc.if_else(pc.equal(column_text(found), words), found, pa.scalar(None, kind))
+    is_same: Any = pc.equal(column_text(found), words)
+    if not isinstance(kind, pa.BaseExtensionType):
+        return pc.if_else(is_same, found, pa.scalar(None, kind))
+    storage = pc.if_else(is_same, found.storage, pa.scalar(None, kind.storage_type))
+    return pa.ExtensionArray.from_storage(kind, storage)
+
+
+def _cast(words: Any, kind: Any) -> Any:
+    """The words in the type. Raises ValueError (ArrowInvalid is one) for a word that the type has no value for."""
+    if pa.types.is_time(kind):
+        width = pa.int32() if pa.types.is_time32(kind) else pa.int64()
+        nanos = [None if word is None else nanos_of_time(word) for word in words.to_pylist()]
+        return pa.array([each and each // NANOS[kind.unit] for each in nanos], width).cast(kind)
+    if kind == pa.uuid():
+        held = [None if word is None else UUID(word).bytes for word in words.to_pylist()]
+        return pa.array(held, kind)
+    if pa.types.is_timestamp(kind) and kind.tz is None:
+        words = pc.replace_substring_regex(words, r"\+00:00$", "")
+    return words.cast(kind)
 
 
 def _no_amount(path: Path, line: int, column: str, cell: str, kind: pa.DataType) -> InvalidRecordError:

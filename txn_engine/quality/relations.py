@@ -113,23 +113,26 @@ def check_exact(topic: str, field: pa.Field[Any]) -> None:
     """Raise `InvalidRequestError` for a column whose values, or values inside of them, do not compare exactly."""
     inexact = inner_type(field.type, pa.types.is_floating) or wide_decimal(field.type)
     if inexact is not None:
-        raise _inexact(topic, field, inexact)
+        raise _inexact(topic, field, inexact, f"no float, and {_HELD}")
 
 
 def check_held_exactly(topic: str, field: pa.Field[Any]) -> None:
     """Raise `InvalidRequestError` for a column that SQL reads as other values than the topic has."""
     wide = wide_decimal(field.type)
     if wide is not None:
-        raise _inexact(topic, field, wide)
+        raise _inexact(topic, field, wide, _HELD)
 
 
-def _inexact(topic: str, field: pa.Field[Any], inexact: pa.DataType) -> InvalidRequestError:
+_HELD: Final = f"a decimal of at most {DIGITS_MAX} digits"
+
+
+def _inexact(topic: str, field: pa.Field[Any], inexact: pa.DataType, expected: str) -> InvalidRequestError:
     inside = "" if inexact == field.type else f", with {inexact} inside"
     return InvalidRequestError(
         f"column {field.name!r} is {field.type}{inside}",
         actor=ACTOR,
         place=f"topic {topic}",
-        expected=f"a type that is compared exactly: no float, and a decimal of at most {DIGITS_MAX} digits",
+        expected=f"a type that is compared exactly: {expected}",
         reason=Reason.INEXACT_TYPE,
     )
 

@@ -45,6 +45,17 @@ def read(
     return [row for batch in batches for row in batch.to_pylist()], bad
 
 
+@pytest.mark.parametrize("char", ["\x1c", "\x0b", "\x0c", "\x85", "\xa0", "\u2028"])
+def test_what_unicode_calls_white_space_is_no_blank_line(tmp_path: Path, char: str) -> None:
+    """A line of JSON lines is blank where it has JSON's own white space alone. Any other line is a row."""
+    path = tmp_path / "a.jsonl"
+    path.write_text(
+        f'{{"id": 1, "amount": 1, "day": null, "note": null}}\n{char}\n \t\n', encoding="utf-8", newline=""
+    )
+    found, bad = read(path)
+    assert ([row["id"] for row in found], [row.line for row in bad]) == ([1], [2])
+
+
 def test_a_bad_row_does_not_spoil_the_next(tmp_path: Path) -> None:
     """A row with wrong quotes and bytes that are no text is bad by itself, and the row behind it is a record."""
     path = tmp_path / "a.csv"

@@ -26,7 +26,7 @@ from txn_engine.files.numbers import matches, without_marks
 from txn_engine.files.parquet import opened_parquet
 from txn_engine.files.records import format_or_refused, read_records
 from txn_engine.files.source import compression_of
-from txn_engine.files.text import BATCH_ROWS, Text, checked_encoding
+from txn_engine.files.text import BATCH_ROWS, Text, checked_encoding, is_blank
 from txn_engine.reasons import Reason
 
 _PRECISION_MAX = 38
@@ -320,7 +320,7 @@ def _json(path: Path, reading: Mapping[str, Any]) -> Iterator[tuple[int, Texts]]
         for number, line in enumerate(text.lines(), start=1):
             if text.is_undecodable:
                 raise text.undecodable(number)
-            if not line.isspace():
+            if not is_blank(line):
                 held.append(decoded_object(layout, line, number))
                 _check_plain(layout, held[-1], number)
             text.next_row()

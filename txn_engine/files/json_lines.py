@@ -17,7 +17,7 @@ from txn_engine.files.kinds import is_nested
 from txn_engine.files.layout import READ_COLUMNS, Layout, counted, listed, shown
 from txn_engine.files.quick import Lines
 from txn_engine.files.quick_json import JsonBlock, quick_schemas, read_block
-from txn_engine.files.text import Text, is_whole
+from txn_engine.files.text import Text, is_blank, is_whole
 from txn_engine.reasons import Reason
 
 Record = tuple[Mapping[str, Any], str]
@@ -94,7 +94,7 @@ def _json_rows(layout: Layout, text: Text, known: set[str]) -> Iterator[tuple[in
     """Each line's object with its number; blank lines are none."""
     for line in text.lines():
         number = text.lines_read
-        if not line.isspace():
+        if not is_blank(line):
             record, fault = _object_on(layout, text, line, number, known)
             if fault is None:
                 yield number, (record, line)

@@ -311,3 +311,8 @@ def checked_encoding(name: str) -> str:
             reason=Reason.BAD_ARGUMENT,
         )
     return "utf-8" if name.lower().replace("_", "-") in ("utf-8", "utf8", "utf-8-sig") else name.lower()
+
+
+def is_blank(line: str) -> bool:
+    """Whether a line of JSON lines holds nothing: JSON's own white space alone, and not what Unicode calls so."""
+    return not line.strip(" \t\r\n")

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from txn_engine.errors import InvalidRecordError, InvalidRequestError, TxnEngineError
 from txn_engine.files import BadRow, read_records
-from txn_engine.files.text import checked_encoding
+from txn_engine.files.text import checked_encoding, is_blank
 from txn_engine.loading.dead_letters import REPLAYED_WITH, reason_of
 from txn_engine.loading.letter_names import OF_THE_TOPIC, Names, Row, is_count
 from txn_engine.loading.written import WrittenNumber, dumped, object_of
@@ -271,7 +271,7 @@ def _cut(letters: Sequence[Letter], names: Names) -> tuple[list[tuple[Letter, Ro
     for letter in letters:
         text = letter.text()
         row: Row | None = text if not letter.is_csv or text is None else letter.fields()
-        if not row or (isinstance(row, str) and row.isspace()):
+        if not row or (isinstance(row, str) and is_blank(row)):
             failed.append((letter, _not_cut(letter)))
             continue
         try:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from txn_engine.arguments import check_flags
 from txn_engine.errors import InvalidRequestError, InvalidTopicError, UnknownTopicOrPartitionError
 from txn_engine.files.json_lines import each_name_once
+from txn_engine.files.text import is_blank
 from txn_engine.loading.dead_letters import DEAD_LETTERS, SENT_BYTES, check_dead_letter_topic, letters_in
 from txn_engine.loading.letter_rows import (
     NO_COLUMNS,
@@ -63,7 +64,7 @@ def read_repaired(path: Path) -> dict[tuple[int, int], str]:
     try:
         with path.open(encoding="utf-8-sig") as stream:
             for number, line in enumerate(stream, start=1):
-                if line.isspace():
+                if is_blank(line):
                     continue
                 place, row = _repaired_row(line)
                 if place is None or place in found or len(found) >= REPAIRED_MAX:

@@ -48,9 +48,8 @@ else:
         try:
             return getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
         except ModuleNotFoundError as error:
-            from txn_engine.extras import (
-                imports_named,  # here alone: a DAG file imports nothing of the engine
-            )
+            # Only here, so that a DAG file imports nothing of the engine.
+            from txn_engine.extras import imports_named
 
             with imports_named(__name__):
                 raise error

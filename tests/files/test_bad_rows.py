@@ -57,7 +57,7 @@ def test_what_unicode_calls_white_space_is_no_blank_line(tmp_path: Path, char: s
 
 
 def test_a_bad_row_does_not_spoil_the_next(tmp_path: Path) -> None:
-    """A row with wrong quotes and bytes that are no text is bad by itself, and the row behind it is a record."""
+    """A row with wrong quotes and undecodable bytes is bad, and the row after it is still a record."""
     path = tmp_path / "a.csv"
     path.write_bytes(HEADER.encode() + b'1,1,,"a\nb\xff"c\n2,1,,d\n')
     found, bad = read(path)

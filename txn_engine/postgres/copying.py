@@ -72,7 +72,7 @@ def _ended(connection: Connection[Any]) -> Iterator[None]:
 def _cancelled(connection: Connection[Any]) -> PQGen[None]:
     """Cancel what was sent, and read until nothing of it is left.
 
-    A server that has not begun with it hears of nothing to cancel: as long as there is no answer it is told again.
+    A server that has not begun the command ignores a cancel request, so the request is repeated until it answers.
     """
     server = connection.pgconn
     connection.cancel_safe()

@@ -198,9 +198,8 @@ def _is_same(back: Any, given: Any) -> bool:
             return False
         return all(_is_same(*pair) for pair in zip(back, given, strict=True))
     if isinstance(back, datetime) and isinstance(given, datetime) and back.tzinfo and given.tzinfo:
-        return back.astimezone(UTC) == given.astimezone(
-            UTC
-        )  # in an hour that comes twice two zones never agree
+        # Python compares times of two zones as unequal in an hour that comes twice.
+        return back.astimezone(UTC) == given.astimezone(UTC)
     if isinstance(given, float) and isinstance(back, int) and abs(given) > _WHOLE_FLOAT_MAX:
         return False
     if isinstance(back, float) and math.isnan(back):

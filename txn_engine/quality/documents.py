@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -68,23 +69,25 @@ def _values(node: yaml.Node, known: dict[int, int]) -> int:
     """How many values the node stands for. A node that contains itself stands for too many."""
     if id(node) not in known:
         known[id(node)] = VALUES_MAX + 1  # until it is counted: only a node inside itself sees this
-        inside = () if isinstance(node.value, str) else node.value
-        parts = (part for each in inside for part in (each if isinstance(each, tuple) else (each,)))
-        known[id(node)] = 1 + sum(_values(part, known) for part in parts)
+        known[id(node)] = 1 + sum(_values(part, known) for part in _parts(node))
     return known[id(node)]
 
 
+def _parts(node: yaml.Node) -> Iterator[yaml.Node]:
+    """The nodes right inside of a node: items, or keys and values."""
+    for each in () if isinstance(node.value, str) else node.value:
+        yield from each if isinstance(each, tuple) else (each,)
+
+
 def _check_numbers(node: yaml.Node, known: set[int]) -> None:
-    """Raise `DocumentError` for a number that takes long to be read, or is none that anybody means: of many digits, or
-    of parts with colons between them, which YAML 1.1 takes for a number to the base of 60.
+    """Raise `DocumentError` for a number of very many digits, which takes long to read, or with colons, which YAML 1.1
+    reads to the base of 60.
     """
     if id(node) in known:
         return
     known.add(id(node))
-    if not isinstance(node.value, str):
-        for each in node.value:
-            for part in each if isinstance(each, tuple) else (each,):
-                _check_numbers(part, known)
-    elif node.tag in _NUMBERS and (len(node.value) > NUMBER_CHARS_MAX or ":" in node.value):
+    for part in _parts(node):
+        _check_numbers(part, known)
+    if node.tag in _NUMBERS and (len(node.value) > NUMBER_CHARS_MAX or ":" in node.value):
         seen = f"a number of more than {NUMBER_CHARS_MAX} characters, or with colons; text needs quotes there"
         raise DocumentError(seen, Reason.BAD_DOCUMENT, node.start_mark.line + 1)

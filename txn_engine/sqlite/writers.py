@@ -128,6 +128,9 @@ class SqliteWriter(TableWriter[sqlite3.Connection]):
         """
         if not (_has_triggers(connection) or (deletes and self._may_cascade(connection))):
             return None
+        return self._count_rows(connection)
+
+    def _count_rows(self, connection: sqlite3.Connection) -> int:
         return int(execute(connection, f"SELECT count(*) FROM {self._name}").fetchone()[0])
 
     def _may_cascade(self, connection: sqlite3.Connection) -> bool:
@@ -136,8 +139,7 @@ class SqliteWriter(TableWriter[sqlite3.Connection]):
 
     def _check_count(self, connection: sqlite3.Connection, before: int | None, more: int) -> None:
         if before is not None:
-            query = f"SELECT count(*) FROM {self._name}"
-            self.check_kept(int(execute(connection, query).fetchone()[0]) - before, more)
+            self.check_kept(self._count_rows(connection) - before, more)
 
     def _same_key(self, connection: sqlite3.Connection) -> str:
         """Whether a row has the key that is given, as the key's index compares."""

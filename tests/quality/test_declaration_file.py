@@ -54,7 +54,7 @@ topic: payments
 record_id: [bank, trans_id]
 group_id: g
 up_to_position: true
-input: {delimiter: ",", date_format: "%Y-%m-%d"}
+input: {delimiter: ",", date_format: "%Y-%m-%d", null_values: ["", NA]}
 outputs:
   - {topic: a, identity: [x, y]}
   - {topic: b, set: {mine: theirs}}
@@ -80,6 +80,7 @@ outputs:
         up_to_position=True,
         input_delimiter=",",
         input_date_format="%Y-%m-%d",
+        input_null_values=("", "NA"),
     )
 
 

@@ -126,6 +126,24 @@ def test_a_file_of_every_type_is_proven(engine: Engine, tmp_path: Path) -> None:
     assert all(f"x{at} " in example["in the topic"] for at in range(len(CELLS)))
 
 
+@pytest.mark.parametrize("kind", [pa.float64(), pa.float32()])
+def test_zeros_of_either_sign(engine: Engine, tmp_path: Path, kind: pa.DataType) -> None:
+    """A load keeps the sign of -0.0, and a file with the other sign is another file."""
+    write(engine, "rows", rows_of(kind, -0.0, 0.0, 0.1, None))
+    assert prove_file(engine, tmp_path, "id;x\n1;-0.0\n2;0.0\n3;0.1\n4;\n").success
+    (check,) = prove_file(engine, tmp_path, "id;x\n1;0.0\n2;-0.0\n3;0.1\n4;\n").failed
+    assert (check.name, check.wrong) == ("row_values_equal", 2)
+
+
+def test_a_text_that_takes_no_null(engine: Engine, tmp_path: Path) -> None:
+    """Where a text column takes no null, an empty field is the empty text."""
+    schema = pa.schema([("id", pa.string(), False), ("x", pa.binary(), False)])
+    engine.admin.create_topic("rows", partitions=1, schema=schema)
+    (tmp_path / "f.csv").write_text('id;x\n;\na;""\n')
+    load_files(engine, "rows", tmp_path / "f.csv", run_id="1", delimiter=";")
+    assert prove_file(engine, tmp_path, 'id;x\n;\na;""\n').success
+
+
 def test_a_wide_decimal_as_a_record_id(engine: Engine, tmp_path: Path) -> None:
     """A record id that SQL does not hold exactly is refused before anything is read."""
     write(engine, "rows", rows_of(WIDE, MANY_AND_ONE))

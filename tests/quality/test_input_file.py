@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import datetime as dt
 import pickle
 import tempfile
@@ -45,11 +46,15 @@ def read_input(path: Path, check: Declaration = CHECK) -> pa.Table:
     return table
 
 
+WRITTEN = payments_table().set_column(5, "bank", pa.array([row[5] for row in ROWS]))
+"""The ledger's rows as its file has them: empty banks stand in quotes."""
+
+
 def test_cells_become_values_with_their_lines(tmp_path: Path) -> None:
     """Cells become exact values of the topic's types. Lines are counted from 1, which is the header's."""
     rows = read_input(write_input(tmp_path / "trans.csv"))
     assert rows.column_names == [LINE, *HEADER.split(";"), UNFIT, UNFIT_ID]
-    assert rows.select(PAYMENTS.names).equals(payments_table())
+    assert rows.select(PAYMENTS.names).equals(WRITTEN)
     assert rows[LINE].to_pylist() == list(range(2, 10))
     assert set(rows[UNFIT].to_pylist()) == {""}
 
@@ -92,7 +97,7 @@ def test_more_rows_than_are_held_at_once(tmp_path: Path, monkeypatch: pytest.Mon
     """A file is read in parts, and its rows keep their order."""
     monkeypatch.setattr(input_file, "CHUNK_ROWS", 3)
     rows = read_input(write_input(tmp_path / "trans.csv"))
-    assert rows.select(PAYMENTS.names).equals(payments_table())
+    assert rows.select(PAYMENTS.names).equals(WRITTEN)
 
 
 def test_a_wide_header_over_short_rows_takes_little_memory(tmp_path: Path) -> None:
@@ -126,7 +131,32 @@ def test_a_blank_line_of_one_column_is_a_row(tmp_path: Path) -> None:
     schema = pa.schema([("note", pa.string())])
     check = Declaration(topic="notes", record_id=("note",))
     found = read_file(path, check, schema, tmp_path / "input.parquet")
-    assert pq.read_table(found.rows)["note"].to_pylist() == ["x", None, None, None]
+    assert pq.read_table(found.rows)["note"].to_pylist() == ["x", None, "", None]
+
+
+@pytest.mark.parametrize(
+    ("text", "delimiter", "nulls", "notes"),
+    [
+        ('1;""\r\n2;\r\n3;"a"', ";", ("",), ["", None, "a"]),
+        ('1;"x;""\n""";""\n2;;""\n3;"";\n', ";", ("",), ['x;"\n"', None, ""]),
+        ('1;\n2;""\n', ";", (), ["", ""]),
+        ('1;NA\n2;"NA"\n3;\n', ";", ("NA",), [None, "NA", ""]),
+        ('1^""^a"b\n2^^""\n', "^", ("",), ["", None]),
+        ('"1"|""\r""|\r', "|", ("",), ["", None]),
+    ],
+)
+def test_null_and_the_empty_text(
+    tmp_path: Path, text: str, delimiter: str, nulls: tuple[str, ...], notes: list[str | None]
+) -> None:
+    """A field in quotes is a text, and one without quotes is null where it is a word for null."""
+    path = tmp_path / "f.csv"
+    width = max(len(line) for line in csv.reader(text.splitlines(keepends=True), delimiter=delimiter))
+    header = delimiter.join(["id", "note", "more"][:width])
+    path.write_bytes(f"{header}\n{text}".encode())
+    schema = pa.schema([("id", pa.int64()), ("note", pa.string()), ("more", pa.string())])
+    check = Declaration("notes", ("id",), input_delimiter=delimiter, input_null_values=nulls)
+    found = pq.read_table(read_file(path, check, schema, tmp_path / "input.parquet").rows)
+    assert found["note"].to_pylist() == notes
 
 
 def test_another_delimiter(tmp_path: Path) -> None:

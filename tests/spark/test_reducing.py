@@ -18,7 +18,13 @@ from pyspark.sql import SparkSession
 import txn_engine
 from storage import LocalStore, ObjectStore
 from storage.memory import MemoryStore
-from tests.quality import test_anomalies, test_changed_columns, test_relations, test_suite
+from tests.quality import (
+    test_anomalies,
+    test_changed_columns,
+    test_empty_cells,
+    test_relations,
+    test_suite,
+)
 from tests.quality.anomalous import INJECTED, Books
 from tests.quality.ledger import good_evidence
 from tests.spark.conftest import load
@@ -159,6 +165,20 @@ class TestRelations:
         """Rows, sets, totals, the latest record of a key, and queries give the same result as in this
         process."""
         holds(engine, tmp_path)
+
+    @pytest.mark.shard("spark")
+    @pytest.mark.parametrize(
+        ("reading", "kind"),
+        [("a load", pa.string()), ("Python's csv", pa.binary()), ("pandas", pa.large_string())],
+    )
+    def test_empty_cells(self, engine: Engine, tmp_path: Path, reading: str, kind: pa.DataType) -> None:
+        """Spark finds the same reading of a file's empty cells."""
+        test_empty_cells.test_each_reading_is_proven(engine, tmp_path, reading, kind)
+
+    @pytest.mark.shard("spark")
+    def test_a_cell_that_is_read_otherwise(self, engine: Engine, tmp_path: Path) -> None:
+        """Spark finds the one record that deviates from its column."""
+        test_empty_cells.test_one_cell_that_is_read_otherwise(engine, tmp_path, "pandas", 2)
 
     @pytest.mark.parametrize(
         "query",

@@ -1,8 +1,8 @@
 """One way to write a value down, so that a cell of a text file and a value of a topic can be compared exactly.
 
 Two texts are alike only where both mean the same, to the last digit: a cell with a digit, a time of day or a zone that
-the topic's type does not keep is left as it is, and so differs from whatever the topic holds. Nothing and the empty
-string are written alike: a text file cannot tell them apart.
+the topic's type does not keep is left as it is, and so differs from whatever the topic holds. Null and the empty
+string of a topic's column have the same text, so a caller that has to tell them apart looks at the column.
 """
 
 from __future__ import annotations
@@ -64,16 +64,16 @@ def _array_text(array: Any) -> Any:
     return pa.array(_value_texts(encoded.dictionary), pa.string()).take(encoded.indices)
 
 
-def cells_text(cells: Sequence[str], kind: pa.DataType, date_format: str) -> Any:
-    """A text file's column, written as `column_text` writes the topic's column of that type.
+def cells_text(cells: Sequence[str | None], kind: pa.DataType, date_format: str) -> Any:
+    """A text file's column, written as `column_text` writes the topic's column of that type; None stays null.
 
     A cell that the type cannot hold is left as it is, so that it differs from whatever the topic holds.
     """
     write = _cell_writer(kind, date_format)
-    known: dict[str, str] = {}
+    known: dict[str | None, str | None] = {None: None, "": ""}
     for cell in cells:
         if cell not in known:
-            known[cell] = write(cell) if cell else ""
+            known[cell] = write(str(cell))
     return pa.array([known[cell] for cell in cells], pa.string())
 
 

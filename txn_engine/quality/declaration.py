@@ -170,9 +170,11 @@ class Declaration:
     and the output that was committed with them. What lies behind, and what is under way, is not judged. Without it
     everything is, and whatever is under way makes checks fail.
 
-    `input_delimiter` and `input_date_format` describe the input file (the Berka file's by default). `suites`: checks of
-    the user's own, which count in the verdict. `dead_letter_topic`: where loads put rows of the input file that could
-    not be used.
+    `input_delimiter` and `input_date_format` describe the input file (the Berka file's by default).
+    `input_null_values` are its fields without quotes that mean null, as `null_values` of the load says. None: an empty
+    field may be null, the empty text, or null without quotes and the empty text with them, but all of a column alike.
+    `suites`: checks of the user's own, which count in the verdict. `dead_letter_topic`: where loads put rows of the
+    input file that could not be used.
     """
 
     topic: str
@@ -184,6 +186,7 @@ class Declaration:
     input_date_format: str = "%y%m%d"
     suites: tuple[SuiteOn, ...] = ()
     dead_letter_topic: str | None = None
+    input_null_values: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -234,6 +237,8 @@ class Declaration:
             _check_text(getattr(self, name), name, or_none=True)
         for name in ("input_delimiter", "input_date_format"):
             _check_text(getattr(self, name), name, or_empty=True)
+        if self.input_null_values is not None:
+            _put(self, "input_null_values", _several(self.input_null_values, "input_null_values", str))
         if not isinstance(self.up_to_position, bool):
             raise _refused(f"up_to_position {self.up_to_position!r}", "True or False", Reason.BAD_FIELD)
 

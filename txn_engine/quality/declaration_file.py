@@ -57,6 +57,8 @@ def declaration_from(held: object, place: str, folder: Path = Path()) -> Declara
     for field, name in (("input_delimiter", "delimiter"), ("input_date_format", "date_format")):
         if (value := given.optional_text(name)) is not None:
             declared[field] = value
+    if "null_values" in given.left:
+        declared["input_null_values"] = given.texts("null_values")
     given.nothing_left()
     declared["suites"] = tuple(
         _suite(each, f"{place} suites[{number}]", folder) for number, each in enumerate(at.list("suites"))
@@ -186,6 +188,13 @@ class _Fields:
         if not isinstance(value, list):
             raise _refused(f"{self._place} {name}", f"a {type(value).__name__}", "a list")
         return value
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """A list of texts, which may be empty, as the list may."""
+        value = self.list(name)
+        if any(not isinstance(each, str) for each in value):
+            raise _refused(f"{self._place} {name}", "a value that is no text", "texts")
+        return tuple(value)
 
     def names(self, name: str) -> tuple[str, ...]:
         """One name, or a list of them."""

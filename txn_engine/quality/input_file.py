@@ -8,7 +8,8 @@ there, and `_unfit` says so.
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from io import BufferedReader, TextIOWrapper
 from pathlib import Path
@@ -21,9 +22,10 @@ import pyarrow.parquet as pq
 
 from txn_engine.errors import InvalidRecordError, InvalidRequestError
 from txn_engine.found_files import opened
-from txn_engine.held import held_schema
+from txn_engine.held import held_schema, nulls
 from txn_engine.quality.canonical import NANOS, cells_text, column_text, nanos_of_time
 from txn_engine.quality.declaration import ACTOR, Declaration, Totals, is_of_input
+from txn_engine.quality.empty_cells import may_be_empty
 from txn_engine.quality.evidence import InputRows
 from txn_engine.reasons import Reason
 
@@ -56,8 +58,9 @@ def read_input(
         with TextIOWrapper(
             BufferedReader(opened(path)), newline="", encoding="utf-8-sig", errors="surrogateescape"
         ) as stream:
-            reader = csv.reader(stream, delimiter=check.input_delimiter, strict=True)
-            return _read(path, reader, check, schema, target, progress)
+            lines = _Lines(stream, check)
+            reader = csv.reader(lines, delimiter=check.input_delimiter, strict=True)
+            return _read(path, reader, lines, check, schema, target, progress)
     except OSError as error:
         raise _refused(
             path,
@@ -71,6 +74,7 @@ def read_input(
 def _read(
     path: Path,
     reader: csv._reader,  # type: ignore[name-defined,unused-ignore]
+    lines: _Lines,
     check: Declaration,
     schema: pa.Schema,
     target: Path,
@@ -83,8 +87,8 @@ def _read(
     kept = pa.schema([each.with_nullable(True) for each in fields])
     count = 0
     with pq.ParquetWriter(target, kept) as writer:
-        for rows in _chunks(path, reader, header, has_letters=check.dead_letter_topic is not None):
-            writer.write_table(_typed(path, rows, header, check, kept, compared))
+        for rows in _chunks(path, reader, lines, header, check):
+            writer.write_table(_typed(path, rows, header, check, kept, schema))
             count += len(rows.lines)
             if progress is not None:
                 progress(f"reading {path.name}: {count:,} rows")
@@ -119,16 +123,54 @@ def _header(path: Path, reader: Any, check: Declaration) -> list[str]:
     return header
 
 
+class _Lines:
+    """The lines of the file, as csv takes them. What was read since the last row is kept, because csv does not say of
+    a cell whether it was in quotes.
+    """
+
+    def __init__(self, stream: Iterator[str], check: Declaration) -> None:
+        self._stream = stream
+        self._read: list[str] = []
+        self._words = null_words(check)
+        separator = re.escape(check.input_delimiter)
+        self._written = re.compile(rf'("[^"]*(?:""[^"]*)*"|[^{separator}\r\n]*)(?:{separator}|[\r\n]+|$)')
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        line = next(self._stream)
+        self._read.append(line)
+        return line
+
+    def quoted(self, row: Sequence[str]) -> list[int]:
+        """The columns of this row, the last that was cut, with a cell that would mean null and is in quotes."""
+        text = "".join(self._read)
+        self._read.clear()
+        if '"' not in text or self._words.isdisjoint(row):
+            return []
+        written = self._written.findall(text)[: len(row)]
+        return [
+            column
+            for column, (cell, whole) in enumerate(zip(row, written, strict=True))
+            if cell in self._words and whole.startswith('"')
+        ]
+
+
 @dataclass(slots=True)
 class _Rows:
-    """Rows, the line that each begins on, and what is wrong with those that could not be cut into cells."""
+    """Rows, the line that each begins on, and what is wrong with those that could not be cut into cells. `quoted`: of
+    the cells that mean null without quotes, the row and the column of those that are in quotes.
+    """
 
     cells: list[list[str]] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
     uncut: list[str] = field(default_factory=list)
     held: int = 0
+    quoted: set[tuple[int, int]] = field(default_factory=set)
 
-    def add(self, row: list[str], line: int, uncut: str = "") -> None:
+    def add(self, row: list[str], line: int, quoted: Iterable[int] = (), uncut: str = "") -> None:
+        self.quoted.update((len(self.lines), column) for column in quoted)
         self.cells.append(row)
         self.lines.append(line)
         self.uncut.append(uncut)
@@ -139,8 +181,12 @@ class _Rows:
         return len(self.lines) >= CHUNK_ROWS or self.held >= _CHUNK_HOLDS
 
 
-def _chunks(path: Path, reader: Any, header: Sequence[str], *, has_letters: bool) -> Iterator[_Rows]:
+def _chunks(
+    path: Path, reader: Any, lines: _Lines, header: Sequence[str], check: Declaration
+) -> Iterator[_Rows]:
     """Rows by the thousand. Memory: a chunk, whatever the header and the rows are like."""
+    has_letters = check.dead_letter_topic is not None
+    lines.quoted(header)
     rows, blank = _Rows(), [""] * len(header)
     line = reader.line_num + 1
     while True:
@@ -153,6 +199,7 @@ def _chunks(path: Path, reader: Any, header: Sequence[str], *, has_letters: bool
             row, uncut = [], str(error)
         if row is None:
             break
+        quoted = lines.quoted(row)
         if (
             not row and not uncut and len(header) == 1
         ):  # a blank line is no row, but where a row is one empty cell
@@ -162,9 +209,9 @@ def _chunks(path: Path, reader: Any, header: Sequence[str], *, has_letters: bool
                 raise _refused(path, line, *fault)
             uncut = fault[0]
         if uncut:
-            rows.add(blank, line, uncut)
+            rows.add(blank, line, uncut=uncut)
         elif row:
-            rows.add(row, line)
+            rows.add(row, line, quoted)
         line = reader.line_num + 1
         if rows.is_full(row):
             yield rows
@@ -196,30 +243,59 @@ def _typed(
     header: Sequence[str],
     check: Declaration,
     kept: pa.Schema,
-    compared: Sequence[str],
+    schema: pa.Schema,
 ) -> pa.Table:
     lines = rows.lines
-    cells = {name: [row[at] for row in rows.cells] for at, name in enumerate(header) if name in compared}
+    by_name = {
+        name: [row[at] for row in rows.cells] for at, name in enumerate(header) if name in schema.names
+    }
     columns: dict[str, Any] = {LINE: pa.array(lines, pa.int64())}
     unfit: Any = pa.array(rows.uncut, pa.string())
     unfit_id: Any = pc.not_equal(unfit, _EMPTY)
     amounts = amount_columns(check)
-    for name in compared:
-        columns[name], odd = typed_cells(cells[name], kept.field(name).type, check.input_date_format)
+    for name, written in by_name.items():
+        cells = _with_nulls(written, header.index(name), rows.quoted, check, schema.field(name))
+        columns[name], odd = typed_cells(cells, kept.field(name).type, check.input_date_format)
         if not odd.true_count:
             continue
         if name in amounts:
             at = odd.index(True).as_py()
-            raise _no_amount(path, lines[at], name, cells[name][at], kept.field(name).type)
+            raise _no_amount(path, lines[at], name, written[at], kept.field(name).type)
         texts = [
             " | ".join(filter(None, (before, f"{name}={cell}"))) if is_odd else before
-            for before, cell, is_odd in zip(unfit.to_pylist(), cells[name], odd.to_pylist(), strict=True)
+            for before, cell, is_odd in zip(unfit.to_pylist(), cells, odd.to_pylist(), strict=True)
         ]
         unfit = pa.array(texts, pa.string())
         if name in check.record_id:
             unfit_id = pc.or_(unfit_id, odd)
     columns |= {UNFIT: unfit, UNFIT_ID: unfit_id}
     return pa.table([columns[name] for name in kept.names], schema=kept)
+
+
+def _with_nulls(
+    cells: Sequence[str],
+    column: int,
+    quoted: Collection[tuple[int, int]],
+    check: Declaration,
+    of: pa.Field[Any],
+) -> Sequence[str | None]:
+    """The cells, None for those that are null: of texts those that mean null without quotes, but for the empty text
+    where the column takes no null; of anything else, which no empty text can be, in quotes too.
+    """
+    words = set(null_words(check))
+    if not may_be_empty(of.type):
+        words.add("")
+        return cells if words.isdisjoint(cells) else [None if cell in words else cell for cell in cells]
+    if not of.nullable:
+        words.discard("")
+    if words.isdisjoint(cells):
+        return cells
+    return [None if cell in words and (row, column) not in quoted else cell for row, cell in enumerate(cells)]
+
+
+def null_words(check: Declaration) -> frozenset[str]:
+    """The cells that mean null without quotes, as a load reads them."""
+    return frozenset(("",) if check.input_null_values is None else check.input_null_values)
 
 
 def amount_columns(check: Declaration) -> frozenset[str]:
@@ -232,27 +308,29 @@ def amount_columns(check: Declaration) -> frozenset[str]:
     )
 
 
-def typed_cells(cells: Sequence[str], kind: pa.DataType, date_format: str) -> tuple[Any, Any]:
+def typed_cells(cells: Sequence[str | None], kind: pa.DataType, date_format: str) -> tuple[Any, Any]:
     """A column of text in the topic's type, and which of its cells that type cannot hold exactly; those are null.
 
-    An empty cell is null.
+    None is null, and so is an empty cell of a type without an empty value.
     """
+    if not may_be_empty(kind):
+        cells = [cell or None for cell in cells]
     texts = cells_text(cells, kind, date_format).dictionary_encode()
     words = texts.dictionary
+    if not len(words):
+        return nulls(len(cells), kind), pa.array([False] * len(cells))
     known = _values(words, kind)
     if known is None:  # one that does not fit spoils the cast of all
         found = [_values(words.slice(at, 1), kind) for at in range(len(words))]
         nothing: Any = pa.array([None], kind)
         known = pa.concat_arrays([nothing if value is None else value for value in found])
-    odd: Any = pc.and_(pc.not_equal(words, _EMPTY), pc.is_null(known))
-    return known.take(texts.indices), odd.take(texts.indices)
+    return known.take(texts.indices), pc.fill_null(pc.is_null(known).take(texts.indices), False)
 
 
 def _values(words: Any, kind: pa.DataType) -> Any:
     """The values that are written so, null for one that is written otherwise; None where one is no value at all."""
-    plain = pc.if_else(pc.equal(words, _EMPTY), pa.scalar(None, pa.string()), words)
     try:
-        found = _cast(plain, kind)
+        found = _cast(words, kind)
     except (ValueError, pa.ArrowNotImplementedError):
         return None
     is_same: Any = pc.equal(column_text(found), words)
@@ -266,11 +344,10 @@ def _cast(words: Any, kind: Any) -> Any:
     """The words in the type. Raises ValueError (ArrowInvalid is one) for a word that the type has no value for."""
     if pa.types.is_time(kind):
         width = pa.int32() if pa.types.is_time32(kind) else pa.int64()
-        nanos = [None if word is None else nanos_of_time(word) for word in words.to_pylist()]
+        nanos = [nanos_of_time(word) for word in words.to_pylist()]
         return pa.array([each and each // NANOS[kind.unit] for each in nanos], width).cast(kind)
     if kind == pa.uuid():
-        held = [None if word is None else UUID(word).bytes for word in words.to_pylist()]
-        return pa.array(held, kind)
+        return pa.array([UUID(word).bytes for word in words.to_pylist()], kind)
     if pa.types.is_timestamp(kind) and kind.tz is None:
         words = pc.replace_substring_regex(words, r"\+00:00$", "")
     return words.cast(kind)

@@ -12,9 +12,17 @@ from typing import Any
 
 import pyarrow as pa
 
+from txn_engine.held import held_type
 from txn_engine.quality.anomalies import ABORTED_READ, DUPLICATE, LOST
 from txn_engine.quality.canonical import column_text
 from txn_engine.quality.declaration import Output, SameRows, SameSet, SqlReduction, Totals, is_of_input
+from txn_engine.quality.empty_cells import (
+    Reading,
+    contradictions,
+    empty_cells,
+    least_contradicted,
+    may_be_empty,
+)
 from txn_engine.quality.evidence import Evidence, EvidenceMissingError, need, rows_of
 from txn_engine.quality.input_file import LINE, UNFIT, UNFIT_ID
 from txn_engine.quality.reducer import Reducer
@@ -161,13 +169,11 @@ class Reductions:
         schema = rows_of(self._evidence, self._evidence.check.topic).schema
         names = self._compared_columns
         self._need_exact(self._evidence.check.topic, names)
-        first = f"(SELECT min({LINE}) AS first_line FROM {self._fit_input} GROUP BY {', '.join(self._ids)})"
-        taken = f"(SELECT f.* FROM {self._input} AS f JOIN {first} AS g ON f.{LINE} = g.first_line)"
         unlike = [f"i.{UNFIT} <> ''"]
         for name in names:
             ours, theirs = (f"{side}.{quoted(name)}" for side in ("r", "i"))
-            if _is_text(schema.field(name).type):  # a text file cannot tell nothing from the empty string
-                ours, theirs = f"coalesce({ours}, '')", f"coalesce({theirs}, '')"
+            if pa.types.is_floating(held_type(schema.field(name).type)):  # SQL takes -0.0 and 0.0 for equal
+                ours, theirs = f"CAST({ours} AS STRING)", f"CAST({theirs} AS STRING)"
             unlike.append(f"{ours} IS DISTINCT FROM {theirs}")
         pairs = ", ".join(
             f"r.{quoted(name)} AS {quoted(f'r_{name}')}, i.{quoted(name)} AS {quoted(f'i_{name}')}"
@@ -177,7 +183,7 @@ class Reductions:
         self._reducer.keep(
             "matched_rows",
             f"SELECT {columns}, i.{LINE}, i.{UNFIT}, {pairs}, ({' OR '.join(unlike)}) AS unlike "
-            f"FROM {view} AS r JOIN {taken} AS i ON {self._same_ids('i', 'r')}",
+            f"FROM {view} AS r JOIN {self._first_of_id(self._input)} AS i ON {self._same_ids('i', 'r')}",
         )
         counts = self._reducer.query(
             "SELECT count(*) AS matched, coalesce(sum(CASE WHEN unlike THEN 1 ELSE 0 END), 0) AS wrong "
@@ -358,8 +364,7 @@ class Reductions:
     ) -> Compared:
         """`letters`: of both views' whole histories; records that replays of them have made are not the source's."""
         check, reducer = self._evidence.check, self._reducer
-        is_of_file = self._evidence.input is not None and is_of_input(check, output)
-        if is_of_file:
+        if self._evidence.input is not None and is_of_input(check, output):
             source = self._input
         sides = sides_of(
             output.relation,
@@ -368,7 +373,6 @@ class Reductions:
             output_view=target,
             topic_schema=rows_of(self._evidence, check.topic).schema,
             output_schema=rows_of(self._evidence, output.topic).schema,
-            is_of_file=is_of_file,
         )
         if isinstance(output.relation, SqlReduction):
             sides = self._keep_queries(output.relation, source, target)
@@ -528,6 +532,73 @@ class Reductions:
 
     @cached_property
     def _input(self) -> str:
+        """The rows of the file that became no dead letters, their empty cells as the topic reads them."""
+        kept = self._kept_input
+        names = self._with_empty_cells(kept)
+        if not names:
+            return kept
+        ids = {name: kind for name, kind in names.items() if name in self._ids}
+        others = {name: kind for name, kind in names.items() if name not in ids}
+        self._keep_read("keyed_input", kept, self._readings_of_ids(ids))
+        self._keep_read("read_input", "keyed_input", self._readings("keyed_input", others))
+        return "read_input"
+
+    def _with_empty_cells(self, view: str) -> Mapping[str, pa.DataType]:
+        """The columns of the file whose empty cells may be read in several ways, and their types."""
+        if self._evidence.check.input_null_values is not None:
+            return {}
+        schema, quoted = (
+            rows_of(self._evidence, self._evidence.check.topic).schema,
+            self._reducer.dialect.column,
+        )
+        kinds = {name: schema.field(name).type for name in self._compared_columns}
+        found = {quoted(name): kind for name, kind in kinds.items() if may_be_empty(kind)}
+        if not found:
+            return {}
+        (counts,) = self._reducer.query(f"SELECT {empty_cells(found)} FROM {view}").to_pylist()
+        return {name: kind for at, (name, kind) in enumerate(found.items()) if counts[f"c{at}"]}
+
+    def _readings_of_ids(self, ids: Mapping[str, pa.DataType]) -> Mapping[str, Reading]:
+        """By what the topic has: a record is found by its id, so no pairs of rows can be asked."""
+        if not ids:
+            return {}
+        view, found = self._view(self._evidence.check.topic), {}
+        (nulls,) = self._reducer.query(
+            f"SELECT {', '.join(f'count(*) - count({name}) AS c{at}' for at, name in enumerate(ids))} FROM {view}"
+        ).to_pylist()
+        (both,) = self._reducer.query(f"SELECT {empty_cells(ids)} FROM {view}").to_pylist()
+        for at, name in enumerate(ids):
+            has_null, has_empty = nulls[f"c{at}"] > 0, both[f"c{at}"] > nulls[f"c{at}"]
+            if has_null != has_empty:
+                found[name] = Reading.NULL if has_null else Reading.EMPTY_TEXT
+        return found
+
+    def _readings(self, view: str, columns: Mapping[str, pa.DataType]) -> Mapping[str, Reading]:
+        """By the records of these rows."""
+        if not columns:
+            return {}
+        (found,) = self._reducer.query(
+            f"SELECT {contradictions(columns)} FROM {self._view(self._evidence.check.topic)} AS r "
+            f"JOIN {self._first_of_id(view)} AS i ON {self._same_ids('i', 'r')}"
+        ).to_pylist()
+        return least_contradicted(tuple(columns), found)
+
+    def _keep_read(self, name: str, view: str, readings: Mapping[str, Reading]) -> None:
+        """The rows of the file with these columns as the readings have them."""
+        listed = []
+        for field in self._reducer.columns(view):
+            column = self._reducer.dialect.column(field.name)
+            reading = readings.get(column, Reading.BY_QUOTES)
+            listed.append(f"{reading.of(column, field.type)} AS {column}")
+        self._reducer.keep_view(name, f"SELECT {', '.join(listed)} FROM {view}")
+
+    def _first_of_id(self, view: str) -> str:
+        """The rows of the file with an id that no row before them has."""
+        first = f"SELECT min({LINE}) AS first_line FROM {view} WHERE NOT {UNFIT_ID} GROUP BY {', '.join(self._ids)}"
+        return f"(SELECT f.* FROM {view} AS f JOIN ({first}) AS g ON f.{LINE} = g.first_line)"
+
+    @cached_property
+    def _kept_input(self) -> str:
         """The rows of the file, but for those that became dead letters."""
         if self._evidence.check.dead_letter_topic is None:
             return self._all_input
@@ -602,23 +673,20 @@ class Reductions:
 
     def _differences(self, rows: pa.Table, names: Sequence[str]) -> tuple[Example, ...]:
         """Each record and its row: where they stand, and the columns in which they differ."""
-        texts = _texts(rows)
+        texts, shown = _texts(rows), _shown(rows)
         found = []
         for at in range(rows.num_rows):
             cells = {name: values[at] for name, values in texts.items()}
-            unlike = [name for name in names if cells[f"r_{name}"] != cells[f"i_{name}"]]
+            ours, theirs = ({name: shown[f"{side}_{name}"][at] for name in names} for side in ("r", "i"))
+            unlike = [name for name in names if ours[name] != theirs[name]]
             unfit = cells[UNFIT]
-            seen = [
-                f"{name} {cells[f'i_{name}'] or '(nothing)'}" for name in unlike if f"{name}=" not in unfit
-            ]
+            seen = [f"{name} {theirs[name]}" for name in unlike if f"{name}=" not in unfit]
             found.append(
                 {name: cells[name] for name in self._evidence.check.record_id}
                 | {"line": cells[LINE], "partition": cells[PARTITION], "offset": cells[OFFSET]}
                 | {
                     "in the file": ", ".join([*seen, *([unfit] if unfit else [])]),
-                    "in the topic": ", ".join(
-                        f"{name} {cells[f'r_{name}'] or '(nothing)'}" for name in unlike
-                    ),
+                    "in the topic": ", ".join(f"{name} {ours[name]}" for name in unlike),
                 }
             )
         return tuple(found)
@@ -641,13 +709,20 @@ def _texts(rows: pa.Table) -> Mapping[str, list[str]]:
     return found
 
 
+def _shown(rows: pa.Table) -> Mapping[str, list[str]]:
+    """Every column as it is shown beside another: nothing and the empty text are not the same."""
+    return {
+        name: [
+            "(nothing)" if is_null else text or '""'
+            for text, is_null in zip(texts, rows.column(name).is_null().to_pylist(), strict=True)
+        ]
+        for name, texts in _texts(rows).items()
+    }
+
+
 def _examples(rows: pa.Table) -> tuple[Example, ...]:
     texts = _texts(rows)
     return tuple(
         {name.removeprefix("_"): values[at] for name, values in texts.items()}
         for at in range(min(rows.num_rows, EXAMPLES_MAX))
     )
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)

@@ -204,12 +204,9 @@ def sides_of(
     output_view: str,
     topic_schema: pa.Schema,
     output_schema: pa.Schema,
-    is_of_file: bool = False,
 ) -> Sides:
-    """The two queries; the views have the topics' columns, `_partition` and `_offset`. is_of_file: whether the input
-    file stands in the topic's place, which is not asked whether a text is empty or nothing.
-    """
-    make = _Writer(dialect, topic_view, output_view, topic_schema, output_schema, is_of_file=is_of_file)
+    """The two queries; the views have the topics' columns, `_partition` and `_offset`."""
+    make = _Writer(dialect, topic_view, output_view, topic_schema, output_schema)
     match relation:
         case Totals():
             return make.totals(relation)
@@ -231,11 +228,8 @@ class _Writer:
         output_view: str,
         topic: pa.Schema,
         output: pa.Schema,
-        *,
-        is_of_file: bool,
     ) -> None:
         self._dialect = dialect
-        self._is_of_file = is_of_file
         self._topic_view = topic_view
         self._output_view = output_view
         self._topic = topic
@@ -319,14 +313,9 @@ class _Writer:
         theirs: list[str] = []
         for name, source in columns.items():
             kind = common_type(self._output.field(name), self._topic.field(source), "")
-            is_text = pa.types.is_string(self._topic.field(source).type) or pa.types.is_large_string(
-                self._topic.field(source).type
-            )
             for found, column in ((ours, name), (theirs, source)):
                 quoted = self._dialect.column(column)
                 value = quoted if kind is None else f"CAST({quoted} AS {kind})"
-                if is_text and self._is_of_file:
-                    value = f"coalesce({value}, '')"
                 found.append(f"{value} AS {self._dialect.column(name)}")
         return ours, theirs
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass
 from itertools import chain, repeat, takewhile
+from typing import Final
 
 from storage import checksum_of
 from txn_engine.backup.manifest import FIRST, LogRef, ObjectRef
@@ -24,6 +25,10 @@ def silent(_what: str, _done: int, _total: int) -> None:
     """Tell nobody."""
 
 
+COPY_AGAIN: Final = (
+    "move it away if it is there, and make a backup, which copies again what the store still has"
+)
+"""What helps if an object of a backup is gone or damaged."""
 _BYTES_AT_ONCE = 256 << 20
 _OBJECTS_AT_ONCE = 64
 _LOGS_AT_ONCE = 64
@@ -112,23 +117,27 @@ def _finished(ahead: dict[Future[None], int]) -> int:
 
 
 def read_checked(side: Side, wanted: ObjectRef) -> bytes | memoryview:
-    """The object, byte for byte the one that is meant. `CorruptObjectError` for any other."""
+    """The object, byte for byte the one that is meant. `CorruptObjectError` for any other, with what helps on that
+    side.
+    """
+    try:
+        return _read_checked(side, wanted)
+    except CorruptObjectError as error:
+        error.action = COPY_AGAIN if side.is_place else "restore the object from a copy; do not delete it"
+        raise
+
+
+def _read_checked(side: Side, wanted: ObjectRef) -> bytes | memoryview:
     key = side.key(wanted)
     place = side.objects.uri(key)
     data = side.objects.read(key, max_bytes=wanted.bytes)
     if len(data) != wanted.bytes:
-        raise _not_it(place, f"{len(data)} bytes", f"{wanted.bytes}")
+        raise CorruptObjectError(f"{len(data)} bytes", place=place, expected=f"{wanted.bytes}")
     with store_errors():
         checksum = checksum_of(data, place)
     if checksum != wanted.checksum:
-        raise _not_it(place, f"checksum {checksum}", wanted.checksum)
+        raise CorruptObjectError(f"checksum {checksum}", place=place, expected=wanted.checksum)
     return data
-
-
-def _not_it(place: str, seen: str, expected: str) -> CorruptObjectError:
-    return CorruptObjectError(
-        seen, place=place, expected=expected, action="restore the object from a copy; do not delete it"
-    )
 
 
 def in_parts(logs: Sequence[LogRef]) -> Iterator[list[LogRef]]:

@@ -66,8 +66,8 @@ class BackupMaker:
 
         Guarantee: once this returns the backup is whole, and every object of it was seen there in its size. Of one
         that was cut off the next run takes over what has come, once it has read it. What an earlier backup has is not
-        copied again, nor looked at. Where backups are removed meanwhile, or records are erased, it begins anew, at the
-        same cut.
+        read again; if a listing does not show it, it is copied again. Where backups are removed meanwhile, or records
+        are erased, it begins anew, at the same cut.
         """
         objects = self._logs.tools.objects
         _check_apart(objects.store, store)
@@ -286,18 +286,26 @@ class _Run:
         self._new_bytes += sum(each.bytes for each in found.new)
 
     def _files_of(self, log: LogRef) -> _FilesOf:
-        files = data_files(log, self._place.state(log))
-        size = sum(each.bytes for each in files)
-        known = self._known.get(_place_of(log))
-        if known is not None and known.state == log.state:
-            return _FilesOf(len(files), size, [], known.copies)
-        there: dict[ObjectRef, ObjectRef] = {}
-        if known is not None:
-            with suppress(*DAMAGE):  # then all of them are looked at
-                there = {each: each for each in data_files(known, self._place.state(known))}
+        state = self._place.state(log)
+        files = data_files(log, state)
+        there = self._still_there(log, state)
         placed = [there.get(each, replace(each, generation=self._generation)) for each in files]
         new = [each for each in placed if each not in there]
+        size = sum(each.bytes for each in files)
         return _FilesOf(len(files), size, new, copies_of(each.generation for each in placed))
+
+    def _still_there(self, log: LogRef, state: PartitionState) -> dict[ObjectRef, ObjectRef]:
+        """The data files of this log that the backup before has, and that a listing shows in their size. state: the
+        log's now.
+        """
+        known = self._known.get(_place_of(log))
+        if known is None:
+            return {}
+        files: list[ObjectRef] = []
+        with suppress(*DAMAGE):  # what cannot be told is copied anew
+            files = data_files(known, state if known.state == log.state else self._place.state(known))
+        sizes = listed(Side(self._place.objects, is_place=True), files)
+        return {each: each for each in files if sizes.get(each.key) == each.bytes}
 
     def _advanced(self, size: int) -> None:
         self._done += size
@@ -306,7 +314,9 @@ class _Run:
     # --- the rest -------------------------------------------------------------------------------------------
 
     def _copy_topics(self) -> list[ObjectRef]:
-        known = {each: each for each in self.before.objects} if self.before else {}
+        before, held = self.before.objects if self.before else (), self._place.objects
+        sizes = self._logs.workers.map(held.size_of, [each.place_key for each in before])
+        known = {each: each for each, size in zip(before, sizes, strict=True) if size == each.bytes}
         objects = [
             known.get(each, replace(each, generation=self._generation))
             for each in topic_objects(self._logs, self._cut)

@@ -278,10 +278,12 @@ class BackupPlace:
     # --- states ---------------------------------------------------------------------------------------------
 
     def put_state(self, state: PartitionState, known: StateRef, generation: int) -> StateRef:
-        """Keep the state of a log. The same state is the same object: `known` is one that is there already."""
+        """Keep the state of a log. The same state is the same object: `known` is one that an earlier backup has put,
+        which is put again if it is gone.
+        """
         data = encode_snapshot(state)
         ref = StateRef(stored_checksum(data), len(data), generation)
-        if ref == known:
+        if ref == known and self.objects.size_of(known.key) == known.bytes:
             return known
         if not self.objects.create(ref.key, data, max_bytes=STATE_BYTES_MAX).won:
             raise self.damaged(ref.key, "another object", f"one of checksum {ref.checksum}")

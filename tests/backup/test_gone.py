@@ -1,0 +1,92 @@
+"""Objects of earlier backups that are gone: the next backup finds that out, and is whole again."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage import MemoryStore
+from tests.backup.conftest import load, places_in, restored
+from tests.suite.tiers import in_shard
+from tests.support.refusals import damaged_at
+from txn_engine import Engine
+from txn_engine.backup import check_backup, prune
+from txn_engine.backup.copying import COPY_AGAIN
+from txn_engine.backup.place import PLACE_KEY
+from txn_engine.testing import ManualClock
+
+
+def shared(place: MemoryStore) -> list[str]:
+    """The objects that a later backup goes by: all but what says that there are backups."""
+    return [
+        info.key for info in place.list("") if info.key != PLACE_KEY and not info.key.startswith("backups/")
+    ]
+
+
+def with_a_group(engine: Engine) -> None:
+    consumer = engine.consumer(group_id="sums")
+    consumer.subscribe(["payments"])
+    consumer.poll()
+    consumer.commit()
+
+
+@pytest.mark.parametrize(
+    ("is_pruned", "grows"),
+    in_shard("kills", [(True, True), (True, False), (False, True), (False, False)], keep=1),
+)
+def test_what_is_gone_is_copied_again(
+    engine: Engine, place: MemoryStore, clock: ManualClock, is_pruned: bool, grows: bool
+) -> None:
+    """If any object of the backup before is gone, or all of them are, the next backup copies it again."""
+    load(engine, "one", 1, 2)
+    with_a_group(engine)
+    engine.backup(place)
+    if is_pruned:
+        load(engine, "two", 3)
+        engine.backup(place)
+        prune(place, keep=1, execute=True)
+    keys = shared(place)
+    assert {name for name in ("states", "data", "topics") if any(f"{name}/" in key for key in keys)} == {
+        "states",
+        "data",
+        "topics",
+    }
+    for number, gone in enumerate([*([key] for key in keys), keys]):
+        for key in gone:
+            place.delete(key)
+        if grows:
+            load(engine, f"more-{number}", 10 + number)
+        engine.backup(place)
+        assert not check_backup(place).damaged
+    with restored(place, clock) as again:
+        assert places_in(again) == places_in(engine)
+
+
+def test_what_was_cut_short_is_named(engine: Engine, place: MemoryStore) -> None:
+    """If an object of the backup before has another size, the next backup fails and names it. Once somebody has
+    moved it away, it is copied again."""
+    load(engine, "one", 1, 2)
+    with_a_group(engine)
+    engine.backup(place)
+    load(engine, "two", 3)
+    for key in shared(place):
+        whole = place.get(key)
+        place.put(key, whole[:-3])
+        if not key.startswith("states/"):  # a state is read by its log alone, and may be another one by now
+            with damaged_at(key):
+                engine.backup(place)
+        place.delete(key)
+        engine.backup(place)
+        assert not check_backup(place).damaged
+
+
+def test_a_check_says_what_helps(engine: Engine, place: MemoryStore) -> None:
+    """A check names an object that is gone, and the backup that it advises makes the place whole."""
+    load(engine, "one", 1)
+    engine.backup(place)
+    (gone, *_) = [key for key in shared(place) if "/data/" in key]
+    place.delete(gone)
+    (found,) = check_backup(place).damaged
+    assert str(found.place).endswith(gone)
+    assert found.action == COPY_AGAIN
+    engine.backup(place)
+    assert not check_backup(place).damaged

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Final
 
 from minio import Minio
 from minio.error import S3Error
 
 from storage.backend import Finding
 from storage.s3.config import S3Config
+from storage.s3.lifecycle import LifecycleRule, UnreadableRulesError, rules_of
 from storage.s3.minio_client import DENIED_CODES, minio_client, minio_error
 
-
-@dataclass(frozen=True, slots=True)
-class LifecycleRule:
-    """One enabled rule that removes objects. `prefix` is what it covers; `dangerous` when that touches the
-    store.
-    """
-
-    rule_id: str
-    prefix: str
-    expires_after_days: int | None
-    dangerous: bool
+_LOOK_YOURSELF: Final = "make sure that no rule deletes or archives objects of the store"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,19 +22,19 @@ class BucketReport:
     """What the bucket is like. `None` where the credentials do not allow to ask.
 
     versioning: "Enabled", "Suspended" or "Off". With "Enabled" every seal and every clean-up keeps the old
-    version and its cost. warnings: one line each, for a person to act on.
+    version and its cost. lifecycle_rules: those that are enabled. unread_rules: why their list cannot be read.
     """
 
     url: str
     exists: bool
     versioning: str | None
     lifecycle_rules: tuple[LifecycleRule, ...] | None
-    warnings: tuple[str, ...] = field(default=())
+    unread_rules: str = ""
 
     @property
     def healthy(self) -> bool:
-        """The bucket is there and nothing in it deletes the store's objects, as far as could be asked."""
-        return self.exists and not any(rule.dangerous for rule in self.lifecycle_rules or ())
+        """The bucket is there, and no rule of it deletes or archives the store's objects, as far as could be asked."""
+        return self.exists and not any(rule.danger for rule in self.lifecycle_rules or ())
 
 
 def inspect_bucket(config: S3Config) -> BucketReport:
@@ -56,19 +48,14 @@ def inspect_bucket(config: S3Config) -> BucketReport:
     except Exception as error:
         raise minio_error(error, config) from error
     if not exists:
-        return BucketReport(config.url, False, None, None, (f"there is no bucket {config.bucket!r}",))
+        return BucketReport(config.url, False, None, None)
     versioning = _versioning(client, config)
-    rules = _lifecycle_rules(client, config)
-    warnings = [_danger(rule) for rule in rules or () if rule.dangerous]
-    if versioning == "Enabled":
-        warnings.append(
-            "versioning keeps every sealed and deleted object; add a rule for noncurrent versions only"
-        )
-    if rules is None:
-        warnings.append(
-            "the lifecycle rules could not be read: make sure that none expires objects of the store"
-        )
-    return BucketReport(config.url, True, versioning, rules, tuple(warnings))
+    text = client.lifecycle(config)
+    try:
+        rules = None if text is None else rules_of(text, config.prefix)
+    except UnreadableRulesError as error:
+        return BucketReport(config.url, True, versioning, None, unread_rules=str(error))
+    return BucketReport(config.url, True, versioning, rules)
 
 
 def findings(report: BucketReport, config: S3Config) -> Iterator[Finding]:
@@ -90,24 +77,26 @@ def _versioning_found(report: BucketReport) -> Finding:
             "versioning", "warning", "the credentials may not ask", "have s3:GetBucketVersioning allowed"
         )
     if report.versioning == "Enabled":
+        if any(rule.ends_old_versions for rule in report.lifecycle_rules or ()):
+            return Finding("versioning", "ok", "Enabled, and a rule removes noncurrent versions")
         remedy = "fine for safety; add a lifecycle rule for noncurrent versions only, or pay for every deleted object"
         return Finding("versioning", "warning", "Enabled: deleted objects are kept", remedy)
     return Finding("versioning", "ok", report.versioning)
 
 
 def _lifecycle_found(report: BucketReport) -> Finding:
-    if report.lifecycle_rules is None:
-        return Finding(
-            "lifecycle",
-            "warning",
-            "the rules could not be read",
-            "make sure that no rule expires objects of the store",
-        )
-    dangerous = [rule for rule in report.lifecycle_rules if rule.dangerous]
+    rules = report.lifecycle_rules
+    if rules is None:
+        why = f": {report.unread_rules}" if report.unread_rules else ""
+        return Finding("lifecycle", "warning", f"the rules could not be read{why}", _LOOK_YOURSELF)
+    dangerous = [f"{rule.named} {rule.danger}" for rule in rules if rule.danger]
     if dangerous:
-        warning = next((text for text in report.warnings if text.startswith("lifecycle rule")), "")
-        return Finding("lifecycle", "failed", warning, "remove the rule before it deletes committed data")
-    return Finding("lifecycle", "ok", "no rule deletes objects of the store")
+        seen = f"{'; '.join(dangerous)}: the log and committed data too"
+        return Finding("lifecycle", "failed", seen, "remove the rule, or let it spare the store's prefix")
+    unread = [f"{rule.named} has {rule.unread}" for rule in rules if rule.unread]
+    if unread:
+        return Finding("lifecycle", "warning", f"not known here: {'; '.join(unread)}", _LOOK_YOURSELF)
+    return Finding("lifecycle", "ok", "no rule deletes or archives objects of the store")
 
 
 def create_bucket_if_missing(config: S3Config) -> bool:
@@ -135,44 +124,3 @@ def _versioning(client: Minio, config: S3Config) -> str | None:
         raise minio_error(error, config) from error
     except Exception as error:
         raise minio_error(error, config) from error
-
-
-def _lifecycle_rules(client: Minio, config: S3Config) -> tuple[LifecycleRule, ...] | None:
-    try:
-        found = client.get_bucket_lifecycle(config.bucket)
-    except S3Error as error:
-        if error.code in DENIED_CODES or error.code == "NotImplemented":
-            return None
-        raise minio_error(error, config) from error
-    except Exception as error:
-        raise minio_error(error, config) from error
-    rules = []
-    for rule in found.rules if found else ():
-        expiration = rule.expiration
-        # A rule that only removes delete markers, old versions or broken uploads takes no object of ours.
-        if rule.status != "Enabled" or expiration is None or not (expiration.days or expiration.date):
-            continue
-        filters = rule.rule_filter
-        prefix = (
-            (filters.prefix or (filters.and_operator.prefix if filters.and_operator else None))
-            if filters
-            else None
-        )
-        covered = prefix or ""
-        rules.append(
-            LifecycleRule(
-                rule.rule_id or "", covered, expiration.days, dangerous=_overlap(covered, config.prefix)
-            )
-        )
-    return tuple(rules)
-
-
-def _overlap(rule_prefix: str, store_prefix: str) -> bool:
-    ours = f"{store_prefix}/" if store_prefix else ""
-    return ours.startswith(rule_prefix) or rule_prefix.startswith(ours)
-
-
-def _danger(rule: LifecycleRule) -> str:
-    when = f"after {rule.expires_after_days} days" if rule.expires_after_days else "on a set date"
-    what = f"objects below {rule.prefix!r}" if rule.prefix else "every object"
-    return f"lifecycle rule {rule.rule_id!r} deletes {what} {when}, the log and committed data too: remove it"

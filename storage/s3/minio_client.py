@@ -40,12 +40,32 @@ DENIED_CODES: Final = frozenset(
 )
 
 
-def minio_client(config: S3Config) -> Minio:
+class BucketClient(Minio):
+    """minio-py's client, which also gives a bucket's lifecycle configuration as the server wrote it."""
+
+    def lifecycle(self, config: S3Config) -> bytes | None:
+        """The XML; one without rules where there is no configuration; None where the credentials may not ask. Raises
+        `StorageError`.
+        """
+        try:
+            answer = self._execute("GET", config.bucket, query_params={"lifecycle": ""})
+        except S3Error as error:
+            if error.code == "NoSuchLifecycleConfiguration":
+                return b"<LifecycleConfiguration/>"
+            if error.code in DENIED_CODES or error.code == "NotImplemented":
+                return None
+            raise minio_error(error, config) from error
+        except Exception as error:
+            raise minio_error(error, config) from error
+        return bytes(answer.data)
+
+
+def minio_client(config: S3Config) -> BucketClient:
     """A client that answers within 20 seconds, or says that the store does not."""
     endpoint = urlsplit(config.endpoint or "https://s3.amazonaws.com")
     pool = urllib3.PoolManager(timeout=TIMEOUT, retries=RETRIES)
     try:
-        return Minio(
+        return BucketClient(
             endpoint.netloc,
             secure=endpoint.scheme == "https",
             region=config.region,

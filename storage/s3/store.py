@@ -106,7 +106,12 @@ class S3Store(BucketStore):
     def client(self, obstore: Obstore, options: dict[str, Any], retries: dict[str, Any]) -> Any:
         """As the base class says."""
         config = self._config
-        arguments: dict[str, Any] = {"region": config.region, "conditional_put": "etag"}
+        # AWS takes no put without a checksum into a bucket that locks objects by default.
+        arguments: dict[str, Any] = {
+            "region": config.region,
+            "conditional_put": "etag",
+            "checksum_algorithm": "SHA256",
+        }
         if config.endpoint is not None:
             arguments |= {"endpoint": config.endpoint, "virtual_hosted_style_request": False}
         credentials = config.credentials()

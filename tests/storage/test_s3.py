@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
 import pickle
 from concurrent.futures import ThreadPoolExecutor
@@ -336,3 +338,12 @@ def test_region_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_REGION", "eu-north-1")
     assert s3_config("bucket").region == "eu-north-1"
     assert s3_config("bucket", region="ap-east-1").region == "ap-east-1"
+
+
+def test_every_put_carries_a_checksum() -> None:
+    """AWS takes no put without a checksum into a bucket that locks objects by default, and every byte is checked."""
+    with odd((200, b"")) as server:
+        server.store.put_if_absent("a", b"one")
+        server.store.put("b", b"two")
+        sent = [headers["x-amz-checksum-sha256"] for headers in server.headers]
+    assert sent == [base64.b64encode(hashlib.sha256(data).digest()).decode() for data in (b"one", b"two")]

@@ -155,6 +155,7 @@ class AzureStore(BucketStore):
             ("The specified blob does not exist", "BlobNotFound"),
             ("The specified container does not exist", "ContainerNotFound"),
         ),
+        archived=frozenset({"BlobArchived", "BlobBeingRehydrated"}),
     )
     _config: AzureConfig
 

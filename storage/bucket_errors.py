@@ -8,12 +8,14 @@ from dataclasses import dataclass
 
 from storage.errors import (
     AccessDeniedError,
+    ArchivedObjectError,
     BucketNotFoundError,
     DamagedObjectError,
     NotConnectedError,
     ObjectNotFoundError,
     PutIfAbsentUnsupportedError,
     StorageError,
+    StoreNotWritableError,
     StoreUnreachableError,
 )
 from storage.reasons import StoreReason
@@ -55,7 +57,8 @@ class Words:
 
     no_object, no_bucket, denied: its error codes; denied_action: what to do about one of the last; no_identity: what
     stands in an error of asking the machine for a role or an account where it has none; credentials: what is to be set;
-    sentences: what stands in answers that have no code, and the code that it is of.
+    sentences: what stands in answers that have no code, and the code that it is of; archived: codes of an object in an
+    archive; full: codes of a bucket, or a disk behind it, that takes no more, each given before anything is kept.
     """
 
     actor: str
@@ -67,6 +70,8 @@ class Words:
     no_identity: tuple[str, ...]
     credentials: str
     sentences: tuple[tuple[str, str], ...] = ()
+    archived: frozenset[str] = frozenset()
+    full: frozenset[str] = frozenset()
 
 
 def code_of(text: str, words: Words) -> str:
@@ -125,6 +130,24 @@ def classified(
             actor=actor,
             place=place,
             action=f"set {words.credentials}",
+        )
+    if code in words.archived:
+        return ArchivedObjectError(
+            said,
+            actor=actor,
+            place=place,
+            expected="an object that can be read at once",
+            action="restore it from the archive by the store's own tools, and end the rule that moves objects there",
+            reason=StoreReason.ARCHIVED,
+        )
+    if code in words.full:
+        return StoreNotWritableError(
+            said,
+            actor=actor,
+            place=place,
+            expected=f"room in the {words.bucket}",
+            action="raise its quota or make room, then try again",
+            reason=StoreReason.NO_ROOM,
         )
     if status in (401, 403) or code in words.denied:
         return AccessDeniedError(said, actor=actor, place=place, action=words.denied_action(code))

@@ -123,6 +123,10 @@ class OversizedObjectError(DamagedObjectError):
     """The object at this key is larger than its kind may be: it is not what was written there, and was not read."""
 
 
+class ArchivedObjectError(DamagedObjectError):
+    """The object at this key was moved into an archive: it cannot be read before it is restored from there."""
+
+
 class InTheWayError(DamagedObjectError):
     """No object can be put at this key: a folder stands there, or a file where one of its folders should be (local
     store). Nothing was written.

@@ -38,7 +38,7 @@ _NO_FILE: Final = (
     errno.ELOOP,
     errno.ENXIO,
 )  # opening a symbolic link, a socket or a device that nobody drives
-_NOT_PERMITTED: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+_NOT_PERMITTED: Final = frozenset({errno.EACCES, errno.EPERM})
 _NOT_SUPPORTED: Final = frozenset(
     {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL, errno.EMLINK, errno.EXDEV}
 )
@@ -340,7 +340,7 @@ class LocalStore:
         self._folders.add(self._root)
 
     def _refuse_root(self, error: OSError) -> NoReturn:
-        if error.errno in _NO_ROOM | _TOO_MANY_FILES:
+        if error.errno in _NO_ROOM | _TOO_MANY_FILES or error.errno == errno.EROFS:
             self._refuse_write(error, "")
         raise StoreNotWritableError(
             _words(error),
@@ -783,6 +783,8 @@ def _fault_of(error: Exception) -> tuple[StoreReason, str, str]:
     number = error.errno if isinstance(error, OSError) else None
     if number in _NO_ROOM:
         return StoreReason.NO_ROOM, _words(error), "make room on the disk, then try again"
+    if number == errno.EROFS:
+        return StoreReason.READ_ONLY, _words(error), "have it mounted with the right to write, then try again"
     if number in _TOO_MANY_FILES:
         whose = "process" if number == errno.EMFILE else "machine"
         action = f"raise the {whose}'s limit of open files (`ulimit -n`), or close some, then try again"

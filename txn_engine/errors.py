@@ -428,7 +428,8 @@ class StoreAccessError(TxnEngineError):
 
 
 class StoreFaultError(StoreAccessError):
-    """The disk of a local store is full or has failed, or the process has too many files open.
+    """A disk or a bucket is full, a disk is mounted without the right to write or has failed, or the process has too
+    many files open.
 
     Nobody refused anything: the same call works once the machine is well again.
     """

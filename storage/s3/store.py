@@ -100,6 +100,8 @@ class S3Store(BucketStore):
         denied_action=_denied_action,
         no_identity=("169.254.169.254", "169.254.170.2"),
         credentials=S3.credentials,
+        archived=frozenset({"InvalidObjectState"}),
+        full=frozenset({"XMinioAdminBucketQuotaExceeded", "XMinioStorageFull", "QuotaExceeded"}),
     )
     _config: S3Config
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from storage import MemoryStore
-from tests.backup.conftest import load, places_in, restored
+from storage import AccessDeniedError, MemoryStore, StorageError
+from storage.errors import ArchivedObjectError
+from storage.reasons import StoreReason
+from tests.backup.conftest import load, opened, places_in, restored
 from tests.suite.tiers import in_shard
+from tests.support.faults import FaultyStore
 from tests.support.refusals import damaged_at
 from txn_engine import Engine
 from txn_engine.backup import check_backup, prune
 from txn_engine.backup.copying import COPY_AGAIN
 from txn_engine.backup.place import PLACE_KEY
+from txn_engine.errors import CorruptObjectError, StoreAccessError
 from txn_engine.testing import ManualClock
 
 
@@ -90,3 +94,29 @@ def test_a_check_says_what_helps(engine: Engine, place: MemoryStore) -> None:
     assert found.action == COPY_AGAIN
     engine.backup(place)
     assert not check_backup(place).damaged
+
+
+@pytest.mark.parametrize("kind", [AccessDeniedError, ArchivedObjectError])
+def test_a_refused_read_is_told_in_the_stores_words(
+    engine: Engine, place: MemoryStore, clock: ManualClock, kind: type[StorageError]
+) -> None:
+    """If the store refuses to give a data file, the backup ends with the store's own answer and its advice."""
+    load(engine, "one", 1)
+
+    def refuses(operation: str, key: str) -> StorageError:
+        return kind(
+            f"{operation} failed: 403 Code",
+            place=f"s3://b/{key} (http://h:9000)",
+            action="the advice",
+            reason=StoreReason.ARCHIVED if kind is ArchivedObjectError else None,
+        )
+
+    store = FaultyStore(
+        engine.store,
+        decide=lambda operation, key, _: "before" if operation == "get" and "/data/" in key else None,
+        error=refuses,
+    )
+    with opened(store, clock) as limited, pytest.raises((StoreAccessError, CorruptObjectError)) as refusal:
+        limited.backup(place)
+    assert "403 Code" in refusal.value.seen
+    assert refusal.value.action == "the advice"

@@ -11,7 +11,14 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
-from storage import AccessDeniedError, MemoryStore, PutIfAbsentUnsupportedError, open_store
+from storage import (
+    AccessDeniedError,
+    MemoryStore,
+    PutIfAbsentUnsupportedError,
+    StoreNotWritableError,
+    open_store,
+)
+from storage.reasons import StoreReason
 from tests.cli.conftest import Answer, Run
 from tests.support.servers import REPOSITORY
 from txn_engine.spark.java import JavaNotFoundError
@@ -216,6 +223,27 @@ def test_a_reader_without_the_right_to_write(
     assert (reader.code, checks(reader)["put-if-absent"]["status"]) == (0, "warning")
     fresh = run("doctor", "--json", store="memory://never-used-by-anyone")
     assert (fresh.code, checks(fresh)["put-if-absent"]["status"]) == (1, "failed")
+
+
+@pytest.mark.parametrize(
+    ("reason", "code", "status"),
+    [(StoreReason.NO_ROOM, 1, "failed"), (StoreReason.READ_ONLY, 0, "warning")],
+)
+def test_a_store_that_takes_nothing_now(
+    run: Run, payments: str, monkeypatch: pytest.MonkeyPatch, reason: StoreReason, code: int, status: str
+) -> None:
+    """A full store is a failure. A mount without the right to write is enough for a reader. Both are told in the
+    store's own words, with its own advice."""
+
+    def refused_now(*_: Any, **__: Any) -> None:
+        raise StoreNotWritableError("the store's words", action="the store's advice", reason=reason)
+
+    monkeypatch.setattr("storage.prove_put_if_absent", refused_now)
+    answer = run("doctor", "--json")
+    found = checks(answer)["put-if-absent"]
+    assert (answer.code, found["status"]) == (code, status)
+    assert "the store's words" in found["seen"]
+    assert "the store's advice" in found["remedy"]
 
 
 def test_a_clock_that_is_off_is_a_warning(run: Run, payments: str, monkeypatch: pytest.MonkeyPatch) -> None:

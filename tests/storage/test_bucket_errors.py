@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from storage import (
@@ -14,10 +16,12 @@ from storage import (
     ObjectNotFoundError,
     PutIfAbsentUnsupportedError,
     StorageError,
+    StoreNotWritableError,
     StoreUnreachableError,
     open_store,
 )
 from storage.bucket_errors import AmbiguousNotFoundError, UnlistableNameError, classified, is_beyond_the_end
+from storage.errors import ArchivedObjectError
 from storage.reasons import StoreReason
 
 
@@ -124,6 +128,20 @@ def test_a_services_own_words(backend: Backend) -> None:
         assert type(told(backend, sentence)) is type(told(backend, body(404, code))), sentence
     refused = told(backend, "GET http://169.254.169.254/x")
     assert f"set {backend.credentials}" in refused.action
+
+
+@EACH
+def test_archives_and_full_buckets(backend: Backend) -> None:
+    """An archived object and a full bucket are told as such, with the service's own code, and never as a refusal."""
+    words = store_of(backend).words
+    for kind, codes, reason in (
+        (ArchivedObjectError, words.archived, StoreReason.ARCHIVED),
+        (StoreNotWritableError, words.full, StoreReason.NO_ROOM),
+    ):
+        for status, code in itertools.product((400, 403, 409, 507), codes):
+            error = told(backend, body(status, code))
+            assert (type(error), error.reason) == (kind, reason)
+            assert code in error.seen
 
 
 @EACH

@@ -886,6 +886,7 @@ FAULTS = pytest.mark.parametrize(
         (errno.EIO, StoreReason.DISK_FAILED),
         (errno.ENOMEM, StoreReason.DISK_FAILED),
         (errno.ESTALE, StoreReason.DISK_FAILED),
+        (errno.EROFS, StoreReason.READ_ONLY),
     ],
     ids=lambda each: errno.errorcode.get(each, "") if isinstance(each, int) else str(each),
 )
@@ -925,7 +926,6 @@ def test_a_fault_of_the_machine_is_no_matter_of_permissions(
     ("number", "advice"),
     [
         (errno.EACCES, "permission"),
-        (errno.EROFS, "permission"),
         (errno.EOPNOTSUPP, "hard links"),
         (errno.EMLINK, "hard links"),
     ],

@@ -18,6 +18,7 @@ from storage import (
     NotConnectedError,
     ObjectStore,
     PutIfAbsentUnsupportedError,
+    StoreNotWritableError,
     StoreUnreachableError,
     open_store,
     settle_put_if_absent,
@@ -338,6 +339,17 @@ def test_region_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_REGION", "eu-north-1")
     assert s3_config("bucket").region == "eu-north-1"
     assert s3_config("bucket", region="ap-east-1").region == "ap-east-1"
+
+
+@pytest.mark.parametrize(
+    ("status", "code"), [(400, "XMinioAdminBucketQuotaExceeded"), (507, "XMinioStorageFull")]
+)
+def test_a_full_bucket_is_told_at_once(status: int, code: str) -> None:
+    """A put that a full bucket refuses is an error that says so, after one request and one look."""
+    with odd((status, xml(code)), (404, xml("NoSuchKey"))) as server:
+        with refused(StoreNotWritableError, StoreReason.NO_ROOM):
+            settle_put_if_absent(server.store, "a", b"ours", pause=no_pause)
+        assert [request.split()[0] for request in server.requests] == ["PUT", "GET"]
 
 
 def test_every_put_carries_a_checksum() -> None:

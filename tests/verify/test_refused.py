@@ -7,12 +7,16 @@ from collections.abc import Callable
 import pytest
 
 from storage import AccessDeniedError, BucketNotFoundError, StoreUnreachableError
-from storage.errors import StorageError
+from storage.errors import ArchivedObjectError, StorageError
 from tests.support.faults import FaultyStore, raising
 from tests.verify.story import Story, healthy
 from txn_engine.verify import verify_store
 
-REFUSALS = {"access": AccessDeniedError, "a bad sector": StorageError}
+REFUSALS = {
+    "access": AccessDeniedError,
+    "a bad sector": StorageError,
+    "an archive": ArchivedObjectError,
+}
 OBJECTS: dict[str, Callable[[Story], str]] = {
     "entry": lambda story: story.entry("payments", 0, 3),
     "first entry": lambda story: story.entry("payments", 0, 0),
@@ -46,7 +50,9 @@ def test_an_object_that_is_not_given_is_named(
     story.ledger.store.put(elsewhere, b"garbage")
     report = verify_store(refusing(story, key, kind))
     assert {key, elsewhere} <= {found.object for found in report.findings if found.severity == "error"}
-    assert any("no: get" in found.seen for found in report.findings if found.object == key)
+    (seen, *_) = [found.seen for found in report.findings if found.object == key]
+    assert "no: get" in seen
+    assert ("archive" in seen) is (kind is ArchivedObjectError)
 
 
 @pytest.mark.parametrize("kind", REFUSALS.values(), ids=REFUSALS)
@@ -85,8 +91,13 @@ def test_a_store_that_does_not_answer_is_an_error(place: str, kind: type[Storage
         verify_store(refusing(healthy(), place, kind))
 
 
-@pytest.mark.parametrize("kind", REFUSALS.values(), ids=REFUSALS)
-@pytest.mark.parametrize("place", ["store.json", "topics"])
+@pytest.mark.parametrize(
+    ("place", "kind"),
+    [
+        *((place, kind) for place in ("store.json", "topics") for kind in (AccessDeniedError, StorageError)),
+        ("store.json", ArchivedObjectError),  # a listing shows what is in an archive, too
+    ],
+)
 def test_a_store_that_gives_nothing_is_an_error(place: str, kind: type[StorageError]) -> None:
     """If store.json or all topics are refused, the audit is an error, because wrong credentials are not
     damage."""

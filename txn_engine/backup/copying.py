@@ -11,6 +11,7 @@ from itertools import chain, repeat, takewhile
 from typing import Final
 
 from storage import checksum_of
+from storage.reasons import StoreReason
 from txn_engine.backup.manifest import FIRST, LogRef, ObjectRef
 from txn_engine.errors import CorruptObjectError
 from txn_engine.log.objects import Objects, store_errors
@@ -123,6 +124,8 @@ def read_checked(side: Side, wanted: ObjectRef) -> bytes | memoryview:
     try:
         return _read_checked(side, wanted)
     except CorruptObjectError as error:
+        if error.reason is StoreReason.ARCHIVED:
+            raise
         error.action = COPY_AGAIN if side.is_place else "restore the object from a copy; do not delete it"
         raise
 

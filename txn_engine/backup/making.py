@@ -114,8 +114,11 @@ class BackupMaker:
     def _why(self, error: TxnEngineError, cut: Cut) -> TxnEngineError:
         """The error; or another one, where what it misses went with a topic that was deleted."""
         for topic in cut.topics:
-            _, folder, name = str(error.place).rpartition(f"topics/{topic.topic}/{topic.incarnation}/")
-            if folder and not self._logs.tools.objects.exists(folder + name) and self._was_deleted(topic):
+            folder = re.escape(f"topics/{topic.topic}/{topic.incarnation}/")
+            key = re.search(rf"{folder}\S+", str(error.place))  # behind it an endpoint may stand
+            if key is None or not isinstance(error, CorruptObjectError):
+                continue
+            if not self._logs.tools.objects.exists(key[0]) and self._was_deleted(topic):
                 return InvalidRequestError(
                     f"cut {cut.number} has topic {topic.topic!r}, incarnation {topic.incarnation}, which was deleted"
                     " since, and its files with it",

@@ -226,6 +226,7 @@ def _instant(time_ms: int) -> str:
 def _proof(store: ObjectStore, *, writing_needed: bool) -> Iterator[Check]:
     """Put-if-absent once more, and by a fresh object's time the store's clock."""
     from storage import AccessDeniedError, StorageError, StoreNotWritableError, prove_put_if_absent
+    from storage.reasons import StoreReason
 
     try:
         proof = prove_put_if_absent(store)
@@ -237,14 +238,15 @@ def _proof(store: ObjectStore, *, writing_needed: bool) -> Iterator[Check]:
         )
         yield _skew(store)
     except (AccessDeniedError, StoreNotWritableError) as error:
-        if writing_needed:
+        if writing_needed or error.reason not in (None, StoreReason.READ_ONLY):
             yield _failure("put-if-absent", error)
             return
+        is_mount = error.reason is StoreReason.READ_ONLY
         yield Check(
             "put-if-absent",
             "warning",
-            "not tried: nothing may be written here (reading works)",
-            "give the credentials the right to write, if this machine is to",
+            f"not tried: nothing {'can' if is_mount else 'may'} be written here ({error.seen}); reading works",
+            f"if this machine is to write: {error.action}",
         )
     except StorageError as error:
         yield _failure("put-if-absent", error)

@@ -49,6 +49,7 @@ Named = TypeVar("Named")
 _FAULTS = frozenset(
     {
         StoreReason.NO_ROOM,
+        StoreReason.READ_ONLY,
         StoreReason.TOO_MANY_OPEN_FILES,
         StoreReason.DISK_FAILED,
         StoreReason.SYNC_FAILED_BEFORE,

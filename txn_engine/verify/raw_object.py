@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from storage.errors import (
+    ArchivedObjectError,
     DamagedObjectError,
     ObjectNotFoundError,
     OversizedObjectError,
@@ -237,9 +238,12 @@ def fetch(store: ObjectStore, key: str, size: int, decode: Decode[T]) -> Fetched
     except UnknownFormatError:
         raise  # of store.json
     except StorageError as error:  # a link or a device by its name, access refused, a bad sector
-        if isinstance(error, NO_ANSWER) or (key == _STORE_KEY and not isinstance(error, DamagedObjectError)):
+        is_archived = isinstance(error, ArchivedObjectError)
+        is_damage = isinstance(error, DamagedObjectError) and not is_archived
+        if isinstance(error, NO_ANSWER) or (key == _STORE_KEY and not is_damage):
             raise
-        return size, Damaged(error.seen, size)
+        archived = ": it is in an archive of the store, and can be restored from there" * is_archived
+        return size, Damaged(error.seen + archived, size)
 
 
 def _whole(store: ObjectStore, key: str) -> bytes | None:

@@ -60,12 +60,14 @@ from storage.row_groups import ROW_BYTES_MAX, ROW_NULLS_MAX, row_too_large
 from storage.settle import PutOutcome, put_patiently, settle_put_if_absent
 from storage.store import (
     FolderStore,
+    KeptVersions,
     MappableStore,
     ObjectInfo,
     ObjectStore,
     PatientStore,
     SpoolingStore,
     StagingStore,
+    VersionedStore,
 )
 
 __all__ = [
@@ -85,6 +87,7 @@ __all__ = [
     "FORMAT",
     "LATER_FORMAT",
     "JSON_BYTES_MAX",
+    "KeptVersions",
     "KnownParquet",
     "LARGE",
     "ROW_BYTES_MAX",
@@ -121,6 +124,7 @@ __all__ = [
     "PutOutcomeUnknownError",
     "SpoolingStore",
     "StagingStore",
+    "VersionedStore",
     "StorageError",
     "StoreNotWritableError",
     "StoreUnreachableError",

@@ -131,6 +131,31 @@ class SpoolingStore(ObjectStore, Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class KeptVersions:
+    """That a bucket keeps the bytes of objects that are deleted, or has kept some. status: "Enabled" or "Suspended";
+    until: how long such a version stays, in words.
+    """
+
+    status: str
+    until: str
+
+
+@runtime_checkable
+class VersionedStore(ObjectStore, Protocol):
+    """A store that may keep what is deleted: an optional capability, as mapping is."""
+
+    def kept_versions(self) -> KeptVersions | None:
+        """What becomes of the bytes of a deleted object; None where they are gone."""
+        ...
+
+    def old_versions(self, prefix: str) -> Iterator[ObjectInfo]:
+        """Yield what is kept below the folder of objects that were deleted or overwritten, by ascending key, with the
+        version's id as `tag`.
+        """
+        ...
+
+
 @runtime_checkable
 class StagingStore(ObjectStore, Protocol):
     """A store where bytes are somewhere before they are an object: an optional capability, as mapping is."""

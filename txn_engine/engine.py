@@ -38,6 +38,7 @@ from txn_engine.erasing import (
     Matcher,
     StillHeld,
     TopicEraser,
+    held_by_versions,
     refuse_constant,
     take_leftovers,
 )
@@ -347,7 +348,8 @@ class Engine:
         only say which.
 
         Guarantee: once it returns, no data file of the topic holds one of them below the offsets that the report says,
-        live, replaced, aborted or kept for a cut, but for what the report names; other records are as they were, at
+        live, replaced, aborted or kept for a cut, but for what the report names, such as old versions that a bucket
+        keeps of what is deleted; other records are as they were, at
         their offsets. Neither the condition nor a value is written anywhere. What is read as of a cut, or by an earlier
         version of a table, is without them too. It may be killed anywhere: whoever erases next, or cleans up, goes on.
         What the topic has left from before it was deleted goes whole where it holds any; the topic may be deleted.
@@ -395,11 +397,14 @@ class Engine:
         if execute and search is not None:
             held = search.held()  # one may have been made meanwhile
         leftovers, staged = take_leftovers(stores, execute=execute)
+        would_delete = 0 if execute else report.records
+        versions = held_by_versions(stores[0], topic, would_delete=would_delete)
+        versions += [each for store in stores[1:] for each in held_by_versions(store, topic)]
         return replace(
             report,
             former=tuple(before),
             leftovers=leftovers,
-            still_held=(*report.still_held, *written, *staged, *held),
+            still_held=(*report.still_held, *written, *staged, *versions, *held),
         )
 
     def _erasable(self, topic: str) -> tuple[Topic, bool]:

@@ -77,7 +77,7 @@ def _versioning_found(report: BucketReport) -> Finding:
             "versioning", "warning", "the credentials may not ask", "have s3:GetBucketVersioning allowed"
         )
     if report.versioning == "Enabled":
-        if any(rule.ends_old_versions for rule in report.lifecycle_rules or ()):
+        if any(rule.old_version_days is not None for rule in report.lifecycle_rules or ()):
             return Finding("versioning", "ok", "Enabled, and a rule removes noncurrent versions")
         remedy = "fine for safety; add a lifecycle rule for noncurrent versions only, or pay for every deleted object"
         return Finding("versioning", "warning", "Enabled: deleted objects are kept", remedy)

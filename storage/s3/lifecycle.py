@@ -28,14 +28,14 @@ _FILTERS: Final = frozenset({"Prefix", "Tag", "And", "ObjectSizeGreaterThan", "O
 @dataclass(frozen=True, slots=True)
 class LifecycleRule:
     """One enabled rule. danger: what it does to current objects of the store, in words; empty if nothing. unread: what
-    of it is not known here, so that nobody can say; empty if nothing. ends_old_versions: it removes noncurrent versions
-    of all objects of the store.
+    of it is not known here, so that nobody can say; empty if nothing. old_version_days: after how many days it removes
+    the noncurrent versions of all objects of the store; None if it does not.
     """
 
     rule_id: str
     danger: str = ""
     unread: str = ""
-    ends_old_versions: bool = False
+    old_version_days: int | None = None
 
     @property
     def named(self) -> str:
@@ -69,13 +69,13 @@ def _rule(rule: Element, prefix: str) -> LifecycleRule:
     unknown = sorted(({_name(each) for each in rule} - _KNOWN) | (acts - _EXPIRES) | covered.unknown)
     if not covered.overlaps(prefix):
         return LifecycleRule(rule_id)
-    ends_old = _find(rule, "NoncurrentVersionExpiration") is not None and covered.is_all_of(prefix)
+    days = _old_version_days(rule) if covered.is_all_of(prefix) else None
     dangers = [each for each in (_deletes(rule), _archives(rule)) if each]
     if dangers:
-        return LifecycleRule(rule_id, f"{' and '.join(dangers)} {covered.words}", ends_old_versions=ends_old)
+        return LifecycleRule(rule_id, f"{' and '.join(dangers)} {covered.words}", old_version_days=days)
     if unknown:
-        return LifecycleRule(rule_id, unread=f"<{'>, <'.join(unknown)}>", ends_old_versions=ends_old)
-    return LifecycleRule(rule_id, ends_old_versions=ends_old)
+        return LifecycleRule(rule_id, unread=f"<{'>, <'.join(unknown)}>", old_version_days=days)
+    return LifecycleRule(rule_id, old_version_days=days)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +131,15 @@ def _archives(rule: Element) -> str:
         if _name(each) == "Transition" and _text(each, "StorageClass") in _ARCHIVES:
             return f"moves to {_text(each, 'StorageClass')} {_when(each) or 'at once'}"
     return ""
+
+
+def _old_version_days(rule: Element) -> int | None:
+    """None also where some of the versions stay, whatever their age."""
+    action = _find(rule, "NoncurrentVersionExpiration")
+    if action is None or _text(action, "NewerNoncurrentVersions"):
+        return None
+    days = _text(action, "NoncurrentDays")
+    return int(days) if days.isascii() and days.isdigit() else None
 
 
 def _when(action: Element) -> str:

@@ -11,9 +11,10 @@ from storage.backend import Backend, Finding, Given, Hadoop, Setting
 from storage.bucket_errors import Words
 from storage.bucket_store import BucketStore
 from storage.errors import AccessDeniedError, InvalidKeyError, StorageError
+from storage.keys import validate_prefix
 from storage.reasons import StoreReason
 from storage.s3.config import CREDENTIALS, S3Config, s3_config
-from storage.store import ObjectInfo
+from storage.store import KeptVersions, ObjectInfo
 
 if TYPE_CHECKING:
     from storage.runtime import Obstore
@@ -153,6 +154,19 @@ class S3Store(BucketStore):
         from storage.s3.any_names import list_folders
 
         yield from list_folders(self._config, folder, patience=self.patience)
+
+    def kept_versions(self) -> KeptVersions | None:
+        """By the bucket's versioning, its rules and its lock."""
+        from storage.s3.versions import kept_versions
+
+        return kept_versions(self._config)
+
+    def old_versions(self, prefix: str) -> Iterator[ObjectInfo]:
+        """By minio-py."""
+        from storage.s3.versions import old_versions
+
+        folder = validate_prefix(prefix)
+        return old_versions(self._config, folder, self.patience)
 
     # --- for people -----------------------------------------------------------------------------------------
 

@@ -70,7 +70,8 @@ def erase(
     The condition and what it looks at are written nowhere:
     the store keeps offsets and files. Cuts and older versions of tables are without the records from then on. What was
     cut off goes on when the command runs again, or at the next clean-up. What the topic has left from before it was
-    deleted goes whole where it holds any. Exit code 1 where something holds some still.
+    deleted goes whole where it holds any. Exit code 1 where something holds some still, such as the old versions that a
+    bucket with versioning keeps of what is deleted.
     """
     name = topic or topic_name
     if name is None or (topic is not None and topic_name is not None):

@@ -212,10 +212,11 @@ class AzureStore(BucketStore):
 
     def inspected(self) -> Iterator[Finding]:
         """Whether the container can be listed. Its rules are the account's, which its client cannot ask for."""
-        yield from self.listed_findings(
+        not_asked, remedy = (
             "soft delete, versioning and lifecycle rules are the account's, and were not asked for",
             "make sure that no lifecycle rule deletes or archives blobs of the store",
         )
+        yield from self.listed_findings([Finding("lifecycle", "warning", not_asked, remedy)])
 
     # --- for other engines ----------------------------------------------------------------------------------
 

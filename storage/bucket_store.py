@@ -7,7 +7,7 @@ import os
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final, Self, TypeVar
@@ -116,8 +116,8 @@ class BucketStore(ABC):
         thing without which the rest cannot be asked. Raises `StorageError` where nothing can be asked.
         """
 
-    def listed_findings(self, not_asked: str, remedy: str) -> Iterator[Finding]:
-        """As `inspected`, by a listing alone, and what it says nothing of."""
+    def listed_findings(self, rest: Iterable[Finding]) -> Iterator[Finding]:
+        """Whether it answers and the bucket is there, by a listing as the engine makes them; and the rest, if so."""
         try:
             next(self.list("topics"), None)
         except BucketNotFoundError as error:
@@ -126,7 +126,7 @@ class BucketStore(ABC):
             return
         yield Finding("reachable", "ok", "the store answers")
         yield Finding("bucket", "ok", self._config.bucket)
-        yield Finding("lifecycle", "warning", not_asked, remedy)
+        yield from rest
 
     def with_credentials_of_now(self) -> Self:
         """The store with what its environment has now, to be pickled for another machine."""

@@ -149,10 +149,11 @@ class GcsStore(BucketStore):
 
     def inspected(self) -> Iterator[Finding]:
         """Whether the bucket can be listed. Its rules take another right, and another interface."""
-        yield from self.listed_findings(
+        not_asked, remedy = (
             "versioning, soft delete, retention and lifecycle rules were not asked for",
             "make sure that no lifecycle rule deletes objects of the store, and that no retention policy keeps them",
         )
+        yield from self.listed_findings([Finding("lifecycle", "warning", not_asked, remedy)])
 
     # --- for other engines ----------------------------------------------------------------------------------
 

@@ -10,9 +10,11 @@ from minio import Minio
 from minio.error import S3Error
 
 from storage.backend import Finding
+from storage.errors import StorageError
+from storage.s3.codes import DENIED
 from storage.s3.config import S3Config
 from storage.s3.lifecycle import LifecycleRule, UnreadableRulesError, rules_of
-from storage.s3.minio_client import DENIED_CODES, minio_client, minio_error
+from storage.s3.minio_client import minio_client, minio_error
 
 _LOOK_YOURSELF: Final = "make sure that no rule deletes or archives objects of the store"
 
@@ -26,47 +28,42 @@ class BucketReport:
     """
 
     url: str
-    exists: bool
     versioning: str | None
     lifecycle_rules: tuple[LifecycleRule, ...] | None
     unread_rules: str = ""
 
     @property
     def healthy(self) -> bool:
-        """The bucket is there, and no rule of it deletes or archives the store's objects, as far as could be asked."""
-        return self.exists and not any(rule.danger for rule in self.lifecycle_rules or ())
+        """No rule of the bucket deletes or archives the store's objects, as far as could be asked."""
+        return not any(rule.danger for rule in self.lifecycle_rules or ())
 
 
 def inspect_bucket(config: S3Config) -> BucketReport:
-    """Return a report on the bucket; a missing one is a report too.
+    """Return a report on the bucket, which there is.
 
     An unreachable store is StoreUnreachableError within 20 seconds, refused credentials AccessDeniedError.
     """
     client = minio_client(config)
-    try:
-        exists = client.bucket_exists(config.bucket)
-    except Exception as error:
-        raise minio_error(error, config) from error
-    if not exists:
-        return BucketReport(config.url, False, None, None)
     versioning = _versioning(client, config)
     text = client.lifecycle(config)
     try:
         rules = None if text is None else rules_of(text, config.prefix)
     except UnreadableRulesError as error:
-        return BucketReport(config.url, True, versioning, None, unread_rules=str(error))
-    return BucketReport(config.url, True, versioning, rules)
+        return BucketReport(config.url, versioning, None, unread_rules=str(error))
+    return BucketReport(config.url, versioning, rules)
 
 
-def findings(report: BucketReport, config: S3Config) -> Iterator[Finding]:
-    """The report line by line, up to the first thing without which nothing works."""
-    yield Finding("reachable", "ok", "the store answers")
-    if not report.exists:
+def findings(config: S3Config) -> Iterator[Finding]:
+    """What the bucket's own settings do to the store. What cannot be asked is a warning: that says nothing of whether
+    the engine can work there.
+    """
+    try:
+        report = inspect_bucket(config)
+    except StorageError as error:
         yield Finding(
-            "bucket", "failed", f"there is no bucket {config.bucket!r}", "create it, or mend the URL"
+            "lifecycle", "warning", f"versioning and rules were not asked: {error.seen}", _LOOK_YOURSELF
         )
         return
-    yield Finding("bucket", "ok", config.bucket)
     yield _versioning_found(report)
     yield _lifecycle_found(report)
 
@@ -119,7 +116,7 @@ def _versioning(client: Minio, config: S3Config) -> str | None:
     try:
         return str(client.get_bucket_versioning(config.bucket).status or "Off")
     except S3Error as error:
-        if error.code in DENIED_CODES or error.code == "NotImplemented":
+        if error.code in DENIED or error.code == "NotImplemented":
             return None
         raise minio_error(error, config) from error
     except Exception as error:

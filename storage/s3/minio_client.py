@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 from xml.etree import ElementTree
 
 import urllib3
@@ -27,6 +28,7 @@ from storage.errors import (
     StoreUnreachableError,
 )
 from storage.reasons import StoreReason
+from storage.s3.codes import DENIED, denied_action
 from storage.s3.config import S3Config
 
 TIMEOUT: Final = urllib3.Timeout(connect=4, read=8)
@@ -35,9 +37,6 @@ RETRIES: Final = urllib3.Retry(
     total=1, backoff_factor=0.2, status_forcelist=[500, 502, 503, 504], respect_retry_after_header=False
 )
 _NO_BUCKET: Final = frozenset({"NoSuchBucket", "ResourceNotFound"})
-DENIED_CODES: Final = frozenset(
-    {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken"}
-)
 
 
 class BucketClient(Minio):
@@ -52,7 +51,7 @@ class BucketClient(Minio):
         except S3Error as error:
             if error.code == "NoSuchLifecycleConfiguration":
                 return b"<LifecycleConfiguration/>"
-            if error.code in DENIED_CODES or error.code == "NotImplemented":
+            if error.code in DENIED or error.code == "NotImplemented":
                 return None
             raise minio_error(error, config) from error
         except Exception as error:
@@ -63,19 +62,32 @@ class BucketClient(Minio):
 def minio_client(config: S3Config) -> BucketClient:
     """A client that answers within 20 seconds, or says that the store does not."""
     endpoint = urlsplit(config.endpoint or "https://s3.amazonaws.com")
-    pool = urllib3.PoolManager(timeout=TIMEOUT, retries=RETRIES)
+    if endpoint.path:
+        raise InvalidStoreUrlError(
+            "minio-py, which is asked here, takes no endpoint with a path", actor="bucket", place=config.place
+        )
     try:
         return BucketClient(
             endpoint.netloc,
             secure=endpoint.scheme == "https",
             region=config.region,
             credentials=_credentials(config),
-            http_client=pool,
+            http_client=_pool(endpoint.scheme, endpoint.netloc),
         )
     except ValueError as error:
         raise InvalidStoreUrlError(
             str(error), actor="bucket", place=config.place, action="fix the URL"
         ) from error
+
+
+def _pool(scheme: str, netloc: str) -> urllib3.PoolManager:
+    """Connections, through the environment's proxy where the engine's own client uses one, too."""
+    options: dict[str, Any] = {"timeout": TIMEOUT, "retries": RETRIES}
+    proxies = getproxies()
+    proxy = proxies.get(scheme) or proxies.get("all")
+    if proxy and not proxy_bypass(netloc):
+        return urllib3.ProxyManager(proxy, **options)
+    return urllib3.PoolManager(**options)
 
 
 def _credentials(config: S3Config) -> Provider:
@@ -97,12 +109,12 @@ def minio_error(error: Exception, config: S3Config) -> StorageError:
                 place=config.place,
                 action="create it",
             )
-        kind = AccessDeniedError if error.code in DENIED_CODES else StorageError
+        kind = AccessDeniedError if error.code in DENIED else StorageError
         return kind(
             f"{error.code}: {error.message}",
             actor="bucket",
             place=config.place,
-            action="check the credentials and what they may do",
+            action=denied_action(error.code or ""),
         )
     if isinstance(error, (urllib3.exceptions.HTTPError, ServerError, OSError)):
         return StoreUnreachableError(

@@ -5,34 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from storage.backend import Backend, Finding, Given, Hadoop, Setting
 from storage.bucket_errors import Words
 from storage.bucket_store import BucketStore
-from storage.errors import AccessDeniedError, InvalidKeyError, StorageError
+from storage.errors import InvalidKeyError, StorageError
 from storage.keys import validate_prefix
 from storage.reasons import StoreReason
+from storage.s3.codes import DENIED, denied_action
 from storage.s3.config import CREDENTIALS, S3Config, s3_config
 from storage.store import KeptVersions, ObjectInfo
 
 if TYPE_CHECKING:
     from storage.runtime import Obstore
-
-_DENIED: Final = frozenset(
-    {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "AccountProblem",
-     "TokenRefreshRequired", "RequestTimeTooSkewed", "AuthorizationHeaderMalformed", "AllAccessDisabled"}
-)  # fmt: skip
-
-
-def _denied_action(code: str) -> str:
-    if code == "RequestTimeTooSkewed":
-        return "set this machine's clock"
-    if code in ("InvalidAccessKeyId", "SignatureDoesNotMatch", "AuthorizationHeaderMalformed"):
-        return "check access key, secret key and region"
-    if code in ("ExpiredToken", "InvalidToken", "TokenRefreshRequired"):
-        return "get a fresh session token"
-    return "check the credentials and what they may do in this bucket"
 
 
 def _open(url: str, given: Given) -> BucketStore:
@@ -97,8 +83,8 @@ class S3Store(BucketStore):
         bucket="bucket",
         no_object=frozenset({"NoSuchKey"}),
         no_bucket=frozenset({"NoSuchBucket"}),
-        denied=_DENIED,
-        denied_action=_denied_action,
+        denied=DENIED,
+        denied_action=denied_action,
         no_identity=("169.254.169.254", "169.254.170.2"),
         credentials=S3.credentials,
         archived=frozenset({"InvalidObjectState"}),
@@ -190,16 +176,12 @@ class S3Store(BucketStore):
         )
 
     def inspected(self) -> Iterator[Finding]:
-        """The bucket itself: is it there, is it versioned, will its rules delete our objects."""
-        from storage.s3.bucket import findings, inspect_bucket
+        """The bucket, by the engine's own client; whether it is versioned, and what its rules do to our objects, by
+        minio-py.
+        """
+        from storage.s3.bucket import findings
 
-        try:
-            report = inspect_bucket(self._config)
-        except AccessDeniedError as error:
-            if self._config.credentials() is None:
-                error.action = f"set {CREDENTIALS}"
-            raise
-        yield from findings(report, self._config)
+        yield from self.listed_findings(findings(self._config))
 
     # --- for other engines ----------------------------------------------------------------------------------
 

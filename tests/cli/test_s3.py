@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import secrets
 from pathlib import Path
+from typing import Any
 
 import pytest
+from minio import MinioAdmin
 
 from tests.cli.conftest import SCHEMA, Run
 from tests.conftest import S3Bucket
+from tests.deploy.conftest import admin
 from tests.support.servers import MinioServer
+
+__all__ = ["admin"]
 
 pytestmark = pytest.mark.minio
 
@@ -75,6 +81,62 @@ def test_wrong_credentials(run: Run, minio_bucket: S3Bucket) -> None:
         assert answer.code == 1
         assert "✗ reachable" in answer.stdout
         assert "not-the-secret-key" not in answer.stdout + answer.stderr
+
+
+def user_who_may(admin: MinioAdmin, bucket: S3Bucket, *statements: dict[str, Any]) -> dict[str, str]:
+    """The environment of a user with these rights, and no others."""
+    key, secret = f"user-{secrets.token_hex(4)}", secrets.token_hex(16)
+    allowed = [{"Effect": "Allow", "Sid": f"S{at}", **each} for at, each in enumerate(statements)]
+    admin.policy_add(key, policy={"Version": "2012-10-17", "Statement": allowed})
+    admin.user_add(key, secret)
+    admin.policy_set(key, user=key)
+    return S3Bucket(bucket.name, bucket.endpoint, key, secret).environment
+
+
+def test_rights_below_the_prefix_alone(
+    run: Run, minio_bucket: S3Bucket, admin: MinioAdmin, good: Path
+) -> None:
+    """A user who may list and use the store's prefix alone works, and the doctor sees what the engine sees."""
+    bucket = f"arn:aws:s3:::{minio_bucket.name}"
+    env = user_who_may(
+        admin,
+        minio_bucket,
+        {
+            "Action": ["s3:ListBucket"],
+            "Resource": [bucket],
+            "Condition": {"StringLike": {"s3:prefix": ["ledger/*"]}},
+        },
+        {
+            "Action": ["s3:GetObject", "s3:PutObject", "s3:DeleteObject"],
+            "Resource": [f"{bucket}/ledger/*"],
+        },
+    )
+    store = f"{minio_bucket.url}/ledger"
+    assert run("topics", "create", "payments", "--schema", SCHEMA, store=store, env=env).code == 0
+    assert run("produce", "payments", str(good), store=store, env=env).code == 0
+    answer = run("doctor", "--json", store=store, env=env)
+    found = {check["check"]: check["status"] for check in answer.json["checks"]}
+    assert answer.code == 0
+    assert [found[name] for name in ("reachable", "bucket", "put-if-absent", "contents")] == ["ok"] * 4
+    assert [found[name] for name in ("versioning", "lifecycle")] == ["warning"] * 2
+
+
+def test_who_may_not_delete(run: Run, minio_bucket: S3Bucket, admin: MinioAdmin, good: Path) -> None:
+    """The doctor proves put-if-absent for a user who may not delete, and says once that its probes stay."""
+    bucket = f"arn:aws:s3:::{minio_bucket.name}"
+    env = user_who_may(
+        admin,
+        minio_bucket,
+        {"Action": ["s3:ListBucket"], "Resource": [bucket]},
+        {"Action": ["s3:GetObject", "s3:PutObject"], "Resource": [f"{bucket}/*"]},
+    )
+    assert run("topics", "create", "payments", "--schema", SCHEMA, store=minio_bucket.url, env=env).code == 0
+    assert run("produce", "payments", str(good), store=minio_bucket.url, env=env).code == 0
+    answer = run("doctor", "--json", store=minio_bucket.url, env=env)
+    names = [check["check"] for check in answer.json["checks"]]
+    found = {check["check"]: check["status"] for check in answer.json["checks"]}
+    assert (answer.code, names.count("put-if-absent")) == (0, 1)
+    assert (found["put-if-absent"], found["clock"], found["probes"]) == ("ok", "ok", "warning")
 
 
 def test_conformance(run: Run, minio_bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch) -> None:

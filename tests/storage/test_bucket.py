@@ -9,11 +9,13 @@ from minio.commonconfig import ENABLED, Filter
 from minio.lifecycleconfig import Expiration, LifecycleConfig, Rule
 from minio.versioningconfig import VersioningConfig
 
-from storage import AccessDeniedError, InvalidStoreUrlError, StoreUnreachableError
-from storage.s3.bucket import BucketReport, create_bucket_if_missing, findings, inspect_bucket
+from storage import AccessDeniedError, BucketNotFoundError, InvalidStoreUrlError, StoreUnreachableError
+from storage.s3 import S3Store
+from storage.s3.bucket import create_bucket_if_missing, findings, inspect_bucket
 from storage.s3.config import S3Config, s3_config
 from storage.s3.lifecycle import UnreadableRulesError, rules_of
 from tests.conftest import S3Bucket
+from tests.storage.odd_server import OddServer
 
 
 def config_of(bucket: S3Bucket, prefix: str = "", **changes: Any) -> S3Config:
@@ -29,18 +31,18 @@ def config_of(bucket: S3Bucket, prefix: str = "", **changes: Any) -> S3Config:
 
 @pytest.mark.minio
 def test_a_plain_bucket_is_healthy(minio_bucket: S3Bucket) -> None:
-    """A fresh bucket exists, is not versioned and has no rules."""
+    """A fresh bucket is not versioned and has no rules."""
     report = inspect_bucket(config_of(minio_bucket))
-    assert (report.exists, report.versioning, report.lifecycle_rules) == (True, "Off", ())
+    assert (report.versioning, report.lifecycle_rules) == ("Off", ())
     assert report.healthy
 
 
 @pytest.mark.minio
-def test_a_missing_bucket_is_a_report_and_can_be_made(minio_bucket: S3Bucket) -> None:
-    """A missing bucket is reported as absent, is created by exactly one call, and then exists."""
+def test_a_missing_bucket_is_an_error_and_can_be_made(minio_bucket: S3Bucket) -> None:
+    """A missing bucket is an error, is created by exactly one call, and then exists."""
     config = config_of(minio_bucket, name=minio_bucket.name + "-new")
-    report = inspect_bucket(config)
-    assert (report.exists, report.healthy) == (False, False)
+    with pytest.raises(BucketNotFoundError):
+        inspect_bucket(config)
     assert create_bucket_if_missing(config) is True
     assert create_bucket_if_missing(config) is False
     assert inspect_bucket(config).healthy
@@ -130,7 +132,7 @@ def test_rules_that_spare_our_objects(minio_bucket: S3Bucket, rule: str) -> None
     config = config_of(minio_bucket, "ledger")
     report = inspect_bucket(config)
     assert report.healthy
-    found = {each.name: each for each in findings(report, config)}
+    found = {each.name: each for each in findings(config)}
     assert found["lifecycle"].status == "ok"
     assert found["versioning"].status == ("ok" if rule == f"<Filter></Filter>{NONCURRENT}" else "warning")
 
@@ -185,19 +187,25 @@ def test_rules_that_are_not_known_here() -> None:
 
 def test_a_configuration_that_cannot_be_read() -> None:
     """An answer that is no configuration is a warning, and the report goes on."""
-    config = s3_config("bucket", endpoint="http://127.0.0.1:1", access_key="a", secret_key="b")
-    report = BucketReport(config.url, True, "Off", None, unread_rules="no element found")
-    found = {each.name: each for each in findings(report, config)}
+
+    def at(endpoint: str) -> S3Store:
+        return S3Store(s3_config("bucket", endpoint=endpoint, access_key="a", secret_key="b"))
+
+    versioning = b"<VersioningConfiguration/>"
+    with OddServer((200, versioning), (200, b"<html></html>"), store=at) as server:
+        found = {each.name: each for each in findings(server.store.config)}
     assert (found["lifecycle"].status, found["versioning"].status) == ("warning", "ok")
 
 
 @pytest.mark.minio
 def test_wrong_credentials(minio_bucket: S3Bucket) -> None:
-    """A wrong secret is AccessDeniedError without the secret in it."""
-    for call in (inspect_bucket, create_bucket_if_missing):
-        with pytest.raises(AccessDeniedError) as caught:
-            call(config_of(minio_bucket, secret_key="wrongwrongwrong"))
-        assert "wrongwrong" not in str(caught.value)
+    """A wrong secret is AccessDeniedError without the secret in it. It can ask for nothing of the bucket."""
+    config = config_of(minio_bucket, secret_key="wrongwrongwrong")
+    with pytest.raises(AccessDeniedError) as caught:
+        create_bucket_if_missing(config)
+    assert "wrongwrong" not in str(caught.value)
+    report = inspect_bucket(config)
+    assert (report.versioning, report.lifecycle_rules) == (None, None)
 
 
 def test_a_store_that_nobody_listens_for_is_unreachable() -> None:

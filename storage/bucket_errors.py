@@ -201,12 +201,15 @@ def _unclear(
     if _UNREACHABLE.search(text):
         kind = NotConnectedError if _NOT_CONNECTED.search(text) else StoreUnreachableError
         broke, reason = _transport(text)
+        action = "check the endpoint and the network, then try again"
+        if reason is StoreReason.BAD_CERTIFICATE:
+            action = "check the endpoint; if a private authority signs there, give its certificate (docs/STORES.md)"
         return kind(
             f"{operation} failed: {broke}",
             actor=actor,
             place=place,
             expected="an answer",
-            action="check the endpoint and the network, then try again",
+            action=action,
             reason=reason,
         )
     seen = text.partition("Debug source")[0]
@@ -222,6 +225,7 @@ def _unclear(
 
 def _transport(text: str) -> tuple[str, StoreReason]:
     for sign, words, reason in (
+        ("InvalidCertificate", "the TLS certificate was not accepted", StoreReason.BAD_CERTIFICATE),
         ("ConnectionRefused", "connection refused", StoreReason.CONNECTION_REFUSED),
         ("dns error", "the host name does not resolve", StoreReason.UNKNOWN_HOST),
         ("ConnectionReset", "the connection was reset", StoreReason.CONNECTION_RESET),

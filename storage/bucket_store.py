@@ -7,7 +7,7 @@ import os
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final, Self, TypeVar
@@ -59,6 +59,7 @@ class _Clients:
     reads: Any
     puts: Any
     large_puts: Any
+    signed_by: int  # what tells the credentials that they were made with from others
 
 
 _clients_alive: Final[weakref.WeakSet[_Clients]] = weakref.WeakSet()
@@ -105,6 +106,10 @@ class BucketStore(ABC):
         identity itself.
         """
         return self.backend.credential(self._config)
+
+    def signature(self) -> Hashable:
+        """What tells the credentials of now from others."""
+        return self.credential()
 
     def credentials_found(self) -> Finding:
         """Where the credentials come from; no secret in it."""
@@ -196,27 +201,36 @@ class BucketStore(ABC):
     def put_if_absent(self, key: str, data: bytes) -> bool:
         """Send one `PUT` with `If-None-Match: *` and report the answer."""
         validate_key(key)
-        clients = self._of_this_process()
-        try:
-            clients.obstore.put(
-                self._put_client(clients, data), key, data, mode="create", use_multipart=False
-            )
-        except (clients.obstore.AlreadyExistsError, clients.obstore.PreconditionError):
-            return False
-        except Exception as error:
-            raise self._answer(error, key, "put-if-absent") from error
-        return True
+        while True:
+            clients = self._of_this_process()
+            try:
+                clients.obstore.put(
+                    self._put_client(clients, data), key, data, mode="create", use_multipart=False
+                )
+            except (clients.obstore.AlreadyExistsError, clients.obstore.PreconditionError):
+                return False
+            except Exception as error:
+                answer = self._answer(error, key, "put-if-absent")
+                if not self._was_rotated(clients, answer):
+                    raise answer from error
+            else:
+                return True
 
     def put(self, key: str, data: bytes) -> None:
         """Send one plain `PUT`."""
         validate_key(key)
-        clients = self._of_this_process()
-        try:
-            clients.obstore.put(
-                self._put_client(clients, data), key, data, mode="overwrite", use_multipart=False
-            )
-        except Exception as error:
-            raise self._answer(error, key, "put") from error
+        while True:
+            clients = self._of_this_process()
+            try:
+                clients.obstore.put(
+                    self._put_client(clients, data), key, data, mode="overwrite", use_multipart=False
+                )
+            except Exception as error:
+                answer = self._answer(error, key, "put")
+                if not self._was_rotated(clients, answer):
+                    raise answer from error
+            else:
+                return
 
     def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
         """Return the whole object; ObjectNotFoundError only when the service itself says so."""
@@ -253,7 +267,7 @@ class BucketStore(ABC):
                     body.close()
                     body = None
                 answer_of_store = self._answer(error, key, "get")
-                if not waits.again(answer_of_store):
+                if not self._was_rotated(clients, answer_of_store) and not waits.again(answer_of_store):
                     if body is not None:
                         body.close()
                     raise answer_of_store from error
@@ -340,9 +354,10 @@ class BucketStore(ABC):
         waits = Waits(self.patience)
         pages: Iterator[Any] | None = None
         while True:
+            clients = self._of_this_process()
             try:
                 if pages is None:
-                    pages = self._pages(folder, last)
+                    pages = self._pages(clients, folder, last)
                 page = next(pages, None)
             except Exception as error:
                 answer = self._answer(error, folder, "list")
@@ -350,7 +365,7 @@ class BucketStore(ABC):
                     yield from self.list_any_names(folder, last, answer)
                     return
                 # A listing out of order has no place from which it could go on.
-                if not is_in_order or not waits.again(answer):
+                if not is_in_order or not (self._was_rotated(clients, answer) or waits.again(answer)):
                     raise answer from error
                 pages, begun_after = None, last
                 continue
@@ -367,8 +382,7 @@ class BucketStore(ABC):
                 if info.key != "/":  # the marker of the store's own folder
                     yield info
 
-    def _pages(self, folder: str, start_after: str | None) -> Iterator[Any]:
-        clients = self._of_this_process()
+    def _pages(self, clients: _Clients, folder: str, start_after: str | None) -> Iterator[Any]:
         return iter(clients.obstore.list(clients.reads, folder or None, offset=start_after, chunk_size=1_000))
 
     def list_any_names(
@@ -412,8 +426,19 @@ class BucketStore(ABC):
                 if range_asked is not None and is_beyond_the_end(str(error), self.words):
                     raise short_range(self._at(key), *range_asked, None) from error
                 answer = self._answer(error, key, name)
-                if not waits.again(answer):
+                if not self._was_rotated(clients, answer) and not waits.again(answer):
                     raise answer from error
+
+    def _was_rotated(self, clients: _Clients, answer: StorageError) -> bool:
+        """Whether others stand in the place of the credentials that were refused. Then the next clients are made with
+        those. A refused request had no effect, so it may be sent again, a put too.
+        """
+        if not isinstance(answer, AccessDeniedError) or hash(self.signature()) == clients.signed_by:
+            return False
+        with self._lock:
+            if self._clients is clients:
+                self._clients = None
+        return True
 
     def _put_client(self, clients: _Clients, data: bytes) -> Any:
         return clients.puts if len(data) <= _SMALL_PUT_BYTES_MAX else clients.large_puts
@@ -433,10 +458,12 @@ class BucketStore(ABC):
         from storage.runtime import obstore_of_this_process  # 50 ms, which a local store need not wait for
 
         obstore = obstore_of_this_process()
+        signed_by = hash(self.signature())
         try:
             clients = _Clients(
                 os.getpid(),
                 obstore,
+                signed_by=signed_by,
                 reads=self._client(obstore, _TRANSFER_TIMEOUT, read_timeout=_READ_TIMEOUT),
                 puts=self._client(obstore, _SMALL_PUT_TIMEOUT),
                 large_puts=self._client(obstore, _TRANSFER_TIMEOUT),

@@ -61,6 +61,8 @@ class StoreReason(StrEnum):
     """Only one of access key and secret key was given."""
     BAD_ENDPOINT = "bad_endpoint"
     """The endpoint is not the URL of a server."""
+    BAD_ENCRYPTION = "bad_encryption"
+    """The service has no server-side encryption of this name."""
     NO_ACCOUNT = "no_account"
     """No storage account was named."""
     BAD_ACCOUNT_NAME = "bad_account_name"

@@ -5,13 +5,19 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from configparser import Error as ConfigParserError
 from dataclasses import dataclass, field
+from pathlib import Path
+
+from minio.credentials.providers import AWSConfigProvider
 
 from storage.errors import InvalidStoreUrlError
 from storage.keys import validate_prefix
 from storage.reasons import StoreReason
 
 CREDENTIALS = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+ENCRYPTIONS = ("AES256", "aws:kms", "aws:kms:dsse")
+"""What S3 takes as the header x-amz-server-side-encryption."""
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]")
 
 
@@ -19,8 +25,10 @@ _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]")
 class S3Config:
     """Where the bucket is and how to get in; `repr` shows no secret.
 
-    A key pair given here is used alone; without one, the environment is asked each time a client is made
-    (`AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`), then the machine's own role.
+    A key pair given here is used alone; without one, `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and
+    `AWS_SESSION_TOKEN` of the environment are, then the profile that AWS_PROFILE names in AWS's own files, then the
+    machine's role. ca_bundle: a file of certificates to trust beside the system's. server_side_encryption,
+    sse_kms_key_id: what every put asks for.
     """
 
     bucket: str
@@ -30,6 +38,9 @@ class S3Config:
     access_key: str | None = field(default=None, repr=False)
     secret_key: str | None = field(default=None, repr=False)
     session_token: str | None = field(default=None, repr=False)
+    ca_bundle: str | None = None
+    server_side_encryption: str | None = None
+    sse_kms_key_id: str | None = None
 
     @property
     def url(self) -> str:
@@ -42,13 +53,26 @@ class S3Config:
         return f"{self.url} ({self.endpoint})" if self.endpoint else self.url
 
     def credentials(self) -> tuple[str, str, str | None] | None:
-        """Key, secret and token to sign with; None leaves it to the machine's role."""
+        """Key, secret and token to sign with, as they are now; None leaves it to the machine's role."""
         if self.access_key and self.secret_key:
             return self.access_key, self.secret_key, self.session_token
         key, secret = os.environ.get("AWS_ACCESS_KEY_ID"), os.environ.get("AWS_SECRET_ACCESS_KEY")
         if key and secret:
             return key, secret, os.environ.get("AWS_SESSION_TOKEN") or None
-        return None
+        return _of_profile()
+
+    def trusted(self) -> str | None:
+        """The certificates of `ca_bundle`, as PEM. Raises `InvalidStoreUrlError` for a file that cannot be read."""
+        if self.ca_bundle is None:
+            return None
+        try:
+            return Path(self.ca_bundle).read_text(encoding="ascii")
+        except (OSError, ValueError) as error:
+            raise _invalid(
+                f"the CA bundle {self.ca_bundle} cannot be read: {error}",
+                "a file of certificates (PEM)",
+                StoreReason.BAD_CERTIFICATE,
+            ) from error
 
 
 def s3_config(
@@ -60,6 +84,9 @@ def s3_config(
     secret_key: str | None = None,
     session_token: str | None = None,
     region: str | None = None,
+    ca_bundle: str | None = None,
+    server_side_encryption: str | None = None,
+    sse_kms_key_id: str | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> S3Config:
     """Return the checked configuration, with endpoint and region from the environment where not given."""
@@ -93,7 +120,27 @@ def s3_config(
         access_key or None,
         secret_key or None,
         session_token or None,
+        ca_bundle or env.get("AWS_CA_BUNDLE") or None,
+        _encryption(server_side_encryption or env.get("AWS_SERVER_SIDE_ENCRYPTION")),
+        sse_kms_key_id or env.get("AWS_SSE_KMS_KEY_ID") or None,
     )
+
+
+def _encryption(asked: str | None) -> str | None:
+    if asked and asked not in ENCRYPTIONS:
+        raise _invalid(
+            f"server-side encryption {asked!r:.40}", f"{' or '.join(ENCRYPTIONS)}", StoreReason.BAD_ENCRYPTION
+        )
+    return asked or None
+
+
+def _of_profile() -> tuple[str, str, str | None] | None:
+    """The keys that a profile has in AWS's file of credentials. Without AWS_PROFILE it is the one called default."""
+    try:
+        found = AWSConfigProvider().retrieve()
+    except (ValueError, OSError, ConfigParserError):
+        return None  # no such file, or no keys in it
+    return found.access_key, found.secret_key, found.session_token or None
 
 
 def _invalid(seen: str, expected: str, reason: StoreReason) -> InvalidStoreUrlError:

@@ -9,14 +9,7 @@ from xml.etree import ElementTree
 
 import urllib3
 from minio import Minio
-from minio.credentials.providers import (
-    AWSConfigProvider,
-    ChainedProvider,
-    EnvAWSProvider,
-    IamAwsProvider,
-    Provider,
-    StaticProvider,
-)
+from minio.credentials.providers import IamAwsProvider, Provider, StaticProvider
 from minio.error import MinioException, S3Error, ServerError
 
 from storage.bucket_errors import broken_answer
@@ -72,7 +65,7 @@ def minio_client(config: S3Config) -> BucketClient:
             secure=endpoint.scheme == "https",
             region=config.region,
             credentials=_credentials(config),
-            http_client=_pool(endpoint.scheme, endpoint.netloc),
+            http_client=_pool(endpoint.scheme, endpoint.netloc, config.ca_bundle),
         )
     except ValueError as error:
         raise InvalidStoreUrlError(
@@ -80,9 +73,11 @@ def minio_client(config: S3Config) -> BucketClient:
         ) from error
 
 
-def _pool(scheme: str, netloc: str) -> urllib3.PoolManager:
+def _pool(scheme: str, netloc: str, ca_bundle: str | None) -> urllib3.PoolManager:
     """Connections, through the environment's proxy where the engine's own client uses one, too."""
     options: dict[str, Any] = {"timeout": TIMEOUT, "retries": RETRIES}
+    if ca_bundle is not None:
+        options["ca_certs"] = ca_bundle
     proxies = getproxies()
     proxy = proxies.get(scheme) or proxies.get("all")
     if proxy and not proxy_bypass(netloc):
@@ -94,7 +89,7 @@ def _credentials(config: S3Config) -> Provider:
     given = config.credentials()
     if given is not None:
         return StaticProvider(*given)
-    return ChainedProvider([EnvAWSProvider(), AWSConfigProvider(), IamAwsProvider()])
+    return IamAwsProvider()
 
 
 def minio_error(error: Exception, config: S3Config) -> StorageError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from storage.backend import Backend, Finding, Given, Hadoop, Setting
 from storage.bucket_errors import Words
@@ -14,11 +14,14 @@ from storage.errors import InvalidKeyError, StorageError
 from storage.keys import validate_prefix
 from storage.reasons import StoreReason
 from storage.s3.codes import DENIED, denied_action
-from storage.s3.config import CREDENTIALS, S3Config, s3_config
+from storage.s3.config import CREDENTIALS, ENCRYPTIONS, S3Config, s3_config
 from storage.store import KeptVersions, ObjectInfo
 
 if TYPE_CHECKING:
     from storage.runtime import Obstore
+
+
+_HADOOP_ENCRYPTION: Final = {"AES256": "SSE-S3", "aws:kms": "SSE-KMS", "aws:kms:dsse": "DSSE-KMS"}
 
 
 def _open(url: str, given: Given) -> BucketStore:
@@ -67,6 +70,29 @@ S3 = Backend(
             "aws_session_token",
             secret=True,
         ),
+        Setting(
+            "ca_bundle",
+            "CA bundle",
+            "file of certificates (PEM) to trust beside the system's.",
+            ("AWS_CA_BUNDLE",),
+            "ca_bundle",
+            "/etc/ssl/company.pem",
+        ),
+        Setting(
+            "server_side_encryption",
+            "Server-side encryption",
+            f"that every put asks for ({', '.join(ENCRYPTIONS)}); empty: what the bucket does by itself.",
+            ("AWS_SERVER_SIDE_ENCRYPTION",),
+            "server_side_encryption",
+            "aws:kms",
+        ),
+        Setting(
+            "sse_kms_key_id",
+            "KMS key",
+            "that it uses; empty: the account's own.",
+            ("AWS_SSE_KMS_KEY_ID",),
+            "sse_kms_key_id",
+        ),
     ),
     open=_open,
     hadoop=Hadoop("s3a", "s3a-jars.txt"),
@@ -103,6 +129,12 @@ class S3Store(BucketStore):
         }
         if config.endpoint is not None:
             arguments |= {"endpoint": config.endpoint, "virtual_hosted_style_request": False}
+        if config.server_side_encryption is not None:
+            arguments["server_side_encryption"] = config.server_side_encryption
+        if config.sse_kms_key_id is not None:
+            arguments["sse_kms_key_id"] = config.sse_kms_key_id
+        if (trusted := config.trusted()) is not None:
+            options = {**options, "root_certificate": trusted}
         credentials = config.credentials()
         if credentials is not None:
             key, secret, token = credentials
@@ -120,6 +152,10 @@ class S3Store(BucketStore):
             retry_config=retries,
             **arguments,
         )
+
+    def signature(self) -> tuple[str, str, str | None] | None:
+        """As the base class says: a key pair and a token."""
+        return self._config.credentials()
 
     def redirect_action(self) -> str:
         """As the base class says."""
@@ -162,12 +198,15 @@ class S3Store(BucketStore):
         return f"S3, {config.url} at {config.endpoint or 'AWS'}, region {config.region}"
 
     def credentials_found(self) -> Finding:
-        """Keys of the caller, of the environment, or the machine's role."""
+        """Keys of the caller, of the environment, of a profile, or the machine's role."""
         if self._config.access_key:
             return Finding("credentials", "ok", "given by the caller")
-        if self._config.credentials() is not None:
+        if os.environ.get("AWS_ACCESS_KEY_ID") and os.environ.get("AWS_SECRET_ACCESS_KEY"):
             token = " and AWS_SESSION_TOKEN" if os.environ.get("AWS_SESSION_TOKEN") else ""
             return Finding("credentials", "ok", f"{CREDENTIALS}{token}, from the environment")
+        if self._config.credentials() is not None:
+            profile = os.environ.get("AWS_PROFILE") or "default"
+            return Finding("credentials", "ok", f"profile {profile!r} of AWS's file of credentials")
         return Finding(
             "credentials",
             "warning",
@@ -202,6 +241,11 @@ class S3Store(BucketStore):
         """For this one bucket. They never belong on a command line or into Spark's own settings."""
         config = self._config
         settings = self._hadoop_server()
+        if config.server_side_encryption is not None:
+            is_kms = config.server_side_encryption != "AES256"
+            settings["encryption.algorithm"] = _HADOOP_ENCRYPTION[config.server_side_encryption]
+            if is_kms and config.sse_kms_key_id:
+                settings["encryption.key"] = config.sse_kms_key_id
         if credentials := config.credentials():
             access_key, secret_key, session_token = credentials
             provider = "Simple" if session_token is None else "Temporary"

@@ -4,8 +4,10 @@ can use it."""
 from __future__ import annotations
 
 import http.server
+import ssl
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Self
 
 import pytest
@@ -22,7 +24,11 @@ class OddServer:
     counts the requests. A body of status 206 is the whole object, of which the range that was asked for is sent."""
 
     def __init__(
-        self, *script: tuple[int, bytes], store: Callable[[str], Any], retry_after_s: int = 0
+        self,
+        *script: tuple[int, bytes],
+        store: Callable[[str], Any],
+        retry_after_s: int = 0,
+        certificate: tuple[Path, Path] | None = None,
     ) -> None:
         self.script = list(script)
         self.requests: list[str] = []
@@ -59,9 +65,14 @@ class OddServer:
                 pass
 
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        if certificate is not None:  # and its key
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*certificate)
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        endpoint = f"http://127.0.0.1:{self._server.server_port}"
-        self.store = store(endpoint)
+        scheme = "http" if certificate is None else "https"
+        self.endpoint = f"{scheme}://127.0.0.1:{self._server.server_port}"
+        self.store = store(self.endpoint)
 
     def __enter__(self) -> Self:
         return self

@@ -6,7 +6,10 @@ import base64
 import hashlib
 import os
 import pickle
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,10 +29,12 @@ from storage import (
 from storage.reasons import StoreReason
 from storage.s3 import S3Store
 from storage.s3.config import s3_config
+from storage.s3.minio_client import minio_client
 from tests.conftest import S3Bucket
 from tests.storage import odd_server
 from tests.storage.bucket_conformance import ConformanceByMinio
 from tests.storage.odd_server import error_of, operations, xml
+from tests.support.certificates import make_certificates
 from tests.support.faults import keys_of, no_pause
 from tests.support.refusals import refused
 
@@ -359,3 +364,96 @@ def test_every_put_carries_a_checksum() -> None:
         server.store.put("b", b"two")
         sent = [headers["x-amz-checksum-sha256"] for headers in server.headers]
     assert sent == [base64.b64encode(hashlib.sha256(data).digest()).decode() for data in (b"one", b"two")]
+
+
+# -- credentials, certificates, encryption
+
+
+@pytest.mark.minio
+def test_keys_that_are_exchanged_meanwhile(minio_bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that took its keys from the environment goes on with those that stand there when the old ones are
+    refused."""
+
+    def stand(secret: str) -> None:
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", minio_bucket.access_key)
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret)
+
+    calls: list[Callable[[S3Store], object]] = [
+        lambda store: store.put_if_absent("a", b"x"),
+        lambda store: store.put("a", b"x"),
+        lambda store: store.get("a"),
+        lambda store: list(store.list("")),
+        lambda store: store.list_folders(""),
+        lambda store: store.head("a"),
+        lambda store: store.delete("a"),
+    ]
+    for call in calls:
+        stand("a-secret-that-has-expired")
+        store = S3Store(s3_config(minio_bucket.name, endpoint=minio_bucket.endpoint))
+        with pytest.raises(AccessDeniedError):
+            call(store)
+        stand(minio_bucket.secret_key)
+        call(store)
+
+
+@pytest.mark.minio
+def test_keys_of_a_profile(minio_bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Without keys in the environment those of a profile count, and the environment's count before them."""
+    file = tmp_path / "credentials"
+    file.write_text(
+        f"[default]\naws_access_key_id = nobody\naws_secret_access_key = wrong-secret\n"
+        f"[ledger]\naws_access_key_id = {minio_bucket.access_key}\n"
+        f"aws_secret_access_key = {minio_bucket.secret_key}\n"
+    )
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
+    config = s3_config(minio_bucket.name, endpoint=minio_bucket.endpoint)
+    with pytest.raises(AccessDeniedError):
+        S3Store(config).put("a", b"x")
+    monkeypatch.setenv("AWS_PROFILE", "ledger")
+    S3Store(config).put("a", b"x")
+    assert S3Store(config).credentials_found().seen == "profile 'ledger' of AWS's file of credentials"
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong-secret")
+    with pytest.raises(AccessDeniedError):
+        S3Store(config).put("a", b"x")
+
+
+def test_the_encryption_that_every_put_asks_for() -> None:
+    """The settings for server-side encryption become headers of every put. A name that S3 does not know is refused."""
+    config = s3_config(
+        "bucket",
+        endpoint="http://127.0.0.1:1",
+        access_key="a",
+        secret_key="b",
+        server_side_encryption="aws:kms",
+        sse_kms_key_id="the-key",
+    )
+    with odd_server.OddServer(
+        (200, b""), store=lambda endpoint: S3Store(replace(config, endpoint=endpoint))
+    ) as server:
+        server.store.put_if_absent("a", b"one")
+        server.store.put("b", b"two")
+        server.store.head("a")
+    names = ("x-amz-server-side-encryption", "x-amz-server-side-encryption-aws-kms-key-id")
+    sent = [tuple(headers.get(name) for name in names) for headers in server.headers]
+    assert sent[:2] == [("aws:kms", "the-key")] * 2
+    with refused(InvalidStoreUrlError, StoreReason.BAD_ENCRYPTION):
+        s3_config("bucket", server_side_encryption="rot13")
+
+
+def test_a_private_authority(tmp_path: Path) -> None:
+    """A server whose certificate is of a private authority is refused for its certificate, and works with that
+    authority in the CA bundle, for minio-py too."""
+    files = make_certificates(tmp_path)
+
+    def at(endpoint: str, **settings: str) -> S3Store:
+        return S3Store(s3_config("bucket", endpoint=endpoint, access_key="a", secret_key="b", **settings))
+
+    with odd_server.OddServer((200, b"data"), store=at, certificate=(files.certificate, files.key)) as server:
+        with refused(StoreUnreachableError, StoreReason.BAD_CERTIFICATE):
+            server.store.get("a")
+        trusting = at(server.endpoint, ca_bundle=str(files.authority))
+        assert trusting.get("a") == b"data"
+        assert minio_client(trusting.config).lifecycle(trusting.config) == b"data"
+        with refused(InvalidStoreUrlError, StoreReason.BAD_CERTIFICATE):
+            at(server.endpoint, ca_bundle=str(tmp_path / "none.pem")).get("a")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -321,6 +321,8 @@ def _check_output(output: Output) -> None:
                 raise _refused(
                     f"{place} neither sums nor counts", "sum, count, or both", Reason.MISSING_FIELD
                 )
+            counted = [] if relation.count in (None, RECORDS) else [str(relation.count)]
+            _refuse_twice(place, [*relation.by, *relation.sums, *counted])
             for amount in relation.sums.values():
                 if amount.direction is not None and not amount.plus:
                     raise _refused(
@@ -333,6 +335,7 @@ def _check_output(output: Output) -> None:
                 raise _refused(
                     f"{place} lacks a key or values", "by and columns for `latest`", Reason.MISSING_FIELD
                 )
+            _refuse_twice(place, [*relation.by, *relation.columns])
         case SqlReduction():
             if not relation.topic.strip() or not relation.output.strip():
                 raise _refused(
@@ -341,6 +344,13 @@ def _check_output(output: Output) -> None:
         case SameSet() | SameRows():
             if not relation.columns:
                 raise _refused(f"{place} names no columns", "at least one", Reason.MISSING_FIELD)
+
+
+def _refuse_twice(place: str, names: Sequence[str]) -> None:
+    """A column of the output is a key, a sum or a count, and nothing else besides."""
+    for at, name in enumerate(names):
+        if name in names[:at]:
+            raise _refused(f"{place} names column {name!r} twice", "each column once", Reason.BAD_FIELD)
 
 
 def _refused(seen: str, expected: str, reason: Reason) -> InvalidRequestError:

@@ -46,6 +46,7 @@ from txn_engine.quality.under_way import UnderWay
 from txn_engine.quality.visibility import files_as_replayed
 from txn_engine.reasons import Reason
 from txn_engine.schemas.layout import Schemas
+from txn_engine.sql.columns import refuse_names_alike
 from txn_engine.sql.file_parts import part_of
 from txn_engine.types import GroupOffset, ScanFile, TopicPartition
 
@@ -451,6 +452,8 @@ def _is_damage(finding: AuditFinding, topic: str) -> bool:
 def _check_columns(engine: Engine, check: Declaration, at: Standpoint) -> Mapping[str, Schemas]:
     """The topics' columns. Raises for an unknown topic, a missing column, or what does not compare exactly."""
     schemas = {topic: _schemas(engine, topic, at) for topic in check.topics}
+    for topic, found in schemas.items():
+        refuse_names_alike(topic, found.arrow, "rename one of them: `txn-engine topics alter --rename`")
     columns = schemas[check.topic].arrow
     need_columns(check.topic, columns, check.topic_columns)
     for name in check.record_id:

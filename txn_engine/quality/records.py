@@ -26,20 +26,22 @@ from txn_engine.quality.empty_cells import (
 from txn_engine.quality.evidence import Evidence, EvidenceMissingError, need, rows_of
 from txn_engine.quality.input_file import LINE, UNFIT, UNFIT_ID
 from txn_engine.quality.reducer import Reducer
-from txn_engine.quality.relations import Sides, differing, sides_of
+from txn_engine.quality.relations import IN_OUTPUT, IN_TOPIC, Sides, differing, sides_of
 from txn_engine.quality.result import EXAMPLES_MAX, Account, Counted, Example
 from txn_engine.quality.visibility import may_repeat
 from txn_engine.sql.columns import DIGITS_MAX, inner_type, wide_decimal
 from txn_engine.sql.file_parts import OFFSET, PARTITION
 
 LARGEST_MAX = 20
+_TIMES, _UNLIKE = "_times", "_unlike"
+"""As in `relations`: no column of a topic is called so."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
     """An output beside its topic: how many keys (or rows) either side has, and which differ.
 
-    `differing`: rows of which `in_topic` and `in_output` say on which side, and how often, they are; of totals they are
+    `differing`: rows of which `IN_TOPIC` and `IN_OUTPUT` say on which side, and how often, they are; of totals they are
     by key, so that both sides of one stand together. `largest`: of totals some that agree, the largest first.
     `anomalies`: by name, where the rows tell which.
     """
@@ -117,7 +119,7 @@ class Reductions:
             return None
         self._reducer.keep(
             "met_records",
-            f"SELECT {listed}, count(*) AS times FROM {self._whole_view(topic)} AS w "
+            f"SELECT {listed}, count(*) AS {_TIMES} FROM {self._whole_view(topic)} AS w "
             f"SEMI JOIN met_ids AS m ON {self._same_ids('w', 'm')} GROUP BY {listed} "
             f"UNION ALL SELECT r.* FROM repeated_records AS r ANTI JOIN met_ids AS m ON {self._same_ids('r', 'm')}",
         )
@@ -129,11 +131,11 @@ class Reductions:
         found = self._repeated("repeated_input", self._fit_input, self._ids)
         if not found:
             return Counted(self._input_count, 0)
-        columns = ", ".join([f"i.{LINE} AS line", *(f"i.{name}" for name in self._ids)])
+        columns = ", ".join([f"i.{LINE}", *(f"i.{name}" for name in self._ids)])
         rows = self._reducer.query(
             f"SELECT {columns} FROM {self._fit_input} AS i "
             f"JOIN (SELECT * FROM repeated_input LIMIT {EXAMPLES_MAX}) AS twice "
-            f"ON {self._same_ids('i', 'twice')} ORDER BY line LIMIT {EXAMPLES_MAX}"
+            f"ON {self._same_ids('i', 'twice')} ORDER BY i.{LINE} LIMIT {EXAMPLES_MAX}"
         )
         return Counted(self._input_count, found, _examples(rows))
 
@@ -146,8 +148,8 @@ class Reductions:
             f"SELECT {columns} FROM {self._fit_input} AS i ANTI JOIN {view} AS r ON {self._same_ids('i', 'r')} "
             f"UNION ALL SELECT {columns} FROM {self._input} WHERE {UNFIT_ID}",
         )
-        listed = ", ".join([f"{LINE} AS line", *self._ids])
-        return self._counted_table("missing_rows", self._input_count, listed, "line")
+        listed = ", ".join([LINE, *self._ids])
+        return self._counted_table("missing_rows", self._input_count, listed, LINE)
 
     def no_record_beyond_input(self) -> Counted:
         """Committed records that no row of the file is."""
@@ -176,21 +178,21 @@ class Reductions:
                 ours, theirs = f"CAST({ours} AS STRING)", f"CAST({theirs} AS STRING)"
             unlike.append(f"{ours} IS DISTINCT FROM {theirs}")
         pairs = ", ".join(
-            f"r.{quoted(name)} AS {quoted(f'r_{name}')}, i.{quoted(name)} AS {quoted(f'i_{name}')}"
+            f"r.{quoted(name)} AS {quoted(f'_r_{name}')}, i.{quoted(name)} AS {quoted(f'_i_{name}')}"
             for name in names
         )
         columns = ", ".join([*(f"r.{name}" for name in self._ids), f"r.{PARTITION}", f"r.{OFFSET}"])
         self._reducer.keep(
             "matched_rows",
-            f"SELECT {columns}, i.{LINE}, i.{UNFIT}, {pairs}, ({' OR '.join(unlike)}) AS unlike "
+            f"SELECT {columns}, i.{LINE}, i.{UNFIT}, {pairs}, ({' OR '.join(unlike)}) AS {_UNLIKE} "
             f"FROM {view} AS r JOIN {self._first_of_id(self._input)} AS i ON {self._same_ids('i', 'r')}",
         )
         counts = self._reducer.query(
-            "SELECT count(*) AS matched, coalesce(sum(CASE WHEN unlike THEN 1 ELSE 0 END), 0) AS wrong "
+            f"SELECT count(*) AS matched, coalesce(sum(CASE WHEN {_UNLIKE} THEN 1 ELSE 0 END), 0) AS wrong "
             "FROM matched_rows"
         ).to_pylist()[0]
         rows = self._reducer.query(
-            f"SELECT * FROM matched_rows WHERE unlike ORDER BY {PARTITION}, {OFFSET} LIMIT {EXAMPLES_MAX}"
+            f"SELECT * FROM matched_rows WHERE {_UNLIKE} ORDER BY {PARTITION}, {OFFSET} LIMIT {EXAMPLES_MAX}"
         )
         self._reducer.drop("matched_rows")
         return Counted(int(counts["matched"]), int(counts["wrong"]), self._differences(rows, names))
@@ -397,8 +399,8 @@ class Reductions:
     def _wrong_beyond(self, replayed: int, differing: int) -> int:
         """How many rows are not as often on both sides, but for as many more in the output as replays have made."""
         (found,) = self._reducer.query(
-            "SELECT coalesce(sum(CASE WHEN in_topic > in_output THEN in_topic - in_output ELSE 0 END), 0) AS missing, "
-            "coalesce(sum(CASE WHEN in_output > in_topic THEN in_output - in_topic ELSE 0 END), 0) AS more "
+            f"SELECT coalesce(sum({_beyond(IN_TOPIC, IN_OUTPUT)}), 0) AS missing, "
+            f"coalesce(sum({_beyond(IN_OUTPUT, IN_TOPIC)}), 0) AS more "
             "FROM differing_rows"
         ).to_pylist()
         if not found["missing"] and found["more"] == replayed:
@@ -408,9 +410,9 @@ class Reductions:
     def _signs(self) -> tuple[str, ...]:
         """Rows that the output lacks, has more often, or has and the topic has not."""
         sides = {
-            LOST: "in_output < in_topic OR in_topic = 0",
-            DUPLICATE: "in_output > in_topic AND in_topic > 0",
-            ABORTED_READ: "in_topic = 0",
+            LOST: f"{IN_OUTPUT} < {IN_TOPIC} OR {IN_TOPIC} = 0",
+            DUPLICATE: f"{IN_OUTPUT} > {IN_TOPIC} AND {IN_TOPIC} > 0",
+            ABORTED_READ: f"{IN_TOPIC} = 0",
         }
         counts = ", ".join(
             f"count(CASE WHEN {rule} THEN 1 END) AS c{at}" for at, rule in enumerate(sides.values())
@@ -420,7 +422,7 @@ class Reductions:
 
     def _only_in_output(self, sides: Sides) -> int:
         keys = ", ".join(self._reducer.dialect.column(name) for name in sides.keys)
-        only = f"SELECT {keys} FROM differing_rows GROUP BY {keys} HAVING sum(in_topic) = 0"
+        only = f"SELECT {keys} FROM differing_rows GROUP BY {keys} HAVING sum({IN_TOPIC}) = 0"
         return int(
             self._reducer.query(f"SELECT count(*) AS held FROM ({only}) AS only_there").to_pylist()[0]["held"]
         )
@@ -432,7 +434,7 @@ class Reductions:
         sums = ", ".join(
             f"coalesce(max(CASE WHEN {side} > 0 THEN {quoted(name)} END), 0) AS {quoted(f'{side}_{name}')}"
             for name in sides.values
-            for side in ("in_topic", "in_output")
+            for side in (IN_TOPIC, IN_OUTPUT)
         )
         by_key = f"SELECT {keys}, {sums} FROM differing_rows GROUP BY {keys}"
         counted = self._reducer.query(f"SELECT count(*) AS keys FROM ({by_key}) AS by_key").to_pylist()[0][
@@ -481,6 +483,10 @@ class Reductions:
         ours, theirs = (self._reducer.columns(name) for name in ("side_topic", "side_output"))
         if ours.names != theirs.names:
             raise EvidenceMissingError("the two queries do not give the same columns, in the same order")
+        if own := [name for name in ours.names if name.startswith("_")]:
+            raise EvidenceMissingError(
+                f"column {own[0]!r} of a query begins with an underscore: give it another name"
+            )
         sides = (ours, theirs)
         odd = [
             name
@@ -654,13 +660,15 @@ class Reductions:
         """How many rows share these columns with another; the values are kept under that name."""
         listed = ", ".join(columns)
         self._reducer.keep(
-            name, f"SELECT {listed}, count(*) AS times FROM {view} GROUP BY {listed} HAVING count(*) > 1"
+            name, f"SELECT {listed}, count(*) AS {_TIMES} FROM {view} GROUP BY {listed} HAVING count(*) > 1"
         )
         return self._times(name)
 
     def _times(self, name: str) -> int:
-        found = self._reducer.query(f"SELECT coalesce(sum(times), 0) AS times FROM {name}").to_pylist()[0]
-        return int(found["times"])
+        found = self._reducer.query(f"SELECT coalesce(sum({_TIMES}), 0) AS {_TIMES} FROM {name}").to_pylist()[
+            0
+        ]
+        return int(found[_TIMES])
 
     def _count(self, name: str) -> int:
         return int(self._reducer.query(f"SELECT count(*) AS held FROM {name}").to_pylist()[0]["held"])
@@ -677,7 +685,7 @@ class Reductions:
         found = []
         for at in range(rows.num_rows):
             cells = {name: values[at] for name, values in texts.items()}
-            ours, theirs = ({name: shown[f"{side}_{name}"][at] for name in names} for side in ("r", "i"))
+            ours, theirs = ({name: shown[f"_{side}_{name}"][at] for name in names} for side in ("r", "i"))
             unlike = [name for name in names if ours[name] != theirs[name]]
             unfit = cells[UNFIT]
             seen = [f"{name} {theirs[name]}" for name in unlike if f"{name}=" not in unfit]
@@ -690,6 +698,11 @@ class Reductions:
                 }
             )
         return tuple(found)
+
+
+def _beyond(more: str, less: str) -> str:
+    """By how much a row is more often on one side than on the other."""
+    return f"CASE WHEN {more} > {less} THEN {more} - {less} ELSE 0 END"
 
 
 def _accounted(rows: int, records: int, letters: Letters, beyond: int = 0) -> Counted:
@@ -721,8 +734,12 @@ def _shown(rows: pa.Table) -> Mapping[str, list[str]]:
 
 
 def _examples(rows: pa.Table) -> tuple[Example, ...]:
+    """The rows as they are shown: what queries have added to the columns without its underscore, where no column is
+    called so.
+    """
     texts = _texts(rows)
+    shown = {name: plain if (plain := name.removeprefix("_")) not in texts else name for name in texts}
     return tuple(
-        {name.removeprefix("_"): values[at] for name, values in texts.items()}
+        {shown[name]: values[at] for name, values in texts.items()}
         for at in range(min(rows.num_rows, EXAMPLES_MAX))
     )

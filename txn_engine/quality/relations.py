@@ -30,6 +30,11 @@ from txn_engine.reasons import Reason
 from txn_engine.sql.columns import DIGITS_MAX, inner_type, wide_decimal
 from txn_engine.sql.file_parts import OFFSET, PARTITION
 
+IN_TOPIC: Final = "_in_topic"
+IN_OUTPUT: Final = "_in_output"
+_COUNTED, _LATEST, _ONE_PARTITION = "_records", "_latest", "_in_one_partition"
+"""Names of what queries add to a user's columns: no column of a topic begins with an underscore."""
+
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
@@ -248,21 +253,21 @@ class _Writer:
         quoted = self._dialect.column
         ours, theirs = self._both({**relation.by, **relation.columns})
         keys, values = tuple(relation.by), tuple(relation.columns)
-        parts = f"CASE WHEN min({PARTITION}) = max({PARTITION}) THEN 1 ELSE 0 END AS in_one_partition"
+        parts = f"CASE WHEN min({PARTITION}) = max({PARTITION}) THEN 1 ELSE 0 END AS {_ONE_PARTITION}"
         sides = []
         for view, columns in ((self._topic_view, theirs), (self._output_view, ours)):
             held = ", ".join(quoted(name) for name in values)
-            taken = ", ".join(f"latest.{quoted(name)} AS {quoted(name)}" for name in values)
+            taken = ", ".join(f"{_LATEST}.{quoted(name)} AS {quoted(name)}" for name in values)
             names = ", ".join(quoted(name) for name in keys)
             packed = ", ".join(f"{quoted(name)} := {quoted(name)}" for name in values)
             struct = f"struct_pack({packed})" if self._dialect.name == "DuckDB" else f"struct({held})"
             sides.append(
-                f"SELECT {names}, {taken}, in_one_partition FROM (SELECT {names}, "
-                f"{self._dialect.latest}({struct}, {OFFSET}) AS latest, {parts} "
+                f"SELECT {names}, {taken}, {_ONE_PARTITION} FROM (SELECT {names}, "
+                f"{self._dialect.latest}({struct}, {OFFSET}) AS {_LATEST}, {parts} "
                 f"FROM (SELECT {', '.join(columns)}, {PARTITION}, {OFFSET} FROM {view}) AS cast_rows "
                 f"GROUP BY {names}) AS by_key"
             )
-        return Sides(sides[0], sides[1], keys, (*values, "in_one_partition"))
+        return Sides(sides[0], sides[1], keys, (*values, _ONE_PARTITION))
 
     def totals(self, relation: Totals) -> Sides:
         quoted = self._dialect.column
@@ -270,11 +275,11 @@ class _Writer:
         keys = ", ".join(quoted(name) for name in relation.by)
         scales = {name: self._scale(name, amount) for name, amount in relation.sums.items()}
         topic = [
-            f"{_sum(self._signed(amount), scales[name])} AS {quoted(name)}"
+            f"{_sum(self._signed(amount, scales[name]), scales[name])} AS {quoted(name)}"
             for name, amount in relation.sums.items()
         ]
         output = [f"{_sum(quoted(name), scales[name])} AS {quoted(name)}" for name in relation.sums]
-        counted = "records" if relation.count in (None, RECORDS) else str(relation.count)
+        counted = _COUNTED if relation.count in (None, RECORDS) else str(relation.count)
         values = [*relation.sums]
         if relation.count is not None:
             topic.append(f"CAST(count(*) AS DECIMAL({DIGITS_MAX},0)) AS {quoted(counted)}")
@@ -299,8 +304,9 @@ class _Writer:
         kinds = (self._output.field(name).type, self._topic.field(amount.column).type)
         return max(kind.scale if pa.types.is_decimal(kind) else 0 for kind in kinds)
 
-    def _signed(self, amount: Amount) -> str:
-        column = self._dialect.column(amount.column)
+    def _signed(self, amount: Amount, scale: int) -> str:
+        """The amount, wide enough to be taken away: a type may have no negative number, or one less of them."""
+        column = f"CAST({self._dialect.column(amount.column)} AS DECIMAL({DIGITS_MAX},{scale}))"
         if amount.direction is None:
             return column
         values = ", ".join(self._dialect.text(value) for value in amount.plus)
@@ -326,11 +332,11 @@ def _sum(value: str, scale: int) -> str:
 
 
 def differing(columns: Sequence[str], dialect: Dialect, topic: str, output: str) -> str:
-    """The rows that the two reductions, kept under these names, do not have as often: `in_topic`, `in_output`."""
+    """The rows that the two reductions, kept under these names, do not have as often: `IN_TOPIC`, `IN_OUTPUT`."""
     names = ", ".join(dialect.column(name) for name in columns)
     return (
-        f"SELECT {names}, sum(in_topic) AS in_topic, sum(in_output) AS in_output FROM ("
-        f"SELECT {names}, 1 AS in_topic, 0 AS in_output FROM {topic} UNION ALL "
-        f"SELECT {names}, 0 AS in_topic, 1 AS in_output FROM {output}) AS both_sides "
-        f"GROUP BY {names} HAVING sum(in_topic) <> sum(in_output)"
+        f"SELECT {names}, sum({IN_TOPIC}) AS {IN_TOPIC}, sum({IN_OUTPUT}) AS {IN_OUTPUT} FROM ("
+        f"SELECT {names}, 1 AS {IN_TOPIC}, 0 AS {IN_OUTPUT} FROM {topic} UNION ALL "
+        f"SELECT {names}, 0 AS {IN_TOPIC}, 1 AS {IN_OUTPUT} FROM {output}) AS both_sides "
+        f"GROUP BY {names} HAVING sum({IN_TOPIC}) <> sum({IN_OUTPUT})"
     )

@@ -20,6 +20,7 @@ from txn_engine.quality.log_strip import HEIGHT, WIDTH, LogStrip, draw_topic
 from txn_engine.quality.page_templates import templates
 from txn_engine.quality.proof import Proof
 from txn_engine.quality.records import Compared, Reductions
+from txn_engine.quality.relations import IN_OUTPUT, IN_TOPIC
 from txn_engine.quality.result import CheckResult
 from txn_engine.quality.suite import INPUT_ACCOUNTED, SECTIONS, SUITES, accounted_checks, output_checks
 from txn_engine.quality.visibility import hidden_files
@@ -368,7 +369,11 @@ def _output_table(compared: Compared) -> OutputTable:
         return OutputTable(compared.output.topic, note, columns, lines)
     columns = (
         ", ".join(compared.sides.keys),
-        *(f"{name} {side}" for name in values for side in ("expected", "in the output", "difference")),
+        *(
+            f"{name.removeprefix('_')} {side}"
+            for name in values
+            for side in ("expected", "in the output", "difference")
+        ),
     )
     wrong = tuple(_key_line(row, compared, agrees=False) for row in _cells(compared.differing))
     largest = tuple(_key_line(row, compared, agrees=True) for row in _cells(compared.largest))
@@ -401,7 +406,7 @@ def _cells(rows: pa.Table) -> list[Mapping[str, str]]:
 def _key_line(row: Mapping[str, str], compared: Compared, *, agrees: bool) -> OutputLine:
     cells: list[str] = []
     for name in compared.sides.values:
-        sides = [Decimal(row[name if agrees else f"{side}_{name}"]) for side in ("in_topic", "in_output")]
+        sides = [Decimal(row[name if agrees else f"{side}_{name}"]) for side in (IN_TOPIC, IN_OUTPUT)]
         with localcontext() as context:
             context.prec = 80
             difference = sides[1] - sides[0]
@@ -411,8 +416,10 @@ def _key_line(row: Mapping[str, str], compared: Compared, *, agrees: bool) -> Ou
 
 
 def _row_line(row: Mapping[str, str], compared: Compared) -> OutputLine:
-    shown = ", ".join(f"{name} {row[name] or '(nothing)'}" for name in compared.sides.columns)
-    return OutputLine(shown, (row["in_topic"], row["in_output"]), agrees=False)
+    shown = ", ".join(
+        f"{name.removeprefix('_')} {row[name] or '(nothing)'}" for name in compared.sides.columns
+    )
+    return OutputLine(shown, (row[IN_TOPIC], row[IN_OUTPUT]), agrees=False)
 
 
 def _key_of(row: Mapping[str, str], compared: Compared) -> str:

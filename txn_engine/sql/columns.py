@@ -28,17 +28,7 @@ def table_schema(schema: pa.Schema) -> pa.Schema:
 
 def check_schema(topic: str, schema: pa.Schema) -> None:
     """Raise `InvalidRequestError` for columns that DuckDB would not give back as they are."""
-    seen: dict[str, str] = {}
-    for name in schema.names:
-        other = seen.setdefault(name.lower(), name)
-        if other != name:
-            raise InvalidRequestError(
-                f"columns {other!r} and {name!r} of topic {topic!r}",
-                actor=ACTOR,
-                expected="names that differ by more than case, which SQL does not tell apart",
-                action="read it with scan()",
-                reason=Reason.COLUMN_NAMES_ALIKE,
-            )
+    refuse_names_alike(topic, schema, "read it with scan()")
     for field in schema:
         wide = wide_decimal(field.type)
         if wide is not None:
@@ -48,6 +38,21 @@ def check_schema(topic: str, schema: pa.Schema) -> None:
                 expected=f"decimals of at most {DIGITS_MAX} digits, which are all that SQL has exactly",
                 action="read it with scan()",
                 reason=Reason.UNSUPPORTED_TYPE,
+            )
+
+
+def refuse_names_alike(topic: str, schema: pa.Schema, action: str) -> None:
+    """Raise `InvalidRequestError` for two columns of which SQL would read one for the other."""
+    seen: dict[str, str] = {}
+    for name in schema.names:
+        other = seen.setdefault(name.lower(), name)
+        if other != name:
+            raise InvalidRequestError(
+                f"columns {other!r} and {name!r} of topic {topic!r}",
+                actor=ACTOR,
+                expected="names that differ by more than case, which SQL does not tell apart",
+                action=action,
+                reason=Reason.COLUMN_NAMES_ALIKE,
             )
 
 

@@ -73,6 +73,7 @@ def test_csv(texts: list[str], kind: Any, folder: Path) -> None:
 @given(texts=st.lists(st.tuples(written, st.booleans()), min_size=1, max_size=3), kind=kinds)
 @example(texts=[("9007199254740989", False)], kind=pa.decimal128(38, 31))
 @example(texts=[("9007199254740989", True)], kind=pa.decimal128(38, 31))
+@example(texts=[("1.E-41", False)], kind=MONEY)  # an exponent right behind the point
 def test_json(texts: list[tuple[str, bool]], kind: Any, folder: Path) -> None:
     """A value may be a JSON number of any size, or a string."""
     path = folder / "x.jsonl"
@@ -81,6 +82,21 @@ def test_json(texts: list[tuple[str, bool]], kind: Any, folder: Path) -> None:
     ]
     path.write_text("".join(lines))
     judge(read(path, kind), [text for text, _ in texts], kind)
+
+
+@given(text=written, at=st.lists(st.integers(0, 40), max_size=4), kind=kinds)
+@example(text="1E-41", at=[1], kind=MONEY)
+@example(text="9007199254740989", at=[0, 5], kind=pa.decimal128(38, 31))
+def test_json_escapes(text: str, at: list[int], kind: Any, folder: Path) -> None:
+    """A number in a string may have any of its characters as an escape."""
+    path = folder / "e.jsonl"
+    escaped = {place % len(text) for place in at} if text else set()
+    held = "".join(
+        f"\\u{ord(char):04x}" if place in escaped else json.dumps(char)[1:-1]
+        for place, char in enumerate(text)
+    )
+    path.write_text(f'{{"x": "{held}"}}\n')
+    judge(read(path, kind), [text], kind)
 
 
 @given(texts=st.lists(written, min_size=1, max_size=2))

@@ -23,7 +23,9 @@ from txn_engine.files.numbers import DIGITS_MAX
 from txn_engine.files.quick import encoded
 
 _LF, _CR, _OPEN, _CLOSE = b"\n\r{}"
-_EXPONENT = "[0-9][eE][+-]?[0-9]"
+_EXPONENT = "[0-9.][eE][+-]?[0-9]"
+_ESCAPED = r"\\u00[2346]"
+"""A digit, a point, a sign or an exponent of a number may be written so."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ def _reads_decimals_right(data: bytes, schema: pa.Schema) -> bool:
         return True
     too_many = f"[0-9]{{{max(1, DIGITS_MAX + 1 - max(0, *scales))}}}"
     block = pa.scalar(data, pa.large_binary())
-    return not pc.match_substring_regex(block, f"{_EXPONENT}|{too_many}").as_py()
+    return not pc.match_substring_regex(block, f"{_EXPONENT}|{_ESCAPED}|{too_many}").as_py()
 
 
 def _one_each(data: bytes) -> Any:

@@ -271,6 +271,11 @@ def test_rows_of_a_callable_that_cannot_be_used(engine: Engine, tmp_path: Path, 
         {"dead_letter_topic": "payments"},
         {"partition": 9},
         {"read_options": {"delimiter": "too long"}},
+        {"checks": "mistyped", "dead_letter_topic": "dead"},
+        {"checks": "/nowhere/suite.json", "dead_letter_topic": "dead"},
+        {"checks": "mistyped", "engine": "spark"},
+        {"checks": "/nowhere/suite.json", "engine": "spark"},
+        {"dead_letter_topic": "payments", "engine": "spark"},
     ],
     ids=str,
 )
@@ -278,6 +283,7 @@ def test_a_bad_argument_fences_nobody(
     engine: Engine, tmp_path: Path, run_tasks: RunTasks, settings: dict[str, Any]
 ) -> None:
     """The task fails before it fences the producer of an earlier run, whose transaction stays open."""
+    engine.admin.create_topic("dead", schema=DEAD_LETTERS)
     (tmp_path / "a.csv").write_text("account_id,amount\n1,2.50\n")
     with engine.producer(transactional_id="held") as producer:
         producer.init_transactions()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
@@ -38,8 +39,11 @@ if TYPE_CHECKING:
     from txn_engine.log.topics import Topic
     from txn_engine.producer import Producer
     from txn_engine.row_checks import RowCheck
+    from txn_engine.spark.dead_letters import DeadLettersTo
+    from txn_engine.spark.voting import Vote
 
     Sent = Sequence[Future[list[RecordMetadata]]]
+    Load = Callable[[Engine, Producer, Topic, str, Context], Sequence[RecordMetadata]]
 
 _TOLD = 10
 READ_OPTIONS = frozenset(
@@ -238,7 +242,7 @@ class TxnProduceOperator(BaseOperator):
         with open_engine(self.conn_id) as engine, fenced_means_retry():
             topic = engine.logs.topics.look_up(self.topic)
             run_id = run_into(run_id_of(context), topic)
-            self._check(engine, topic, run_id)
+            load = self._checked(engine, topic, run_id, context)
             limit_ms = engine.limits.max_transaction_timeout_ms
             with engine.producer(
                 transactional_id=name,
@@ -250,7 +254,6 @@ class TxnProduceOperator(BaseOperator):
                 committed_before = has_committed_before(
                     producer, run_id, context, self._arguments(), forgotten=forgotten
                 )
-                load = self._load_by_spark if self.engine == "spark" else self._load
                 batches = [] if committed_before else load(engine, producer, topic, run_id, context)
                 is_committed = producer.has_committed(run_id)
             return told_load(
@@ -263,12 +266,14 @@ class TxnProduceOperator(BaseOperator):
                 committed_before=committed_before,
             )
 
-    def _check(self, engine: Engine, topic: Topic, run_id: str) -> None:
-        """Raise for what is wrong with an argument, before anybody is fenced."""
+    def _checked(self, engine: Engine, topic: Topic, run_id: str, context: Context) -> Load:
+        """How to load, once every argument was looked at: what is wrong with one is raised before anybody is fenced."""
         from txn_engine.files import format_of
         from txn_engine.loading.load import check_load
 
         self._dead_letters(engine, run_id)
+        is_local = self.engine == "local"
+        row_checks = self._row_checks() if is_local else ()
         has_format = self.read_options.get("format") is not None
         files = [Path(path) for path in self._named() if has_format or format_of(Path(path).name) is not None]
         check_load(
@@ -278,8 +283,12 @@ class TxnProduceOperator(BaseOperator):
             run_id=None,
             partition=self.partition,
             manifest=self.manifest,
-            reading={**self.read_options, "row_checks": ()},
+            reading={**self.read_options, "row_checks": row_checks},
         )
+        if is_local:
+            return partial(self._load, row_checks=row_checks)
+        letters, vote = self._vote(engine, run_id, context)
+        return partial(self._load_by_spark, letters=letters, vote=vote)
 
     def _arguments(self) -> dict[str, str]:
         """What decides which records this run loads, as it was rendered."""
@@ -295,13 +304,20 @@ class TxnProduceOperator(BaseOperator):
         }
 
     def _load(
-        self, engine: Engine, producer: Producer, topic: Topic, run_id: str, context: Context
+        self,
+        engine: Engine,
+        producer: Producer,
+        topic: Topic,
+        run_id: str,
+        context: Context,
+        *,
+        row_checks: Sequence[RowCheck],
     ) -> Sequence[RecordMetadata]:
         dead = self._dead_letters(engine, run_id)
         if self.python_callable is None:
-            sent = self._load_files(engine, producer, topic, run_id, dead)
+            sent = self._load_files(engine, producer, topic, run_id, dead, row_checks)
         else:
-            sent = self._load_called(engine, producer, topic, run_id, context, dead)
+            sent = self._load_called(engine, producer, topic, run_id, context, dead, row_checks)
         if dead is not None:
             self._tell_dead_letters(context, dead.count, dead.told())
         return answered(sent)
@@ -333,14 +349,14 @@ class TxnProduceOperator(BaseOperator):
         run_id: str,
         context: Context,
         dead: DeadLetters | None,
+        row_checks: Sequence[RowCheck],
     ) -> Sent:
         from txn_engine.loading.tables import TableLoad
 
         function = cast("Callable[..., Any]", self.python_callable)
         name = transactional_id_of(context)
-        checks = self._row_checks()
         uploads = producer.upload()
-        load = None if dead is None else TableLoad(topic, uploads, dead, name, self.partition, checks)
+        load = None if dead is None else TableLoad(topic, uploads, dead, name, self.partition, row_checks)
         records = function(**determine_kwargs(function, (), {**context, **self.op_kwargs}))
         for part in parts_of(records, task=self.task_id):
             if load is None:
@@ -360,12 +376,18 @@ class TxnProduceOperator(BaseOperator):
         return [sent[self.topic]] if self.topic in sent else []
 
     def _load_files(
-        self, engine: Engine, producer: Producer, topic: Topic, run_id: str, dead: DeadLetters | None
+        self,
+        engine: Engine,
+        producer: Producer,
+        topic: Topic,
+        run_id: str,
+        dead: DeadLetters | None,
+        row_checks: Sequence[RowCheck],
     ) -> Sent:
         from txn_engine.loading import Manifest
         from txn_engine.loading.load import FileLoad
 
-        reading = {**self.read_options, "row_checks": self._row_checks()}
+        reading = {**self.read_options, "row_checks": row_checks}
         with ExitStack() as stack:
             kept = None
             if self.manifest is not None:
@@ -412,15 +434,13 @@ class TxnProduceOperator(BaseOperator):
         context["ti"].xcom_push("dead_letters", count)
         self.log.info("%d dead letters to %s: %s", count, self.dead_letter_topic, reasons)
 
-    def _load_by_spark(
-        self, engine: Engine, producer: Producer, topic: Topic, run_id: str, context: Context
-    ) -> Sequence[RecordMetadata]:
+    def _vote(
+        self, engine: Engine, run_id: str, context: Context
+    ) -> tuple[DeadLettersTo | None, Vote | None]:
+        """Where Spark's jobs put dead letters, and what votes on the rows."""
         from txn_engine.spark.dead_letters import dead_letters_to
-        from txn_engine.spark.loading import files_of
         from txn_engine.spark.voting import vote_of
-        from txn_engine.spark.writing import write_with
 
-        settings = deployment_spark_conf() | self.spark_settings
         folder = None if self.checks is None else report_folder_of(context, self.report_folder)
         letters = dead_letters_to(
             engine, self.dead_letter_topic, self.max_dead_letters, actor=self.task_id, run_id=run_id
@@ -431,6 +451,23 @@ class TxnProduceOperator(BaseOperator):
         vote = vote_of(
             checks, folder, engine=engine, outputs=(self.topic,), actor=self.task_id, letters=letters
         )
+        return letters, vote
+
+    def _load_by_spark(
+        self,
+        engine: Engine,
+        producer: Producer,
+        topic: Topic,
+        run_id: str,
+        context: Context,
+        *,
+        letters: DeadLettersTo | None,
+        vote: Vote | None,
+    ) -> Sequence[RecordMetadata]:
+        from txn_engine.spark.loading import files_of
+        from txn_engine.spark.writing import write_with
+
+        settings = deployment_spark_conf() | self.spark_settings
         row_checks = () if vote is None else vote.row_checks_of(self.topic)
         # What is wrong with a file is told by its name, line and column alone.
         with (

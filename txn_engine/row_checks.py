@@ -56,6 +56,16 @@ class RowCheck:
     name: str = field(default="")
 
     def __post_init__(self) -> None:
+        if (
+            type(self.type) is not str
+            or type(self.name) is not str
+            or not isinstance(self.arguments, Mapping)
+        ):
+            raise self._refused(
+                "a check of each row that is none",
+                "a type and a name that are texts, and arguments by their names",
+                Reason.BAD_ARGUMENT,
+            )
         known = _ARGUMENTS.get(self.type)
         if known is None:
             raise self._refused(

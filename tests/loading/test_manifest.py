@@ -61,6 +61,32 @@ def test_a_file_is_loaded_once_whatever_the_run(engine: Engine, write: Write, tm
     assert all(len(row["sha256"]) == 64 for row in noted(engine))
 
 
+@pytest.mark.parametrize("loaded_at", [-(2**62), 2**62, -(2**63), 2**63 - 1])
+def test_a_record_of_any_time_stops_no_load(
+    engine: Engine, write: Write, tmp_path: Path, loaded_at: int
+) -> None:
+    """A manifest may have a record whose time Python does not have. Other files are loaded, and its own is named if it
+    has changed."""
+    path = write("a.csv", MIXED)
+    row = {
+        "file": str(path),
+        "sha256": "0" * 64,
+        "bytes": 1,
+        "topic": TOPIC,
+        "records": 0,
+        "dead_letters": 0,
+        "incarnation": 0,
+    }
+    table = pa.Table.from_pylist([row], LOADED_FILES)
+    at = LOADED_FILES.get_field_index("loaded_at")
+    times = pa.array([loaded_at], pa.int64()).cast(LOADED_FILES.field(at).type)
+    with engine.producer() as producer:
+        producer.produce(FILES, table.set_column(at, LOADED_FILES.field(at), times))
+    assert load(engine, write("b.csv", HEADER + "7,7,,\n"), "monday").records == 1
+    with pytest.raises(InvalidRequestError, check=because(Reason.FILE_CHANGED_SINCE_LOAD, str(path))):
+        load(engine, path, "tuesday")
+
+
 def test_a_file_that_changed_since_is_named(engine: Engine, write: Write, tmp_path: Path) -> None:
     """A file that has changed since it was loaded is named with its run, and nothing of the load is
     visible."""

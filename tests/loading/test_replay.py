@@ -105,6 +105,12 @@ def test_a_letter_of_any_time_stops_no_other(engine: Engine, write: Write, faile
 _CHECKS = '{"format": "jsonl", "row_checks": [{"type": "range", "name": "n", "arguments": %s}]}'
 
 
+_CHECK_NAMED = (
+    '{"format": "jsonl", "row_checks": [{"type": "expect_column_values_to_not_be_null", "name": %s, '
+    '"arguments": {"column": "id"}}]}'
+)
+
+
 @pytest.mark.parametrize(
     "reading",
     [
@@ -114,6 +120,10 @@ _CHECKS = '{"format": "jsonl", "row_checks": [{"type": "range", "name": "n", "ar
         pytest.param('{"format": "jsonl", "encoding": "idna"}', id="idna"),
         pytest.param('{"format": "jsonl", "encoding": "punycode"}', id="punycode"),
         pytest.param('{"format": "jsonl", "encoding": "undefined"}', id="undefined"),
+        pytest.param(_CHECK_NAMED % "5", id="name-of-a-check"),
+        pytest.param(_CHECK_NAMED % "true", id="flag-for-a-check"),
+        pytest.param('{"format": "jsonl", "columns": {"id": "\\ud800"}}', id="half-a-character"),
+        pytest.param('{"format": "csv", "null_values": ["\\udfff"]}', id="half-a-null"),
     ],
 )
 def test_a_letter_that_says_anything_of_its_reading_stops_no_other(

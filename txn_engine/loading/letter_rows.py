@@ -136,6 +136,7 @@ def _reading(text: str | None) -> Mapping[str, Any]:
         and all(type(value) is str for value in nulls)
         and all(is_count(found[name]) for name in (*OF_THE_TOPIC, "partition") if name in found)
         and _is_encoding(found.get("encoding", "utf-8"))
+        and _has_characters(found)
     )
     checks = _checks(text) if sound and "row_checks" in found else ()
     return {**found, "row_checks": checks} if sound and checks is not None else {}
@@ -148,6 +149,14 @@ def _checks(text: str | None) -> tuple[RowCheck, ...] | None:
         return tuple(RowCheck(each["type"], each["arguments"], each["name"]) for each in held)
     except (InvalidRequestError, TypeError, LookupError, ValueError, ArithmeticError, RecursionError):
         return None
+
+
+def _has_characters(found: Mapping[str, Any]) -> bool:
+    """Whether all its texts are of characters: JSON may escape half of one, which no column and no error can hold."""
+    try:
+        return bool(dumped(found).encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def _is_encoding(name: object) -> bool:

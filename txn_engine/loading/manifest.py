@@ -15,6 +15,7 @@ from txn_engine.errors import InvalidRecordError, InvalidRequestError, OffsetsPe
 from txn_engine.found_files import opened
 from txn_engine.reasons import Reason
 from txn_engine.types import OffsetAndMetadata, TopicPartition
+from txn_engine.value_text import time_text
 
 if TYPE_CHECKING:
     from txn_engine.engine import Engine
@@ -102,6 +103,12 @@ def text_of_path(path: str) -> str:
     return os.fsencode(path).decode(errors="backslashreplace")
 
 
+def _plain(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """A manifest's rows with their time as milliseconds: Python does not know every time that a column holds."""
+    at = rows.schema.get_field_index("loaded_at")
+    return rows.set_column(at, "loaded_at", rows.column(at).cast(pa.int64()))
+
+
 def _state_of(path: Path) -> tuple[int, ...]:
     """What tells a file from what it was before; whoever writes it may set the time of its contents, not the last."""
     found = os.stat(path)
@@ -146,7 +153,7 @@ class Manifest:
                 )
         scan = engine.scan(name)
         self._ends: dict[TopicPartition, int] = scan.offsets
-        rows = [row for batch in scan.to_batches() for row in batch.to_pylist()]
+        rows = [row for batch in scan.to_batches() for row in _plain(batch).to_pylist()]
         self._known = {row["file"]: row for row in rows if row["incarnation"] in (None, topic.incarnation)}
         self._loaded: list[dict[str, Any]] = []
         self._by_content = {row["sha256"]: row["file"] for row in self._known.values()}
@@ -185,7 +192,7 @@ class Manifest:
     def _refuse(self, seen: SeenFile, known: dict[str, Any]) -> NoReturn:
         run = f" by run {known['run_id']!r}" if known["run_id"] is not None else ""
         raise InvalidRequestError(
-            f"changed since it was loaded{run} at {known['loaded_at']:%Y-%m-%dT%H:%M:%SZ}",
+            f"changed since it was loaded{run} at {time_text(known['loaded_at'])}",
             actor=f"manifest {self._name!r}",
             place=str(seen.path),
             expected=f"{known['bytes']:,} bytes of SHA-256 {known['sha256'][:16]}...",

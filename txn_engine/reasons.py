@@ -28,6 +28,8 @@ class Reason(StrEnum):
     # --- files and loading -----------------------------------------------------------------------------------
     MISSING_COLUMN = "missing_column"
     """The file, query, table or topic lacks a column that the other side needs."""
+    DUPLICATE_NAME = "duplicate_name"
+    """A mapping of a document has a name twice, so that it does not say which value counts."""
     DUPLICATE_COLUMN = "duplicate_column"
     """A column is named more than once."""
     AMBIGUOUS_COLUMN = "ambiguous_column"

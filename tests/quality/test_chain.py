@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 import txn_engine
+from storage import decode_json, encode_json
 from storage.memory import MemoryStore
 from tests.quality.kills import besiege, kill_at_writes
 from tests.quality.ledger import in_memory
@@ -22,7 +23,7 @@ from tests.suite.tiers import in_shard
 from tests.support.internal import FEW_INTERNAL
 from tests.support.kills import DyingStore, ProcessDiedError
 from txn_engine import Engine, OffsetAndMetadata
-from txn_engine.errors import OutcomeUnknownError, TxnEngineError
+from txn_engine.errors import CorruptObjectError, OutcomeUnknownError, TxnEngineError
 from txn_engine.log.objects import Objects
 from txn_engine.maintain import MaintenancePolicy
 from txn_engine.quality import (
@@ -384,6 +385,40 @@ def test_a_link_that_was_removed(on_disk: Path, tmp_path: Path, number: int, why
         following = prove(engine, tmp_path).proof
     assert following is not None
     assert (following.number, following.since, following.first) == (4, 3, 3)
+
+
+ODD: dict[str, tuple[Any, ...]] = {
+    "positions": ([], None, {"0": 2**70}, {"0": -1}, {"x": 1}, {"0": "1"}, {"9" * 12: 1}),
+    "checks": (
+        None,
+        {},
+        [1],
+        [{}],
+        [{"name": "n", "status": "passed", "total": 2**70, "wrong": 0, "examples": []}],
+    ),
+    "again": ({}, [1], [["payments", 0, 1]], [["payments", 0, 2**70, 2]], [[[], 0, 1, 2]]),
+    "schema_versions": ([], {"payments": 2**70}, {"payments": "1"}),
+    "created_ms": (2**70, -1, 1.5, "1", None),
+    "number": (2**70, True),
+    "cut": (2**70, 1.5, True, None),
+    "success": (1, None),
+    "run_name": (7, None),
+}
+"""What no proof says, by its field."""
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name, values in ODD.items() for value in values]
+)
+def test_a_proof_of_any_values(engine: Engine, tmp_path: Path, name: str, value: Any) -> None:
+    """A sound object with values that no proof has is damage, which its place names. The next proof begins anew."""
+    assert prove(engine, tmp_path).success
+    (key,) = [info.key for info in engine.store.list("proofs") if info.key.endswith(".json")]
+    held = {**decode_json(engine.store.get(key), key=key, kind="proof"), name: value}
+    engine.store.put(key, encode_json(held, "proof"))
+    with pytest.raises(CorruptObjectError, check=lambda error: error.place == key):
+        shelf_of(engine).read(0)
+    assert "proof 0 cannot be read" in began(prove(engine, tmp_path))
 
 
 @pytest.mark.parametrize("number", in_shard("damage", [0, 1, 2], keep=[1]))

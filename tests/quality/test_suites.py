@@ -290,6 +290,7 @@ def suite_of(*expectations: Any, **more: Any) -> dict[str, Any]:
             ),
             Reason.QUERY_WITHOUT_BATCH,
         ),
+        ('{"name": "n", "expectations": [], "expectations": []}', Reason.DUPLICATE_NAME),
     ],
 )
 def test_an_invalid_suite_is_refused_in_one_line(tmp_path: Path, held: Any, reason: Reason) -> None:
@@ -312,6 +313,7 @@ def test_an_invalid_suite_is_refused_in_one_line(tmp_path: Path, held: Any, reas
         (yaml_bomb(" [*{0}, *{0}]", levels=24), Reason.DOCUMENT_TOO_LARGE),
         ("!!python/object/apply:os.getcwd []", Reason.BAD_DOCUMENT),
         ("a: 1\n---\nb: 2\n", Reason.BAD_DOCUMENT),
+        ("name: n\nname: m\nexpectations: []\n", Reason.DUPLICATE_NAME),
     ],
 )
 def test_yaml_beyond_plain_values_is_refused(tmp_path: Path, text: str, reason: Reason) -> None:

@@ -17,6 +17,7 @@ VALUES_MAX: Final = 100_000
 """Values of one document, counted as often as aliases and merge keys repeat them."""
 
 NUMBER_CHARS_MAX: Final = 100
+_MERGE: Final = "tag:yaml.org,2002:merge"
 _NUMBERS: Final = frozenset(("tag:yaml.org,2002:int", "tag:yaml.org,2002:float"))
 
 
@@ -44,21 +45,33 @@ def read_document(path: Path, *, bytes_max: int, is_yaml: bool = True) -> Any:
     if len(data) > bytes_max:
         raise DocumentError(f"more than {bytes_max:,} bytes", Reason.DOCUMENT_TOO_LARGE)
     try:
-        return _yaml(data.decode()) if is_yaml else json.loads(data.decode())
+        text = data.decode()
+        return _yaml(text) if is_yaml else json.loads(text, object_pairs_hook=_each_name_once)
     except (ValueError, RecursionError) as error:
         raise DocumentError("neither YAML nor JSON", Reason.BAD_DOCUMENT) from error
+
+
+def _each_name_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise DocumentError(f"the name {name!r:.80} twice in one object", Reason.DUPLICATE_NAME)
+        found[name] = value
+    return found
 
 
 def _yaml(text: str) -> Any:
     with imports_named("quality"):
         import yaml
     try:
-        root = yaml.compose(text, yaml.SafeLoader)
-        if root is not None and _values(root, {}) > VALUES_MAX:
+        loader = yaml.SafeLoader(text)
+        root = loader.get_single_node()
+        if root is None:
+            return None
+        if _values(root, {}) > VALUES_MAX:
             raise DocumentError(f"more than {VALUES_MAX:,} values", Reason.DOCUMENT_TOO_LARGE)
-        if root is not None:
-            _check_numbers(root, set())
-        return yaml.safe_load(text)
+        _check(root, loader, set())
+        return loader.construct_document(root)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = None if mark is None else mark.line + 1
@@ -79,15 +92,45 @@ def _parts(node: yaml.Node) -> Iterator[yaml.Node]:
         yield from each if isinstance(each, tuple) else (each,)
 
 
-def _check_numbers(node: yaml.Node, known: set[int]) -> None:
-    """Raise `DocumentError` for a number of very many digits, which takes long to read, or with colons, which YAML 1.1
-    reads to the base of 60.
+def _check(node: yaml.Node, loader: yaml.SafeLoader, known: set[int]) -> None:
+    """Raise `DocumentError` for what a reader of the document would not expect.
+
+    That is a number of very many digits, which takes long to read, or with colons, which YAML 1.1 reads to the base of
+    60; a tag; and a name that a mapping has twice, of which the last value would count.
     """
     if id(node) in known:
         return
     known.add(id(node))
     for part in _parts(node):
-        _check_numbers(part, known)
+        _check(part, loader, known)
+    line = node.start_mark.line + 1
     if node.tag in _NUMBERS and (len(node.value) > NUMBER_CHARS_MAX or ":" in node.value):
         seen = f"a number of more than {NUMBER_CHARS_MAX} characters, or with colons; text needs quotes there"
-        raise DocumentError(seen, Reason.BAD_DOCUMENT, node.start_mark.line + 1)
+        raise DocumentError(seen, Reason.BAD_DOCUMENT, line)
+    if node.tag != _tag_without_one(node, loader):
+        raise DocumentError(f"the tag {node.tag!r:.80}", Reason.BAD_DOCUMENT, line)
+    if node.id == "mapping":
+        _check_names(node, loader)
+
+
+def _tag_without_one(node: yaml.Node, loader: yaml.SafeLoader) -> str:
+    """What YAML takes the node for if nobody says so."""
+    if isinstance(node.value, str):
+        is_plain = node.style is None
+        return str(loader.resolve(type(node), node.value, (is_plain, not is_plain)))
+    return str(loader.resolve(type(node), None, True))
+
+
+def _check_names(node: yaml.Node, loader: yaml.SafeLoader) -> None:
+    seen: set[object] = set()
+    for key, _ in node.value:
+        if key.tag == _MERGE:
+            continue
+        name = loader.construct_object(key, deep=True) if key.id == "scalar" else id(key)
+        if name in seen:
+            raise DocumentError(
+                f"the name {name!r:.80} twice in one mapping",
+                Reason.DUPLICATE_NAME,
+                key.start_mark.line + 1,
+            )
+        seen.add(name)

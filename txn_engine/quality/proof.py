@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 import xxhash
@@ -20,6 +20,8 @@ from txn_engine.log.objects import Objects, decode_json, encode_json, store_erro
 from txn_engine.quality.declaration import ACTOR, Declaration
 from txn_engine.quality.digest import Digest
 
+Held = TypeVar("Held")
+
 FOLDER: Final = "proofs"
 _KIND, _RANGES_KIND = "proof", "proof-ranges"
 _JSON_BYTES_MAX: Final = 1 << 20
@@ -27,6 +29,8 @@ _TIME_MS_MAX: Final = 253_402_300_799_999  # the year 9999
 _RANGES_BYTES_MAX: Final = 64 << 20
 _NUMBERED: Final = re.compile(r"([0-9]{20})\.json")
 _HEX: Final = re.compile(r"[0-9a-f]{32}")
+_DIGITS: Final = re.compile(r"[0-9]{1,9}")
+_INT64_MAX: Final = 2**63 - 1
 _FIELDS: list[Any] = [
     pa.field("topic", pa.string(), nullable=False),
     pa.field("incarnation", pa.int64(), nullable=False),
@@ -166,16 +170,15 @@ def hash_of(declaration: Declaration) -> str:
     declared = {
         each.name: getattr(declaration, each.name) for each in fields(declaration) if each.name != "suites"
     }
-    declared["outputs"] = [_without_none(asdict(output)) for output in declaration.outputs]
-    declared = _without_none(declared)
+    declared["outputs"] = [_without_later(asdict(output)) for output in declaration.outputs]
+    declared = _without_later(declared)
     return xxhash.xxh3_128_hexdigest(repr(_plain(declared)).encode())
 
 
-def _without_none(declared: dict[str, Any]) -> dict[str, Any]:
-    """Without the dead-letter topic where there is none: proofs from before there was one are of the same hash."""
-    return {
-        name: value for name, value in declared.items() if name != "dead_letter_topic" or value is not None
-    }
+def _without_later(declared: dict[str, Any]) -> dict[str, Any]:
+    """Without what came later and was not declared: proofs from before are of the same hash."""
+    later = ("dead_letter_topic", "input_null_values", "input_columns")
+    return {name: value for name, value in declared.items() if name not in later or value}
 
 
 def _plain(value: Any) -> Any:
@@ -232,10 +235,10 @@ class ProofShelf:
         return f"{self._folder}/{number:020d}.json"
 
     def _decoded(self, held: Mapping[str, Any], number: int, *, with_ranges: bool) -> Proof:
-        if any(not isinstance(held[name], str) for name in _TEXTS) or any(
-            type(held[name]) is not int or held[name] < 0 for name in _NUMBERS
-        ):
-            raise TypeError("a field of another type")
+        for name in _TEXTS:
+            _of_type(held[name], str)
+        for name in _NUMBERS:
+            _whole(held[name])
         if (
             not held["first"] <= held["since"] <= held["number"] == number
             or type(held["success"]) is not bool
@@ -248,11 +251,11 @@ class ProofShelf:
         return Proof(
             **{name: held[name] for name in (*_TEXTS, *_NUMBERS)},
             success=held["success"],
-            checks=tuple(_check(each) for each in held["checks"]),
+            checks=tuple(_check(each) for each in _of_type(held["checks"], list)),
             ranges=self._ranges(name) if with_ranges else (),
             cut=_cut(held.get("cut", -1)),
             schema_versions=_versions(held.get("schema_versions", {})),
-            positions={int(partition): int(offset) for partition, offset in held["positions"].items()},
+            positions=_positions(held["positions"]),
             again=_again(held.get("again", [])),
         )
 
@@ -277,37 +280,55 @@ class ProofShelf:
         )
 
 
+def _of_type(held: object, kind: type[Held]) -> Held:
+    """The value of a field. Raises TypeError where it is of another type, and of one derived from it."""
+    if type(held) is not kind:
+        raise TypeError("a field of another type")
+    return held
+
+
+def _whole(held: object, *, at_least: int = 0) -> int:
+    """A count, an offset or a number. Raises TypeError or ValueError for anything else."""
+    number = _of_type(held, int)
+    if not at_least <= number <= _INT64_MAX:
+        raise ValueError("a number that no proof has")
+    return number
+
+
 def _cut(held: object) -> int:
     """Proofs of earlier versions name none."""
-    if not isinstance(held, int) or isinstance(held, bool) or held < -1:
-        raise TypeError("a cut of another type")
-    return held
+    return _whole(held, at_least=-1)
 
 
 def _versions(held: object) -> dict[str, int]:
     """Proofs of earlier programs name none: they judged by the columns that topics were made with."""
-    if not isinstance(held, dict) or any(type(each) is not int or each < 0 for each in held.values()):
-        raise TypeError("versions of another type")
-    return held
+    return {topic: _whole(version) for topic, version in _of_type(held, dict).items()}
+
+
+def _positions(held: object) -> dict[int, int]:
+    found = {}
+    for partition, offset in _of_type(held, dict).items():
+        if _DIGITS.fullmatch(partition) is None:
+            raise ValueError("a partition that no topic has")
+        found[int(partition)] = _whole(offset)
+    return found
 
 
 def _again(held: object) -> dict[tuple[str, int], range]:
     """`[topic, partition, start, end]` each. Proofs of earlier versions name none."""
-    if not isinstance(held, list):
-        raise TypeError("ranges of another type")
     found = {}
-    for topic, partition, start, end in held:
-        if not isinstance(topic, str) or any(type(each) is not int for each in (partition, start, end)):
-            raise TypeError("a range of another type")
-        found[topic, partition] = range(start, end)
+    for each in _of_type(held, list):
+        topic, partition, start, end = _of_type(each, list)
+        found[_of_type(topic, str), _whole(partition)] = range(_whole(start), _whole(end))
     return found
 
 
-def _check(held: Mapping[str, Any]) -> ProvedCheck:
-    examples = tuple(str(each) for each in held["examples"])
-    return ProvedCheck(
-        str(held["name"]), str(held["status"]), int(held["total"]), int(held["wrong"]), examples
-    )
+def _check(held: object) -> ProvedCheck:
+    check = _of_type(held, dict)
+    name, status = (_of_type(check[each], str) for each in ("name", "status"))
+    total, wrong = (_whole(check[each]) for each in ("total", "wrong"))
+    examples = tuple(_of_type(each, str) for each in _of_type(check["examples"], list))
+    return ProvedCheck(name, status, total, wrong, examples)
 
 
 _TEXTS: Final = (

@@ -33,6 +33,13 @@ UTC = dt.UTC
         ("930101", "930101", pa.string()),
         ("930101", dt.datetime(1993, 1, 1, tzinfo=UTC), pa.timestamp("ms", "UTC")),
         ("930101", dt.datetime(1993, 1, 1), pa.timestamp("us")),  # noqa: DTZ001
+        ("2024-01-31 10:00:00+01", dt.datetime(2024, 1, 31, 9, tzinfo=UTC), pa.timestamp("us", "UTC")),
+        (
+            "2024-01-31 10:00:00.5+00",
+            dt.datetime(2024, 1, 31, 10, 0, 0, 500_000, UTC),
+            pa.timestamp("us", "UTC"),
+        ),
+        ("2024-01-31T10", dt.datetime(2024, 1, 31, 10, tzinfo=UTC), pa.timestamp("us", "UTC")),
         ("PRIJEM", "PRIJEM", pa.large_string()),
         ("", None, pa.string()),
         ("", "", pa.string()),
@@ -63,6 +70,8 @@ def test_the_same_value_is_written_alike(cell: str, value: object, kind: pa.Data
         ("x", 7, pa.int64()),
         ("0", None, pa.int64()),
         (" PRIJEM", "PRIJEM", pa.string()),
+        ("2024-01-31T10.5", dt.datetime(2024, 1, 31, 10, 0, 0, 500_000, UTC), pa.timestamp("us", "UTC")),
+        ("2024-01-31T10:00.5", dt.datetime(2024, 1, 31, 10, 0, 0, 500_000, UTC), pa.timestamp("us", "UTC")),
         ("09:30:00.5", dt.time(9, 30), pa.time32("s")),
         ("24:00:00", dt.time(), pa.time64("us")),
         ("00000000000000000000000000000005", bytes(15) + b"\5", pa.uuid()),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,7 +14,7 @@ import txn_engine
 from tests.suite.tiers import in_shard
 from tests.support.internal import FEW_INTERNAL
 from tests.support.refusals import refused
-from txn_engine import Engine
+from txn_engine import AddColumn, Engine
 from txn_engine.errors import InvalidRequestError
 from txn_engine.quality import (
     Amount,
@@ -156,3 +157,53 @@ def test_amounts_that_are_taken_away(engine: Engine, tmp_path: Path, kind: pa.Da
         engine, Declaration("rows", ("id",), (Output("sums", relation),)), report_folder=tmp_path
     )
     assert result.success, (result.failed, result.errored)
+
+
+# --- columns that the file calls otherwise
+
+
+def prove_file(engine: Engine, folder: Path, text: str, **declared: Any) -> QualityResult:
+    """A topic with the rows (1, 10) and (2, 20) in `id` and `x`, held against a file."""
+    if not engine.admin.list_topics():
+        rows = pa.table({"id": pa.array([1, 2], pa.int64()), "x": pa.array([10, 20], pa.int64())})
+        engine.admin.create_topic("rows", partitions=1, schema=rows.schema)
+        with engine.producer() as producer:
+            producer.produce("rows", rows)
+    file = folder / "rows.csv"
+    file.write_text(text)
+    declaration = Declaration("rows", ("id",), **declared)
+    return check_exactly_once(engine, declaration, input_file=file, report_folder=folder / "report")
+
+
+@pytest.mark.parametrize("heading", ["amount", "X", "_x"])
+def test_a_column_of_another_name(engine: Engine, tmp_path: Path, heading: str) -> None:
+    """A column that the file calls otherwise is compared once the declaration says so. Until then the check is
+    errored: it would have looked at nothing."""
+    right, wrong = (f"id;{heading}\n1;10\n2;{cell}\n" for cell in (20, 99))
+    for text in (right, wrong):
+        assert [check.name for check in prove_file(engine, tmp_path, text).errored] == ["row_values_equal"]
+    assert prove_file(engine, tmp_path, right, input_columns={heading: "x"}).success
+    failed = prove_file(engine, tmp_path, wrong, input_columns={heading: "x"}).failed
+    assert [(check.name, check.wrong) for check in failed] == [("row_values_equal", 1)]
+
+
+def test_columns_that_only_one_side_has(engine: Engine, tmp_path: Path) -> None:
+    """A column of the file that was not loaded is passed over. A column of the topic that the file lacks is named in
+    the report, and if nothing but ids is left to compare, the check is errored."""
+    text = "id;x;note\n1;10;a\n2;20;b\n"
+    assert prove_file(engine, tmp_path, text).success
+    assert [check.name for check in prove_file(engine, tmp_path, "id\n1\n2\n").errored] == [
+        "row_values_equal"
+    ]
+    engine.admin.alter_topic("rows", [AddColumn(pa.field("loaded_by", pa.string()))])
+    assert [check.name for check in prove_file(engine, tmp_path, text).errored] == ["row_values_equal"]
+    result = prove_file(engine, tmp_path, text, input_columns={"note": None})
+    assert result.success
+    assert "loaded_by of rows was not compared" in result.report.read_text()
+
+
+@pytest.mark.parametrize("columns", [{"other": "x"}, {"x": "id"}], ids=str)
+def test_a_renaming_that_does_not_fit(engine: Engine, tmp_path: Path, columns: dict[str, str]) -> None:
+    """A name that the file does not have, and two columns for one of the topic, are refused."""
+    with pytest.raises(InvalidRequestError):
+        prove_file(engine, tmp_path, "id;x\n1;10\n2;20\n", input_columns=columns)

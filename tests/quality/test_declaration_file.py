@@ -54,7 +54,7 @@ topic: payments
 record_id: [bank, trans_id]
 group_id: g
 up_to_position: true
-input: {delimiter: ",", date_format: "%Y-%m-%d", null_values: ["", NA]}
+input: {delimiter: ",", date_format: "%Y-%m-%d", null_values: ["", NA], columns: {Betrag: x, note: null}}
 outputs:
   - {topic: a, identity: [x, y]}
   - {topic: b, set: {mine: theirs}}
@@ -81,6 +81,7 @@ outputs:
         input_delimiter=",",
         input_date_format="%Y-%m-%d",
         input_null_values=("", "NA"),
+        input_columns={"Betrag": "x", "note": None},
     )
 
 
@@ -147,6 +148,22 @@ def test_aliases_and_merge_keys_are_read(tmp_path: Path) -> None:
         (yaml_bomb(" {{<<: [*{0}, *{0}]}}", levels=24), Reason.DOCUMENT_TOO_LARGE, ""),
         ("[" * 5000, Reason.BAD_DOCUMENT, ""),
         ("topic: \x00", Reason.BAD_DOCUMENT, ""),
+        ("topic: p\nrecord_id: x\ntopic: p", Reason.DUPLICATE_NAME, " line 3"),
+        ("topic: p\nrecord_id: x\n'topic': p", Reason.DUPLICATE_NAME, " line 3"),
+        ("topic: p\nrecord_id: x\noutputs: [{topic: o, set: a, set: b}]", Reason.DUPLICATE_NAME, " line 3"),
+        (
+            '{"topic": "p", "record_id": "x",\n"outputs": [{"topic": "o", "set": "a"}],\n"outputs": []}',
+            Reason.DUPLICATE_NAME,
+            " line 3",
+        ),
+        ("topic: p\na: !!bool maybe", Reason.BAD_DOCUMENT, " line 2"),
+        ("topic: p\na: !!int ''", Reason.BAD_DOCUMENT, " line 2"),
+        ("topic: p\na: !!float ''", Reason.BAD_DOCUMENT, " line 2"),
+        ("topic: p\na: !!timestamp x", Reason.BAD_DOCUMENT, " line 2"),
+        ("topic: p\na: !!str 5", Reason.BAD_DOCUMENT, " line 2"),
+        ("topic: p\na: !!set {b}", Reason.BAD_DOCUMENT, " line 2"),
+        ("topic: p\na: !own 5", Reason.BAD_DOCUMENT, " line 2"),
+        ("topic: p\na: 2024-13-45", Reason.BAD_DOCUMENT, ""),
     ],
 )
 def test_an_invalid_declaration_is_refused_in_one_line(

@@ -270,7 +270,7 @@ def test_a_wrong_call_is_refused_before_anything_is_written(engine: Engine, tmp_
         (replace(CHECK, record_id=("id",)), InvalidRequestError, Reason.UNKNOWN_COLUMN),
         (with_output(sums={"sum": Amount("amount")}), InvalidRequestError, Reason.UNKNOWN_COLUMN),
         (with_output(sums={"turnover": Amount("type")}), InvalidRequestError, Reason.NOT_A_NUMBER),
-        (with_output(count="turnover"), InvalidRequestError, Reason.NOT_AN_INTEGER),
+        (with_output(sums={}, count="turnover"), InvalidRequestError, Reason.NOT_AN_INTEGER),
     ]
     for check, kind, reason in wrong:
         with pytest.raises(kind) as refused:

@@ -281,7 +281,7 @@ def test_a_query_that_is_no_select_is_refused(engine: Engine, tmp_path: Path, qu
         ("copies", replace(COPY, columns={"at": "id"}), Reason.TYPE_MISMATCH, "copies"),
         ("floats", SameRows({"x": "id"}), Reason.INEXACT_TYPE, "floats"),
         ("floats", Totals({"y": "id"}, {"x": Amount("amount")}), Reason.INEXACT_TYPE, "floats"),
-        ("sums", Totals(BY, {"account": Amount("amount")}), Reason.NOT_A_NUMBER, "sums"),
+        ("sums", Totals({"records": "id"}, {"account": Amount("amount")}), Reason.NOT_A_NUMBER, "sums"),
         ("sums", Totals(BY, {"total": Amount("amount", "count", ("1",))}), Reason.NOT_A_TEXT, "payments"),
         ("sums", Totals(BY, {}, "total"), Reason.NOT_AN_INTEGER, "sums"),
     ],

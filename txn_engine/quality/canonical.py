@@ -27,7 +27,7 @@ _FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 _FLOAT_CHARS_MAX = 1_000
 _MOMENT = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})"
-    r"(?:[T ]([0-9]{2}:[0-9]{2}(?::[0-9]{2})?)(?:\.([0-9]+))?(Z|[+-][0-9]{2}:?[0-9]{2})?)?"
+    r"(?:[T ]([0-9]{2}(?::[0-9]{2}(?::[0-9]{2})?)?)(?:\.([0-9]+))?(Z|[+-][0-9]{2}(?::?[0-9]{2})?)?)?"
 )
 _NUMBER = "%[dfGHIjmMSuUVwWyY]"
 _JOINED = re.compile(f"{_NUMBER}(?={_NUMBER}|[0-9])|[0-9]{_NUMBER}")
@@ -168,7 +168,8 @@ def _moment_text(cell: str, date_format: str, *, is_zoned: bool) -> str:
         nanos = found.microsecond * 1_000
     elif (match := _MOMENT.fullmatch(cell)) is not None:
         digits = (match[3] or "").rstrip("0")
-        if len(digits) > 9:
+        is_of_a_second = match[3] is None or len(match[2]) == len("00:00:00")
+        if len(digits) > 9 or not is_of_a_second:
             return cell
         nanos = int(digits.ljust(9, "0"))
         try:

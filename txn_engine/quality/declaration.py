@@ -173,6 +173,7 @@ class Declaration:
     `input_delimiter` and `input_date_format` describe the input file (the Berka file's by default).
     `input_null_values` are its fields without quotes that mean null, as `null_values` of the load says. None: an empty
     field may be null, the empty text, or null without quotes and the empty text with them, but all of a column alike.
+    `input_columns`: for columns of the file the topic's name, as `columns` of the load says; None: it was not loaded.
     `suites`: checks of the user's own, which count in the verdict. `dead_letter_topic`: where loads put rows of the
     input file that could not be used.
     """
@@ -187,6 +188,7 @@ class Declaration:
     suites: tuple[SuiteOn, ...] = ()
     dead_letter_topic: str | None = None
     input_null_values: tuple[str, ...] | None = None
+    input_columns: Mapping[str, str | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -237,6 +239,9 @@ class Declaration:
             _check_text(getattr(self, name), name, or_none=True)
         for name in ("input_delimiter", "input_date_format"):
             _check_text(getattr(self, name), name, or_empty=True)
+        for of_file, of_topic in _mapping(self.input_columns, "input_columns").items():
+            _check_text(of_file, "input_columns")
+            _check_text(of_topic, "input_columns", or_none=True)
         if self.input_null_values is not None:
             _put(self, "input_null_values", _several(self.input_null_values, "input_null_values", str))
         if not isinstance(self.up_to_position, bool):

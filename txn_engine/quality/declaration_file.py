@@ -57,6 +57,8 @@ def declaration_from(held: object, place: str, folder: Path = Path()) -> Declara
     for field, name in (("input_delimiter", "delimiter"), ("input_date_format", "date_format")):
         if (value := given.optional_text(name)) is not None:
             declared[field] = value
+    if "columns" in given.left:
+        declared["input_columns"] = given.renamed("columns")
     if "null_values" in given.left:
         declared["input_null_values"] = given.texts("null_values")
     given.nothing_left()
@@ -214,6 +216,17 @@ class _Fields:
         self.left.pop(name)
         if any(not isinstance(each, str) or not each for pair in value.items() for each in pair):
             raise _refused(f"{self._place} {name}", "a name that is no text", "column: column")
+        return dict(value)
+
+    def renamed(self, name: str) -> Mapping[str, str | None]:
+        """A name, or nothing, for each name."""
+        value = self.take(name)
+        sound = isinstance(value, Mapping) and all(
+            isinstance(key, str) and key and (each is None or (isinstance(each, str) and each))
+            for key, each in value.items()
+        )
+        if not sound:
+            raise _refused(f"{self._place} {name}", "no such mapping", "column of the file: column, or null")
         return dict(value)
 
     def nothing_left(self) -> None:

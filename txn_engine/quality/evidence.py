@@ -128,7 +128,8 @@ class GroupHistory:
 @dataclass(frozen=True, slots=True)
 class InputRows:
     """The input file as rows of the topic's types: `_line` says where each stands, `_unfit` which cells the types
-    cannot hold (those are null here). `columns`: the file's, in its order; `compared`: those that the topic has too.
+    cannot hold (those are null here). `columns`: the file's, in its order, by the topic's names; `compared`: those that
+    the topic has too; `unknown`: those of which nobody says that they were not loaded, and that the topic has not.
     """
 
     path: Path
@@ -136,6 +137,7 @@ class InputRows:
     count: int
     columns: tuple[str, ...]
     compared: tuple[str, ...]
+    unknown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from txn_engine.quality.empty_cells import may_be_empty
 from txn_engine.quality.evidence import InputRows
 from txn_engine.reasons import Reason
 
+NOT_LOADED: Final = "\udfff"  # no text of a file has it
 LINE, UNFIT, UNFIT_ID = "_line", "_unfit", "_unfit_id"
 _EMPTY: Final[Any] = pa.scalar("")
 CHUNK_ROWS: Final = 50_000
@@ -94,7 +95,9 @@ def _read(
                 progress(f"reading {path.name}: {count:,} rows")
     if not count:
         raise _refused(path, None, "it has a header and no rows", "at least one row", Reason.NO_RECORDS)
-    return InputRows(path, target, count, tuple(header), compared)
+    unknown = tuple(name for name in header if name not in compared and not name.startswith(NOT_LOADED))
+    columns = tuple(name.removeprefix(NOT_LOADED) for name in header)
+    return InputRows(path, target, count, columns, compared, unknown)
 
 
 def _header(path: Path, reader: Any, check: Declaration) -> list[str]:
@@ -106,6 +109,15 @@ def _header(path: Path, reader: Any, check: Declaration) -> list[str]:
         raise _refused(path, None, "it is empty", "a header and at least one row", Reason.NO_RECORDS)
     if not _is_text(header):
         raise _refused(path, 1, _NO_TEXT, "UTF-8", Reason.BAD_ENCODING)
+    if absent := [name for name in check.input_columns if name not in header]:
+        raise _refused(
+            path,
+            1,
+            f"no column {', '.join(absent)} among its {len(header)}",
+            "the columns that the declaration renames, `input: {columns: ...}`",
+            Reason.MISSING_COLUMN,
+        )
+    header = [_as_loaded(name, check) for name in header]
     missing = [name for name in check.topic_columns if name not in header]
     if missing:
         seen = f"no column {', '.join(missing)} among its {len(header)}"
@@ -155,6 +167,12 @@ class _Lines:
             for column, (cell, whole) in enumerate(zip(row, written, strict=True))
             if cell in self._words and whole.startswith('"')
         ]
+
+
+def _as_loaded(name: str, check: Declaration) -> str:
+    """What a column of the file is called in the topic; no column has the name of one that was not loaded."""
+    found = check.input_columns.get(name, name)
+    return f"{NOT_LOADED}{name}" if found is None else found
 
 
 @dataclass(slots=True)

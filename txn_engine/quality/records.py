@@ -166,7 +166,10 @@ class Reductions:
         return replace(found, wrong=max(found.wrong - self._letters(None).replayed, 0))
 
     def row_values_equal(self) -> Counted:
-        """Committed records that differ from their row of the file: the first one of that id."""
+        """Committed records that differ from their row of the file: the first one of that id. Raises
+        `EvidenceMissingError` where nobody says what the topic calls a column of the file.
+        """
+        self._need_names()
         view, quoted = self._view(self._evidence.check.topic), self._reducer.dialect.column
         schema = rows_of(self._evidence, self._evidence.check.topic).schema
         names = self._compared_columns
@@ -196,6 +199,19 @@ class Reductions:
         )
         self._reducer.drop("matched_rows")
         return Counted(int(counts["matched"]), int(counts["wrong"]), self._differences(rows, names))
+
+    def _need_names(self) -> None:
+        found = self._evidence.input
+        if found is None:
+            return
+        topic = self._evidence.check.topic
+        alone = [name for name in rows_of(self._evidence, topic).schema.names if name not in found.compared]
+        if alone and (found.unknown or not set(found.compared) - set(self._evidence.check.record_id)):
+            only = f"{', '.join(found.unknown)} only in the file, " if found.unknown else ""
+            raise EvidenceMissingError(
+                f"{only}{', '.join(alone)} only in {topic}: say what the topic calls a column of the file, "
+                "`input: {columns: {...}}`, with null for one that was not loaded"
+            )
 
     def no_offset_twice(self) -> Counted:
         """Records that stand at an offset which another one has."""

@@ -115,8 +115,10 @@ _KINDS = {
 }
 
 
-def skipped_checks(check: Declaration, *, has_input: bool, cut: int | None = None) -> tuple[str, ...]:
-    """What is not checked and why, one sentence each."""
+def skipped_checks(
+    check: Declaration, *, has_input: bool, cut: int | None = None, not_in_file: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """What is not checked and why, one sentence each. not_in_file: columns of the topic that the input file lacks."""
     skipped = []
     if cut is not None:
         skipped.append(
@@ -126,6 +128,11 @@ def skipped_checks(check: Declaration, *, has_input: bool, cut: int | None = Non
         skipped.append("The records were not compared with an input file: none was given.")
         if check.dead_letter_topic is not None:
             skipped.append(f"Neither were the dead letters of {check.dead_letter_topic}.")
+    if not_in_file:
+        were = "was" if len(not_in_file) == 1 else "were"
+        skipped.append(
+            f"{listed(not_in_file)} of {check.topic} {were} not compared: the input file lacks it."
+        )
     if not check.outputs:
         skipped.append("No output was compared: none was declared.")
     skipped += [

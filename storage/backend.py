@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
-from storage.errors import InvalidKeyError, InvalidStoreUrlError
+from storage.errors import InvalidKeyError, InvalidStoreUrlError, told_url
 from storage.keys import validate_prefix
 from storage.reasons import StoreReason
 
@@ -156,7 +156,7 @@ class Backend:
                     raise self.invalid(seen, url, reason=StoreReason.OTHER_THAN_THE_URL)
             told |= of_url
         if re.fullmatch(self.legal, bucket) is None:
-            shown = "what stands there" if {":", "@"} & set(bucket) else repr(bucket)
+            shown = repr(bucket) if re.fullmatch(r"[A-Za-z0-9._-]{1,80}", bucket) else "what stands there"
             seen = f"{shown} is not the name of a {self.container}"
             raise self.invalid(seen, url, reason=StoreReason.BAD_BUCKET_NAME)
         signing = self.signing.keywords if self.signing else ()
@@ -215,8 +215,16 @@ class Backend:
         try:
             return validate_prefix(path).rstrip("/")
         except InvalidKeyError as error:
-            seen = "the prefix is not a legal key"
-            raise self.invalid(seen, url, reason=StoreReason.BAD_PREFIX) from error
+            raise self.bad_prefix(path, url, error) from error
+
+    def bad_prefix(self, path: str, url: str, error: InvalidKeyError) -> InvalidStoreUrlError:
+        """The error of a path that begins no key: it shows a blank, and says what may stand there."""
+        return self.invalid(
+            f"{path[:120]!r} cannot be the place of a store in its {self.container}",
+            url,
+            f"use {error.expected}",
+            reason=StoreReason.BAD_PREFIX,
+        )
 
     def refuse_credentials(self, url: str) -> None:
         """Raise for a URL with an @, which no bucket or prefix holds."""
@@ -241,7 +249,7 @@ class Backend:
     ) -> InvalidStoreUrlError:
         """The error of a URL, or of a setting, that names no store of this kind."""
         return InvalidStoreUrlError(
-            seen, actor=self.actor, place=url, expected=self.example, action=action, reason=reason
+            seen, actor=self.actor, place=told_url(url), expected=self.example, action=action, reason=reason
         )
 
 

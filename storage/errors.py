@@ -16,7 +16,12 @@ from typing import Any
 _USERINFO = re.compile(r"(?<!file)://(?![a-z0-9-]{3,63}@[a-z0-9]{3,24}\.(?:dfs|blob)\.)\S*@")
 _QUERY = re.compile(r"(://[^\s?]*\?)(?!\*\*\*)\S+")
 _SIGNATURE = re.compile(
-    r"(?i)((?:x-amz-)?(?:signature|credential|security-token)\"?\s*[=:]\s*\"?)[^&\s,\"}]+"
+    r"(?i)((?:x-amz-)?(?:signature|credential|security-token|accountkey)\"?\s*[=:]\s*\"?)[^&\s,;\"}]+"
+)
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,20}")
+_PLAIN_URL = re.compile(
+    r"file:///.*|[A-Za-z][A-Za-z0-9+.-]{0,20}://"
+    r"(?:[a-z0-9-]{3,63}@[a-z0-9]{3,24}\.(?:dfs|blob)\.)?[A-Za-z0-9._-]*(?:/[^?#@;\r\n]*)?"
 )
 _PART_CHARS_MAX = 400
 
@@ -24,6 +29,17 @@ _PART_CHARS_MAX = 400
 def redact(text: str) -> str:
     """Return `text` without `user:password@` and queries in URLs, and without request signatures."""
     return _SIGNATURE.sub(r"\1***", _QUERY.sub(r"\1***", _USERINFO.sub("://", text)))
+
+
+def told_url(url: str) -> str:
+    """What a message may say of a URL that somebody gave as a store's, and that is none.
+
+    That is the whole of one that holds nothing beyond a bucket and a path; else its scheme, for the rest may be keys.
+    """
+    if _PLAIN_URL.fullmatch(url):
+        return url
+    scheme, separator, _ = url.partition("://")
+    return f"{scheme}://***" if separator and _SCHEME.fullmatch(scheme) else "***"
 
 
 def _part(text: str) -> str:

@@ -6,12 +6,21 @@ import difflib
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 from urllib.parse import unquote
 
 from storage.backend import Backend
 from storage.backends import BACKENDS, backend_of
 from storage.bucket_store import BucketStore
-from storage.errors import InvalidKeyError, InvalidStoreUrlError
+from storage.errors import (
+    AccessDeniedError,
+    InvalidKeyError,
+    InvalidStoreUrlError,
+    ObjectNotFoundError,
+    told_url,
+)
 from storage.local import LocalStore
 from storage.memory import MemoryStore
 from storage.patience import JOB_PATIENCE, Patience
@@ -19,7 +28,10 @@ from storage.reasons import StoreReason
 from storage.store import ObjectStore
 
 _EXPECTED = f"file:///path, a path, {', '.join(each.example for each in BACKENDS)} or memory://name"
-_NEARLY_A_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,20}")
+_SCHEMES = "|".join(("file", "memory", *(scheme for each in BACKENDS for scheme in each.schemes)))
+_NEARLY_A_URL = re.compile(rf"[A-Za-z][A-Za-z0-9+.-]*:|(?:{_SCHEMES})//|[A-Za-z]+=[^/]*;.*=")
+"""A scheme without its slashes or its colon, and a connection string as Azure gives them out."""
 _NAMELESS = "nameless"
 
 
@@ -42,10 +54,9 @@ def open_store(
     _check_known(settings)
     text = os.fspath(url)
     if "://" not in text:
-        if isinstance(url, str) and _NEARLY_A_URL.match(text):
-            scheme = text.partition(":")[0]  # what stands behind it may be keys
+        if isinstance(url, str) and _NEARLY_A_URL.match(text):  # what stands behind it may be keys
             action = "fix the URL, or write ./ in front of a folder's name"
-            raise _invalid("a URL has two slashes behind its colon", f"{scheme}:", action)
+            raise _invalid("a URL has a colon and two slashes behind its scheme", text, action)
         return LocalStore(_path(text, text), create=create)
     scheme, _, rest = text.partition("://")
     if scheme == "file":
@@ -54,7 +65,8 @@ def open_store(
         return _memory(rest, text)
     backend = backend_of(text)
     if backend is None:
-        raise _invalid(f"{scheme!r} is not a kind of store", text)
+        named = repr(scheme) if _SCHEME.fullmatch(scheme) else "what stands before ://"
+        raise _invalid(f"{named} is not a kind of store", text)
     foreign = [name for name, value in settings.items() if value and name not in _keywords(backend)]
     if foreign:
         raise _invalid(
@@ -72,6 +84,27 @@ def overlap(one: ObjectStore, other: ObjectStore) -> bool:
     """Whether both are the same place, or one lies in the other: their objects would be among each other's."""
     first, second = (store.uri("x")[:-1] for store in (one, other))
     return _server(one) == _server(other) and (first.startswith(second) or second.startswith(first))
+
+
+def place_around(store: ObjectStore, key: str) -> str | None:
+    """The URL of the nearest place that the store lies in and that has an object of this key; None for none.
+
+    Places are the folders above the store's own, up to its bucket or the disk. One that may not be looked at has none.
+    A name in memory lies in none.
+    """
+    if isinstance(store, LocalStore):
+        for folder in Path(store.uri(key)).parent.parents:
+            if os.path.isfile(folder / key):
+                return folder.as_uri()
+    elif isinstance(store, BucketStore):
+        prefix = store.config.prefix
+        while prefix:
+            prefix = prefix.rpartition("/")[0]
+            outer = type(store)(replace(store.config, prefix=prefix))
+            with suppress(ObjectNotFoundError, AccessDeniedError):
+                outer.head(key)
+                return outer.url
+    return None
 
 
 def would_overlap(store: ObjectStore, url: str | os.PathLike[str]) -> bool:
@@ -131,5 +164,5 @@ def _invalid(
     seen: str, url: str, action: str = "fix the URL", *, reason: StoreReason | None = None
 ) -> InvalidStoreUrlError:
     return InvalidStoreUrlError(
-        seen, actor="open_store", place=url, expected=_EXPECTED, action=action, reason=reason
+        seen, actor="open_store", place=told_url(url), expected=_EXPECTED, action=action, reason=reason
     )

@@ -94,7 +94,7 @@ def s3_config(
     names = ("TXN_ENGINE_S3_ENDPOINT", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
     found = endpoint or next((env[name] for name in names if env.get(name)), None)
     if _BUCKET.fullmatch(bucket) is None:
-        named = "what stands there" if ":" in bucket or "@" in bucket else repr(bucket)
+        named = repr(bucket) if re.fullmatch(r"[A-Za-z0-9._-]{1,80}", bucket) else "what stands there"
         raise _invalid(
             f"{named} is not the name of a bucket", "s3://bucket/prefix", StoreReason.BAD_BUCKET_NAME
         )

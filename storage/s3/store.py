@@ -12,7 +12,6 @@ from storage.bucket_errors import Words
 from storage.bucket_store import BucketStore
 from storage.errors import InvalidKeyError, StorageError
 from storage.keys import validate_prefix
-from storage.reasons import StoreReason
 from storage.s3.codes import DENIED, denied_action
 from storage.s3.config import CREDENTIALS, ENCRYPTIONS, S3Config, s3_config
 from storage.store import KeptVersions, ObjectInfo
@@ -31,7 +30,7 @@ def _open(url: str, given: Given) -> BucketStore:
     try:
         config = s3_config(bucket, prefix, **keywords)
     except InvalidKeyError as error:
-        raise S3.invalid("the prefix is not a legal key", url, reason=StoreReason.BAD_PREFIX) from error
+        raise S3.bad_prefix(prefix, url, error) from error
     return S3Store(config)
 
 

@@ -102,6 +102,46 @@ def test_credentials_in_a_url_are_refused_and_not_repeated() -> None:
     assert "AKIAKEY" not in caught.value.seen
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "s3://AKIA:top HUNTER2@bucket",
+        "s3://AKIA:top\nHUNTER2@bucket",
+        "s3://bucket#HUNTER2",
+        "s3://bucket/a#HUNTER2",
+        "s3://bucket/ x?HUNTER2",
+        "s3://bucket?key=HUNTER2",
+        "s3://KEY:HUNTER2/bucket",
+        "file://user:HUNTER2@host/x",
+        "s3//KEY:HUNTER2@bucket",
+        "s3:KEY:HUNTER2@bucket",
+        "memory://HUNTER2@x",
+        "ftp://user:HUNTER2@host",
+        "DefaultEndpointsProtocol=https;AccountName=ledger;AccountKey=HUNTER2==;EndpointSuffix=core.windows.net",
+        "BlobEndpoint=https://ledger.blob.core.windows.net;SharedAccessSignature=sv=1&sig=HUNTER2",
+        "AccountName=ledger;AccountKey=HUNTER2==;BlobEndpoint=http://127.0.0.1:10000/ledger",
+        "az://container/x;AccountKey=HUNTER2",
+    ],
+)
+def test_no_secret_of_a_url_is_repeated(url: str) -> None:
+    """Whatever is wrong with a URL, its error repeats nothing of it that may be a key."""
+    with pytest.raises(InvalidStoreUrlError) as caught:
+        open_store(url, account="ledger") if url.startswith("az:") else open_store(url)
+    assert "HUNTER2" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["s3://bucket/a b", "s3://bucket/a ", "az://container/ä", "gs://bucket/a/../b"]
+)
+def test_a_place_that_no_key_begins_with(url: str) -> None:
+    """The error shows the place, its blanks too, and says which characters and lengths are allowed."""
+    with refused(InvalidStoreUrlError, StoreReason.BAD_PREFIX) as caught:
+        open_store(url, **({"account": "ledger"} if url.startswith("az") else {}))
+    assert repr(url.partition("://")[2].partition("/")[2]) in caught.value.seen
+    assert "[A-Za-z0-9._=+-]" in caught.value.action
+
+
 @pytest.mark.parametrize("endpoint", ["http://user:top/secret@host", "user:top/secret@host"])
 def test_credentials_in_an_endpoint_are_refused_and_not_repeated(endpoint: str) -> None:
     """An endpoint with user and password is refused, and the message does not show them."""

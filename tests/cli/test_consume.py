@@ -16,8 +16,12 @@ import pytest
 
 from tests.cli.conftest import SCHEMA, Answer, Run
 from txn_engine import connect
+from txn_engine.cli.consume import StoreAway
+from txn_engine.cli.output import Output
 from txn_engine.cli.record_text import JsonLines
 from txn_engine.cli.schema_text import parse_schema
+from txn_engine.clock import Waiting
+from txn_engine.errors import InvalidRequestError, OutcomeUnknownError, StoreUnavailableError
 from txn_engine.protocol.log_time import LATEST_MS
 
 
@@ -235,3 +239,31 @@ def test_many_records_are_written_in_parts(
     assert ids == [0, 1]
     ids += [row["id"] for row in lines(run(*arguments))]
     assert ids == [0, 1, 2, 3, 4]
+
+
+def test_a_follower_waits_for_its_store(capsys: pytest.CaptureFixture[str]) -> None:
+    """A follower makes its call again until the store answers. It says so at the first wait and at every tenth."""
+    pauses: list[int] = []
+    answers = iter([*[StoreUnavailableError("no answer")] * 12, OutcomeUnknownError("a commit"), "an answer"])
+
+    def call() -> str:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    away = StoreAway(Waiting(pause_ms=pauses.append), Output())
+    assert away.wait_for(call) == "an answer"
+    assert (len(pauses), pauses[0], max(pauses)) == (13, 1_000, 30_000)
+    told = capsys.readouterr().err.splitlines()
+    assert ["waiting for the store" in line for line in told] == [True, True, False]
+
+
+def test_what_is_wrong_with_a_call_ends_a_follower() -> None:
+    """An error that says nothing of the store being away is raised at once."""
+
+    def call() -> None:
+        raise InvalidRequestError("a fault")
+
+    with pytest.raises(InvalidRequestError):
+        StoreAway(Waiting(pause_ms=lambda _: None), Output()).wait_for(call)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 import secrets
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +17,7 @@ from minio import MinioAdmin
 from tests.cli.conftest import SCHEMA, Run
 from tests.conftest import S3Bucket
 from tests.deploy.conftest import admin
-from tests.support.servers import MinioServer
+from tests.support.servers import MinioServer, minio_binary
 
 __all__ = ["admin"]
 
@@ -167,3 +172,44 @@ def test_a_store_that_went_down(run: Run, minio_server: MinioServer) -> None:
     env = minio_server.environment | {"TXN_ENGINE_S3_ENDPOINT": "http://127.0.0.1:1"}
     answer = run("topics", "list", store="s3://bucket/x", env=env)
     assert (answer.code, answer.error_code) == (1, "NETWORK_EXCEPTION")
+
+
+@pytest.mark.shard("kills")
+def test_a_follower_outlives_its_server(run: Run, good: Path, tmp_path: Path) -> None:
+    """A follower waits while its server is down, says so, and goes on where it was once the server is back."""
+    binary = minio_binary()
+    assert binary is not None
+    with MinioServer(binary) as server:
+        server.client().make_bucket("ledger")
+        env = {**os.environ, **server.environment}
+        store = "s3://ledger/prod"
+        assert (
+            run("topics", "create", "payments", "--schema", SCHEMA, store=store, env=server.environment).code
+            == 0
+        )
+        arguments = ["consume", "payments", "--group", "g", "--follow", "--format", "jsonl", "--url", store]
+        with subprocess.Popen(
+            [sys.executable, "-m", "txn_engine", *arguments],
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as follower:
+            assert follower.stdout is not None
+            assert follower.stderr is not None
+            try:
+                assert run("produce", "payments", str(good), store=store, env=server.environment).code == 0
+                first = [follower.stdout.readline() for _ in range(5)]
+                server.kill()
+                assert any("waiting for the store" in line for line in follower.stderr)
+                server.start()
+                assert any("answers again" in line for line in follower.stderr)
+                assert run("produce", "payments", str(good), store=store, env=server.environment).code == 0
+                second = [follower.stdout.readline() for _ in range(5)]
+                assert [json.loads(line)["id"] for line in first] == [
+                    json.loads(line)["id"] for line in second
+                ]
+                follower.send_signal(signal.SIGINT)
+                assert follower.wait(60) == 130
+            finally:
+                follower.kill()

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
 from txn_engine.cli.command import SETTINGS, Command, Place, common_options
+from txn_engine.cli.failures import one_line
 from txn_engine.cli.output import Output
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from txn_engine.cli.record_text import RecordWriter
+    from txn_engine.clock import Waiting
     from txn_engine.consumer import Consumer
     from txn_engine.engine import Engine
     from txn_engine.types import TopicPartition
@@ -24,6 +27,9 @@ if TYPE_CHECKING:
 POLL_RECORDS = 10_000
 POLL_RECORDS_PARQUET = 200_000
 FOLLOW_WAIT_MS = 500
+PAUSE_MS_MAX = 30_000
+NOTE_EVERY = 10
+Found = TypeVar("Found")
 Format = Literal["table", "csv", "jsonl", "parquet"]
 
 
@@ -65,7 +71,7 @@ Format = Literal["table", "csv", "jsonl", "parquet"]
 @click.option(
     "--follow",
     is_flag=True,
-    help="At the end, wait for more, until Ctrl-C. Without a group it begins at the end.",
+    help="At the end, wait for more, until Ctrl-C, also while the store is away. Without a group it begins at the end.",
 )
 @click.option(
     "--format",
@@ -127,7 +133,8 @@ def consume(
         if from_beginning:
             _rewind(consumer, assigned)
         with _writer(output_format, output, binary, out) as writer:
-            reading = _Reading(consumer, writer, group=group, in_parts=output_format != "parquet")
+            away = StoreAway(engine.logs.tools.waiting, out) if follow else None
+            reading = _Reading(consumer, writer, group=group, in_parts=output_format != "parquet", away=away)
             limit = POLL_RECORDS if output_format != "parquet" else POLL_RECORDS_PARQUET
             count = reading.run(assigned, max_records, limit, follow=follow)
             if not count:
@@ -170,8 +177,15 @@ class _Reading:
     """Reads on and writes out; what was committed is what was written."""
 
     def __init__(
-        self, consumer: Consumer, writer: RecordWriter, *, group: str | None, in_parts: bool
+        self,
+        consumer: Consumer,
+        writer: RecordWriter,
+        *,
+        group: str | None,
+        in_parts: bool,
+        away: StoreAway | None,
     ) -> None:
+        self._away = away
         self._consumer = consumer
         self._writer = writer
         self._group = group
@@ -185,7 +199,7 @@ class _Reading:
         count = 0
         while max_records is None or count < max_records:
             left = poll_records if max_records is None else min(poll_records, max_records - count)
-            records = self._consumer.poll(left, FOLLOW_WAIT_MS if follow else 0)
+            records = self._patiently(partial(self._consumer.poll, left, FOLLOW_WAIT_MS if follow else 0))
             if records is not None:
                 self._writer.write(records)
                 count += records.num_rows
@@ -201,7 +215,37 @@ class _Reading:
     def commit(self) -> None:
         """Commit the group's offsets up to what was written."""
         if self._group is not None:
-            self._consumer.commit()
+            self._patiently(self._consumer.commit)
+
+    def _patiently(self, call: Callable[[], Found]) -> Found:
+        """The call's answer: a follower waits for it. Both calls may be made again, whatever became of the first."""
+        return call() if self._away is None else self._away.wait_for(call)
+
+
+class StoreAway:
+    """Waits for a store that does not answer, as long as it takes; says so at the first wait and at every tenth."""
+
+    def __init__(self, waiting: Waiting, out: Output) -> None:
+        self._waiting = waiting
+        self._out = out
+
+    def wait_for(self, call: Callable[[], Found]) -> Found:
+        """The answer of a call that may be made again."""
+        from txn_engine.errors import OutcomeUnknownError, StoreUnavailableError
+
+        waits = 0
+        while True:
+            try:
+                found = call()
+            except (StoreUnavailableError, OutcomeUnknownError) as error:
+                if waits % NOTE_EVERY == 0:
+                    self._out.note(f"{one_line(str(error))}; waiting for the store")
+                waits += 1
+                self._waiting.pause_ms(min(PAUSE_MS_MAX, 500 * 2 ** min(waits, 10)))
+            else:
+                if waits:
+                    self._out.note("the store answers again")
+                return found
 
 
 @contextlib.contextmanager

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
 
 import pytest
 
-from storage import MemoryStore, ObjectStore, encode_json
+from storage import MemoryStore, ObjectInfo, ObjectStore, encode_json
 from tests.backup.conftest import SCHEMA, fresh_store, load, opened, restored, set_up
 from tests.suite.tiers import in_shard
 from tests.support.faults import Fault, FaultyStore, Operation, no_pause
@@ -57,6 +59,15 @@ def needed_in(place: ObjectStore) -> set[str]:
     for each in backups(place)[0]:
         check_backup(read, each.number)
     return {key for operation, key, _ in read.calls if operation == "get"}
+
+
+class Aged(FaultyStore):
+    """A place whose manifests were put a day apart, by the store's clock."""
+
+    def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        for info in super().list(prefix, start_after=start_after):
+            found = re.search(r"backups/([0-9]{20})", info.key)
+            yield replace(info, modified_ms=int(found[1]) * DAY_MS) if found else info
 
 
 @cache
@@ -123,19 +134,47 @@ def test_what_stays_and_what_goes(lived: Engine, place: MemoryStore, clock: Manu
     [
         ({"keep": 1}, [3]),
         ({"keep": 9}, [0, 1, 2, 3]),
-        ({"older_than_ms": 3 * DAY_MS}, [1, 2, 3]),
+        ({"older_than_ms": 3 * DAY_MS}, [0, 1, 2, 3]),
+        ({"older_than_ms": 2 * DAY_MS}, [1, 2, 3]),
         ({"older_than_ms": 0}, [3]),
-        ({"older_than_ms": 2 * DAY_MS, "keep": 3}, [1, 2, 3]),
-        ({"older_than_ms": 3 * DAY_MS, "keep": 1}, [1, 2, 3]),
+        ({"older_than_ms": 1 * DAY_MS, "keep": 3}, [1, 2, 3]),
+        ({"older_than_ms": 2 * DAY_MS, "keep": 1}, [1, 2, 3]),
     ],
 )
+@pytest.mark.parametrize("wrong_ms", [0, -900 * DAY_MS, 900 * DAY_MS])
 @pytest.mark.usefixtures("lived")
 def test_which_backups_stay(
-    place: MemoryStore, clock: ManualClock, which: dict[str, int], stay: list[int]
+    place: MemoryStore, clock: ManualClock, which: dict[str, int], stay: list[int], wrong_ms: int
 ) -> None:
-    """Backups stay by count, by age or by both. The newest backup always stays."""
-    told = prune(place, clock=clock, **which)  # type: ignore[arg-type]
+    """Backups stay by count, by age or by both, whatever the clock of the machine says. The newest backup always
+    stays."""
+    clock.advance(wrong_ms)
+    told = prune(Aged(place), clock=clock, **which)  # type: ignore[arg-type]
     assert [each.number for each in told.kept] == stay
+
+
+def test_the_newest_backup_is_the_one_of_the_newest_cut(
+    lived: Engine, place: MemoryStore, clock: ManualClock
+) -> None:
+    """A backup that is made later as of an older cut is not the newest: a restore and a prune take the other one."""
+    old = lived.cut()
+    load(lived, "run-9", 9)
+    newest = lived.backup(place)
+    late = lived.backup(place, cut=old.number)
+    assert (newest.cut > late.cut, newest.number < late.number) == (True, True)
+    with restored(place, clock) as again:
+        assert accounts_in(again) == [*EXPECTED[3], 9, 9]
+    assert [each.number for each in prune(place, keep=1, clock=clock).kept] == [newest.number]
+    assert check_backup(place).backup.number == newest.number
+
+
+def test_the_way_around_a_damaged_manifest(lived: Engine, place: MemoryStore, clock: ManualClock) -> None:
+    """If the manifest of the newest backup is damaged, the error names a backup that can be restored."""
+    place.put(manifest_key(3), b"garbage")
+    with pytest.raises(CorruptObjectError, check=lambda error: "--number 2" in str(error.action)):
+        restore(place, fresh_store(), clock=clock)
+    with restored(place, clock, 2) as again:
+        assert accounts_in(again) == EXPECTED[2]
 
 
 @pytest.mark.parametrize("which", [{}, {"keep": 0}, {"keep": True}, {"older_than_ms": -1}, {"keep": "1"}])
@@ -313,7 +352,8 @@ def test_a_delete_that_comes_late(lived: Engine, place: MemoryStore, clock: Manu
     old = lived.cut()
     load(lived, "late", 7)
     lived.maintenance.compact(policy=MERGE)
-    lived.backup(place)
+    for _ in range(2):  # of newer cuts, so that these stay at first
+        lived.backup(place)
     made: dict[str, int] = {}
 
     def meanwhile(place: MemoryStore) -> None:
@@ -321,7 +361,7 @@ def test_a_delete_that_comes_late(lived: Engine, place: MemoryStore, clock: Manu
         made[place.url] = lived.backup(place, cut=old.number).number
 
     at_each = _at_each_call(
-        lambda place: keep(place, 1, clock), meanwhile, lambda: copy_of(place, fresh_store()), step=2 * stride
+        lambda place: keep(place, 2, clock), meanwhile, lambda: copy_of(place, fresh_store()), step=2 * stride
     )
     for left in at_each:
         number = made.get(left.url, -1)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from storage import MemoryStore, ObjectStore, encode_json
+from storage import LocalStore, MemoryStore, ObjectStore, encode_json
 from storage.reasons import StoreReason
 from tests.backup.conftest import SCHEMA, begun, fresh_store, load, opened, restored, set_up, write
 from tests.support.refusals import refused
@@ -359,3 +360,22 @@ def test_a_cut_of_other_internal_partitions(engine: Engine, place: MemoryStore, 
     because = refused(CorruptObjectError, Reason.OTHER_INTERNAL_PARTITIONS)
     with opened(engine.store, clock) as another, because:
         another.backup(place, cut=cut.number)
+
+
+def test_a_place_inside_another_store(tmp_path: Path, clock: ManualClock) -> None:
+    """A store is neither set up nor restored inside another one, at any depth. Beside it there is room."""
+    outer = LocalStore(tmp_path / "ledger")
+    set_up(outer)
+    place = LocalStore(tmp_path / "backups")
+    with opened(outer, clock) as engine:
+        engine.admin.create_topic("payments", partitions=1, schema=SCHEMA)
+        engine.backup(place)
+    (tmp_path / "ledger" / "a").mkdir()
+    for folder in ("ledger/inner", "ledger/a/inner"):
+        inner = LocalStore(tmp_path / folder)
+        with refused(InvalidRequestError, Reason.PLACES_OVERLAP):
+            Engine(inner)
+        with refused(InvalidRequestError, Reason.PLACES_OVERLAP):
+            restore(place, inner, clock=clock)
+        assert keys(inner) == []
+    restore(place, LocalStore(tmp_path / "ledger-2"), clock=clock)

@@ -142,6 +142,10 @@ class Manifest:
         logs = (log for log in self.logs if not log.is_internal)
         return {TopicPartition(log.topic, log.partition): log.offset for log in logs}
 
+    def recency(self) -> tuple[int, int]:
+        """What orders backups: the later the cut the newer, whenever the backup was made."""
+        return self.cut, self.number
+
     @property
     def topics(self) -> list[str]:
         """The topics in it."""

@@ -200,12 +200,14 @@ class BackupPlace:
         return number
 
     def manifest(self, number: int | None = None) -> Manifest:
-        """The backup of this number, or the newest. Raises `InvalidRequestError` where there is none, and
-        `CorruptObjectError` where it is damaged.
+        """The backup of this number, or the one of the newest cut. Raises `InvalidRequestError` where there is none,
+        and `CorruptObjectError` where it is damaged, or where what was made after it is.
         """
-        held = self.look(newest=True)
+        held = self.look(newest=number is not None)
         if number is None:
-            number = max([*held.backups, *held.damaged], default=-1)
+            number = max(held.backups.values(), key=Manifest.recency).number if held.backups else -1
+            if (damaged := max(held.damaged, default=-1)) > number:
+                raise self._newer_damaged(held.damaged[damaged], number)
         elif type(number) is not int or not 0 <= number < 1 << 63:
             raise InvalidRequestError(f"backup {number!r:.40}", expected="the number of a backup")
         elif number not in held.backups and self._counts(number, held):
@@ -222,6 +224,16 @@ class BackupPlace:
                 reason=Reason.BACKUP_NOT_FOUND,
             )
         return held.backups[number]
+
+    def _newer_damaged(self, error: TxnEngineError, sound: int) -> TxnEngineError:
+        """The error of a damaged backup that may be the newest, with the way to another one."""
+        if sound >= 0:
+            error.action = f"name a sound one: --number {sound}"
+        return error
+
+    def modified(self) -> dict[int, int]:
+        """When each number was put, by the store's clock, in milliseconds."""
+        return {number: info.modified_ms for info, number in self.objects.ours(_MANIFESTS, _parse_manifest)}
 
     def _counts(self, number: int, held: Held) -> bool:
         """Whether no removal has removed what is there. One that is damaged tells nothing."""

@@ -7,7 +7,7 @@ the objects. Whoever prunes next deletes what one that was cut off has left.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -59,8 +59,9 @@ def prune(
 ) -> Pruned:
     """Remove backups from a place, with all that no other backup there needs; without `execute` only say which.
 
-    keep: so many of the newest stay. older_than_ms: those that were made within this time stay. With both, what either
-    keeps; the newest always stays.
+    keep: so many of the newest stay, by their cuts. older_than_ms: those stay that were put within this time before the
+    last one, by the store's clock: no host's clock has a part in it. With both, what either keeps; the newest always
+    stays.
     Guarantee: a backup that is kept, or is being made meanwhile, stays whole, wherever this is cut off. Before anything
     is removed every object that the kept ones need was seen, in its size. Raises `CorruptObjectError` where one is
     missing, or where a damaged manifest is newer than what is to be kept: nobody can tell what that needs.
@@ -73,17 +74,18 @@ def prune(
         if value is not None and (type(value) is not int or value < low):
             raise InvalidRequestError(f"{name} {value!r:.40}", actor="prune", expected=f"{low} or more")
     place = BackupPlace.open(Objects(store, pause))
-    oldest_ms = None if older_than_ms is None else clock() - older_than_ms
     executor = executors(_NEAR if place.objects.is_near else _FAR, "txn-prune")
     try:
-        return _Run(place, executor, progress, clock, new_id).run(keep, oldest_ms, execute=execute)
+        return _Run(place, executor, progress, clock, new_id).run(keep, older_than_ms, execute=execute)
     finally:
         executor.shutdown()
 
 
-def _chosen(held: Held, keep: int | None, oldest_ms: int | None) -> list[Manifest]:
-    """The backups that stay, oldest first."""
-    sound = [manifest for _, manifest in sorted(held.backups.items())]
+def _chosen(
+    held: Held, modified: Mapping[int, int], keep: int | None, older_than_ms: int | None
+) -> list[Manifest]:
+    """The backups that stay, oldest first. modified: when each was put."""
+    sound = sorted(held.backups.values(), key=Manifest.recency)
     if not sound:
         raise InvalidRequestError(
             "there is no finished backup",
@@ -93,12 +95,15 @@ def _chosen(held: Held, keep: int | None, oldest_ms: int | None) -> list[Manifes
             reason=Reason.BACKUP_NOT_FOUND,
         )
     many = max(keep or 0, 1)
+    last_ms = max(modified.get(each.number, 0) for each in sound)
     kept = [
         each
         for place, each in enumerate(reversed(sound))
-        if place < many or (oldest_ms is not None and each.created_ms >= oldest_ms)
+        if place < many
+        or (older_than_ms is not None and modified.get(each.number, last_ms) >= last_ms - older_than_ms)
     ][::-1]
-    newer = [error for number, error in sorted(held.damaged.items()) if number > kept[0].number]
+    first = min(each.number for each in kept)
+    newer = [error for number, error in sorted(held.damaged.items()) if number > first]
     if newer:
         raise CorruptObjectError(
             f"damaged, so nobody can tell what it needs: {newer[-1]}",
@@ -124,13 +129,13 @@ class _Run:
         self._removed: set[int] = set()
         self._objects = self._bytes = 0
 
-    def run(self, keep: int | None, oldest_ms: int | None, *, execute: bool) -> Pruned:
+    def run(self, keep: int | None, older_than_ms: int | None, *, execute: bool) -> Pruned:
         """Again where somebody else removed something meanwhile."""
         for _ in range(_TRIES):
             held = self._place.look()
             end = held.end
             try:
-                needed = _Needed(self._place, _chosen(held, keep, oldest_ms))
+                needed = _Needed(self._place, _chosen(held, self._place.modified(), keep, older_than_ms))
                 removed = (held.backups.keys() | held.damaged.keys()) - needed.numbers
                 told = self._judged(needed, removed, held.end)
                 if not execute or not (told.removed or told.objects):

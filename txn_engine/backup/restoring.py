@@ -44,6 +44,7 @@ from txn_engine.log.store_config import (
     is_restored,
     prove,
     read_store_config,
+    refuse_inside,
 )
 from txn_engine.protocol.partition import PartitionState
 from txn_engine.reasons import Reason
@@ -131,6 +132,7 @@ def _begun(objects: Objects, place: BackupPlace) -> Restoring | None:
     """The restore from this place that was begun here; None for an empty place. Else raises."""
     config = read_store_config(objects)
     if config is None:
+        refuse_inside(objects)
         _check_empty(objects)
         return None
     restored = config.restored

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final
 
-from storage import JSON_BYTES_MAX, ObjectStore, prove_put_if_absent
+from storage import JSON_BYTES_MAX, ObjectStore, place_around, prove_put_if_absent
 from txn_engine.clock import Clock
 from txn_engine.errors import CorruptObjectError, InvalidConfigError, InvalidRequestError
 from txn_engine.ids import IdSource
@@ -119,6 +119,7 @@ def open_store_config(
     if config is None and objects.folders("topics"):
         config = _set_up_meanwhile(objects)
     if config is None:
+        refuse_inside(objects)
         proof = prove(objects.store)
         begun = StoreConfig(new_id(), clock(), proof)
         config = create_store_config(objects, _with_settings(begun, settings or {}))
@@ -160,6 +161,23 @@ def create_store_config(objects: Objects, config: StoreConfig) -> StoreConfig:
     values = {name: value for name, value in asdict(config).items() if value is not None}
     outcome = objects.create(STORE_KEY, encode_json(values, "store"), max_bytes=JSON_BYTES_MAX)
     return _decode(outcome.winner)
+
+
+def refuse_inside(objects: Objects) -> None:
+    """Raise `InvalidRequestError` where a fresh store would lie inside another one, which would take its objects for
+    strange ones. What the credentials may not look at is passed over.
+    """
+    with store_errors():
+        outer = place_around(objects.store, STORE_KEY)
+    if outer is not None:
+        raise InvalidRequestError(
+            f"a store inside the one at {outer}",
+            actor="store",
+            place=objects.store.url,
+            expected="a place in no other store",
+            action="name another place",
+            reason=Reason.PLACES_OVERLAP,
+        )
 
 
 def is_restored(objects: Objects) -> bool:

@@ -44,6 +44,29 @@ def test_a_store_is_backed_up_listed_verified_and_restored(run: Run, backed_up: 
     assert len(records.stdout.splitlines()) == 3
 
 
+def test_the_doctor_knows_a_place_of_backups(run: Run, backed_up: str) -> None:
+    """The doctor says which backups a place has, and fails if the newest lacks an object or a manifest is damaged."""
+    sound = run("doctor", "--json", store=backed_up)
+    found = {check["check"]: check for check in sound.json["checks"]}
+    assert (sound.code, found["backups"]["status"], found["put-if-absent"]["status"]) == (0, "ok", "ok")
+    assert "ledger" not in found
+    place = Path(backed_up.removeprefix("file://"))
+    for kind, damage in (
+        ("**/*.parquet", lambda path: path.unlink()),
+        ("backups/*.json", lambda path: path.write_bytes(b"garbage")),
+    ):
+        for path in sorted(place.glob(kind)):
+            whole = path.read_bytes()
+            path.chmod(0o600)
+            damage(path)
+            answer = run("doctor", "--json", store=backed_up)
+            (check,) = [each for each in answer.json["checks"] if each["check"] == "backups"]
+            assert (answer.code, check["status"]) == (1, "failed")
+            assert path.name in check["seen"]
+            path.write_bytes(whole)
+    assert run("doctor", store=backed_up).code == 0
+
+
 def test_old_backups_are_removed(run: Run, payments: str, good: Path, backed_up: str) -> None:
     """`prune` tells what it would remove, and removes it with --execute."""
     assert run("produce", payments, str(good), "--partition", "0").code == 0

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from storage import ObjectStore
 from txn_engine.backup.copying import Progress, Side, data_files, for_each, read_checked, silent
 from txn_engine.backup.manifest import LogRef, Manifest, ObjectRef
-from txn_engine.backup.place import BackupPlace
+from txn_engine.backup.place import PLACE_KEY, BackupPlace
+from txn_engine.backup.pruning import Needed
 from txn_engine.errors import CorruptObjectError, StoreAccessError, TxnEngineError, UnsupportedFormatError
 from txn_engine.log.logs import ForkSafeExecutor
 from txn_engine.log.objects import Objects
@@ -35,6 +36,42 @@ def backups(store: ObjectStore) -> tuple[list[Manifest], list[TxnEngineError]]:
     return [each for _, each in sorted(held.backups.items())], [
         each for _, each in sorted(held.damaged.items())
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class BackupsSeen:
+    """What a look at a place tells: which store's backups are there, what is wrong with damaged ones, the newest, and
+    the first object that it lacks.
+    """
+
+    store_id: str
+    count: int
+    damaged: tuple[TxnEngineError, ...]
+    newest: Manifest | None
+    missing: TxnEngineError | None
+
+
+def look_at_backups(store: ObjectStore) -> BackupsSeen | None:
+    """A look by listings alone, which reads no data file: whether the newest backup has all its objects, in their
+    sizes. None where there are no backups, and none were begun.
+    """
+    objects = Objects(store)
+    if not objects.exists(PLACE_KEY):
+        return None
+    place = BackupPlace.open(objects)
+    held = place.look()
+    newest = max(held.backups.values(), key=Manifest.recency, default=None)
+    missing: TxnEngineError | None = None
+    executor = ForkSafeExecutor(_NEAR if objects.is_near else _FAR, "txn-backup")
+    try:
+        if newest is not None:
+            Needed(place, [newest]).check_all_there(executor, silent)
+    except _DAMAGE as error:
+        missing = error
+    finally:
+        executor.shutdown()
+    damaged = tuple(error for _, error in sorted(held.damaged.items()))
+    return BackupsSeen(place.store_id, len(held.backups), damaged, newest, missing)
 
 
 def check_backup(store: ObjectStore, number: int | None = None, progress: Progress = silent) -> BackupCheck:

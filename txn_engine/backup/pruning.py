@@ -135,7 +135,7 @@ class _Run:
             held = self._place.look()
             end = held.end
             try:
-                needed = _Needed(self._place, _chosen(held, self._place.modified(), keep, older_than_ms))
+                needed = Needed(self._place, _chosen(held, self._place.modified(), keep, older_than_ms))
                 removed = (held.backups.keys() | held.damaged.keys()) - needed.numbers
                 told = self._judged(needed, removed, held.end)
                 if not execute or not (told.removed or told.objects):
@@ -159,7 +159,7 @@ class _Run:
             action="prune again when they have come to their end",
         )
 
-    def _judged(self, needed: _Needed, removed: set[int], end: int) -> Pruned:
+    def _judged(self, needed: Needed, removed: set[int], end: int) -> Pruned:
         needed.check_all_there(self._executor, self._progress)
         objects = size = 0
         for info in needed.others(end):
@@ -167,7 +167,7 @@ class _Run:
             size += info.size
         return Pruned(False, tuple(needed.manifests), tuple(sorted(removed | self._removed)), objects, size)
 
-    def _delete(self, needed: _Needed, end: int) -> None:
+    def _delete(self, needed: Needed, end: int) -> None:
         others = needed.others(end)
         while some := list(islice(others, _OBJECTS_AT_ONCE)):
             list(self._executor.map(lambda info: self._place.objects.remove(info.key), some))
@@ -176,7 +176,7 @@ class _Run:
             self._progress("deleting", self._objects, 0)
 
 
-class _Needed:
+class Needed:
     """What some backups need, by its key in the place. In memory: the names of one log's files at a time."""
 
     def __init__(self, place: BackupPlace, manifests: Iterable[Manifest]) -> None:

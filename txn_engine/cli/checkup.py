@@ -120,12 +120,45 @@ def _store_checks(store: ObjectStore) -> Iterator[Check]:
         yield Check("reachable", "ok", "the folder can be read")
     else:
         yield Check("store", "ok", store.url)
+    if (of_backups := _backups(store)) is not None:
+        yield of_backups
+        yield from _proof(store, writing_needed=False)
+        return
     is_set_up, facts = _facts(store)
     yield facts
     yield from _proof(store, writing_needed=not is_set_up)
     if is_set_up:
         yield _keys(store)
         yield from _contents(store)
+
+
+def _backups(store: ObjectStore) -> Check | None:
+    """Of a place of backups: whether the newest has all its objects, by listings alone; None for any other place."""
+    from txn_engine.backup import look_at_backups
+    from txn_engine.errors import TxnEngineError
+
+    try:
+        seen = look_at_backups(store)
+    except TxnEngineError as error:
+        return _failure("backups", error)
+    if seen is None:
+        return None
+    whose = f"of store {seen.store_id[:8]}"
+    if seen.missing is not None:
+        return _failure("backups", seen.missing)
+    if seen.damaged:
+        return _failure("backups", seen.damaged[-1])
+    if seen.newest is None:
+        return Check(
+            "backups", "warning", f"none that is finished, {whose}", "run `txn-engine backup`: it goes on"
+        )
+    newest = seen.newest
+    return Check(
+        "backups",
+        "ok",
+        f"{seen.count} {whose}; the newest, {newest.number}, is as of cut {newest.cut} of {_instant(newest.cut_ms)}; "
+        f"its {newest.counts.files:,} data files are there (`backup verify` reads them)",
+    )
 
 
 def _facts(store: ObjectStore) -> tuple[bool, Check]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,41 @@ def test_a_reset_shows_and_executes(run: Run, group: str) -> None:
     assert [row["current_offset"] for row in fresh.json["offsets"]] == [None, None]
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "offsets"),
+    [
+        ("--shift-by", "-2", [1, 0]),
+        ("--shift-by", "-99", [0, 0]),
+        ("--shift-by", "7", [3, 0]),
+        ("--shift-by", "0", [3, 0]),
+        ("--to-datetime", "2001-01-01T00:00:00.000", [0, 0]),
+        ("--to-datetime", "2001-01-01", [0, 0]),
+        ("--to-datetime", "9999-01-01T00:00:00+02:00", [3, 0]),
+        ("--by-duration", "P20000D", [0, 0]),
+        ("--by-duration", "P1DT2H3M4S", [0, 0]),
+        ("--by-duration", "PT0S", [3, 0]),
+    ],
+)
+def test_a_reset_by_time_and_from_where_it_is(
+    run: Run, group: str, option: str, value: str, offsets: list[int]
+) -> None:
+    """A group moves to the first record from a time on, or so many offsets, and no further than the log goes."""
+    assert run("groups", "reset-offsets", group, "--all-topics", "--to-latest", "--execute").code == 0
+    time.sleep(0.002)  # a record of this very millisecond would be as new as now
+    moved = run("groups", "reset-offsets", group, "--all-topics", option, value, "--execute", "--json")
+    assert moved.code == 0, moved.stderr
+    assert [row["new_offset"] for row in moved.json["offsets"]] == offsets
+    now = run("groups", "describe", group, "--json").json["offsets"]
+    assert [row["current_offset"] for row in now] == offsets
+
+
+def test_a_shift_without_a_position(run: Run, payments: str, loaded: str) -> None:
+    """A group that has committed nothing in a partition cannot be shifted there."""
+    answer = run("groups", "reset-offsets", "new", "--topic", payments, "--shift-by", "1", "--execute")
+    assert answer.code == 1
+    assert "--to-earliest" in answer.error
+
+
 @pytest.mark.parametrize("offset", ["-1", "4", "99999999999999999999"])
 def test_a_negative_or_future_offset_is_refused(run: Run, group: str, offset: str) -> None:
     """The error has the valid range, and nothing moves."""
@@ -106,6 +142,12 @@ def test_a_negative_or_future_offset_is_refused(run: Run, group: str, offset: st
         ["--topic", "payments:x", "--to-earliest"],
         ["--topic", "payments", "--to-offset", "1.5"],
         ["--topic", "payments", "--to-earliest", "--execute", "--dry-run"],
+        ["--topic", "payments", "--to-datetime", "yesterday"],
+        ["--topic", "payments", "--by-duration", "P"],
+        ["--topic", "payments", "--by-duration", "1h"],
+        ["--topic", "payments", "--by-duration", "P1Y"],
+        ["--topic", "payments", "--shift-by", "1.5"],
+        ["--topic", "payments", "--shift-by", "1", "--to-latest"],
     ],
 )
 def test_an_ambiguous_reset_is_a_usage_error(run: Run, group: str, options: list[str]) -> None:

@@ -9,6 +9,7 @@ import click
 
 from txn_engine.cli.command import SETTINGS, Group, Place, common_options, execute_options
 from txn_engine.cli.damage import as_fields, fail_for
+from txn_engine.cli.group_targets import Duration, Moment, at_time, shifted
 from txn_engine.cli.output import PREVIEWED, Column, Output, Row, columns
 from txn_engine.cli.transactions import one_name
 
@@ -97,6 +98,7 @@ def _known(value: int) -> int | None:
         "txn-engine groups reset-offsets balances --topic payments --to-earliest",
         "txn-engine groups reset-offsets balances --topic payments:0,2 --to-offset 1000 --execute",
         "txn-engine groups reset-offsets balances --all-topics --to-cut 12 --execute",
+        "txn-engine groups reset-offsets balances --topic payments --to-datetime 2026-01-31T00:00:00 --execute",
     ),
 )
 @click.argument("group", required=False)
@@ -121,6 +123,24 @@ def _known(value: int) -> int | None:
 )
 @click.option("--to-offset", type=int, metavar="OFFSET", help="To this offset, in each partition named.")
 @click.option("--to-cut", type=int, metavar="N", help="Behind what is inside cut N (`cuts list`).")
+@click.option(
+    "--to-datetime",
+    type=Moment(),
+    metavar="YYYY-MM-DDTHH:mm:SS.sss",
+    help="To the first record that is at least as new, in UTC unless it names a zone; to the end where there is none.",
+)
+@click.option(
+    "--by-duration",
+    type=Duration(),
+    metavar="PnDTnHnMnS",
+    help="As --to-datetime, of the time so long ago.",
+)
+@click.option(
+    "--shift-by",
+    type=int,
+    metavar="N",
+    help="So many offsets further, or back if N is negative, at most to the log's ends.",
+)
 @execute_options
 @common_options
 def reset_offsets(
@@ -132,6 +152,9 @@ def reset_offsets(
     to_latest: bool,
     to_offset: int | None,
     to_cut: int | None,
+    to_datetime: int | None,
+    by_duration: int | None,
+    shift_by: int | None,
     execute: bool,
     place: Place,
     out: Output,
@@ -142,8 +165,11 @@ def reset_offsets(
     offsets of the group pending.
     """
     name = one_name(group, named, "GROUP")
-    if [to_earliest, to_latest, to_offset is not None, to_cut is not None].count(True) != 1:
-        raise click.UsageError("give one of --to-earliest, --to-latest, --to-offset and --to-cut")
+    numbers = (to_offset, to_cut, to_datetime, by_duration, shift_by)
+    if [to_earliest, to_latest, *(each is not None for each in numbers)].count(True) != 1:
+        raise click.UsageError(
+            "give one of --to-earliest, --to-latest, --to-offset, --to-cut, --to-datetime, --by-duration and --shift-by"
+        )
     if bool(scopes) == all_topics:
         raise click.UsageError("give either --topic or --all-topics")
     parsed = [_scope(text) for text in scopes]
@@ -154,6 +180,12 @@ def reset_offsets(
         offsets: Mapping[TopicPartition, ResetTarget] = dict.fromkeys(partitions, at)
         if to_cut is not None:
             offsets = engine.offsets_behind_cut(to_cut, partitions)
+        if by_duration is not None:
+            to_datetime = engine.clock() - by_duration
+        if to_datetime is not None:
+            offsets = at_time(engine, partitions, to_datetime)
+        if shift_by is not None:
+            offsets = shifted(engine, name, partitions, shift_by)
         moves = engine.admin.reset_offsets(name, offsets, execute=execute)
     if execute:
         out.done()

@@ -19,6 +19,7 @@ from airflow.sdk.exceptions import (
     AirflowFailException,
     AirflowSensorTimeout,
     AirflowSkipException,
+    AirflowTaskTimeout,
     TaskDeferralTimeout,
 )
 
@@ -60,6 +61,16 @@ class StoreSensor(BaseSensorOperator):
             raise ValueError(
                 f"task {self.task_id!r}: never_fail; expected soft_fail, or an error that is seen"
             )
+        without_effect = {
+            "mode": self.mode != "poke",
+            "exponential_backoff": bool(self.exponential_backoff),
+            "silent_fail": bool(self.silent_fail),
+        }
+        if given := [name for name, is_given in without_effect.items() if is_given]:
+            raise ValueError(
+                f"task {self.task_id!r}: {given[0]} has no effect here; expected neither mode, exponential_backoff nor "
+                "silent_fail: the sensor is deferred, and looks every poke_interval"
+            )
         checked_poll_interval(self.poke_interval)
         self.conn_id = conn_id
 
@@ -81,7 +92,13 @@ class StoreSensor(BaseSensorOperator):
         if self.timeout <= 0:
             raise self._out_of_time(f"it is not there, and the run does not wait: {trigger.arguments()}")
         self.log.info("waiting, with a look every %g seconds: %s", self.poke_interval, trigger.arguments())
-        self.defer(trigger=trigger, method_name="execute_complete", timeout=timedelta(seconds=self.timeout))
+        self.defer(trigger=trigger, method_name="execute_complete", timeout=self._longest)
+
+    @property
+    def _longest(self) -> timedelta:
+        """How long it waits: Airflow ends a deferred task by this alone, and not by its execution_timeout."""
+        own = timedelta(seconds=self.timeout)
+        return own if self.execution_timeout is None else min(own, self.execution_timeout)
 
     def _out_of_time(self, what: str) -> AirflowException:
         return AirflowSkipException(what) if self.soft_fail else AirflowSensorTimeout(what)
@@ -91,6 +108,10 @@ class StoreSensor(BaseSensorOperator):
         try:
             return BaseOperator.resume_execution(self, next_method, next_kwargs, context)
         except TaskDeferralTimeout:
+            if self._longest < timedelta(seconds=self.timeout):  # which no soft_fail makes a skip
+                raise AirflowTaskTimeout(
+                    f"execution_timeout: not there after {self.execution_timeout}"
+                ) from None
             raise self._out_of_time(f"not there after {self.timeout:g} seconds") from None
 
     def execute_complete(
@@ -196,9 +217,21 @@ class TransactionFinalSensor(StoreSensor):
         super().__init__(**kwargs)
         self.transactional_id = transactional_id
         self.run_id = run_id
+        self._asks_for_run = run_id is not None
 
     def wait_for(self, engine: Engine) -> StoreTrigger:
-        """For the transaction that is under way now, or for the run's."""
+        """For the transaction that is under way now, or for the run's. Raises `AirflowFailException` where the run's
+        template found none: the load before it did not happen.
+        """
+        from txn_engine_airflow.operators.identity import checked_transactional_id
+
+        checked_transactional_id(self.transactional_id)
+        if self._asks_for_run and (not isinstance(self.run_id, str) or self.run_id.strip() == "None"):
+            raise TaskError(
+                f"run_id {self.run_id!r:.80}; expected that of a load, as its task returned it: did it run?",
+                reason=TaskReason.BAD_ARGUMENT,
+                subject="run_id",
+            )
         found = open_transaction(engine, self.transactional_id)
         if self.run_id is None and transaction_state(engine, self.transactional_id) is None:
             raise TaskError(

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 from unittest import mock
 
@@ -197,12 +198,56 @@ def test_only_time_that_ran_out_is_a_skip() -> None:
     assert not isinstance(told.value, TaskDeferralTimeout)
 
 
+def test_the_smaller_of_two_limits_counts() -> None:
+    """A sensor waits no longer than its execution_timeout, which is never a skip."""
+    from airflow.sdk.bases.operator import TriggerFailureReason
+    from airflow.sdk.exceptions import AirflowSkipException, AirflowTaskTimeout, TaskDeferred
+
+    from txn_engine_airflow import NewRecordsSensor
+
+    def wait(seconds: float) -> Any:
+        return NewRecordsSensor(
+            topic="payments", soft_fail=True, execution_timeout=timedelta(seconds=seconds), **FAST
+        )
+
+    for seconds, expected in ((20, 20), (900, 300)):
+        with pytest.raises(TaskDeferred) as deferred:
+            wait(seconds)._defer(mock.MagicMock())
+        assert deferred.value.timeout == timedelta(seconds=expected)
+    late = {"error": TriggerFailureReason.TRIGGER_TIMEOUT}
+    with pytest.raises(AirflowTaskTimeout):
+        wait(20).resume_execution("__fail__", late, {})
+    with pytest.raises(AirflowSkipException):
+        wait(900).resume_execution("__fail__", late, {})
+
+
+@pytest.mark.parametrize("rendered", [None, 0, 7, "None", " None "])
+def test_a_template_that_found_no_run(engine: Engine, rendered: object) -> None:
+    """A sensor for a run, whose template gave none, fails: the load before it did not happen. An id that is none fails
+    too."""
+    from txn_engine_airflow import TransactionFinalSensor
+    from txn_engine_airflow.errors import TaskError
+
+    commit(engine, payments(0, 1), transactional_id="load")
+    sensor = TransactionFinalSensor(transactional_id="load", run_id="{{ a_template }}", **FAST)
+    sensor.run_id = rendered
+    with pytest.raises(TaskError, match="run_id"):
+        sensor.wait_for(engine)
+    sensor = TransactionFinalSensor(transactional_id="{{ a_template }}", **FAST)
+    sensor.transactional_id = rendered
+    with pytest.raises(TaskError, match="transactional id"):
+        sensor.wait_for(engine)
+
+
 def test_wrong_sensors_are_refused_when_the_file_is_parsed() -> None:
     """An invalid sensor is refused in one line when its file is parsed."""
     from txn_engine_airflow import NewRecordsSensor
 
     with pytest.raises(ValueError, match="group_id and start_offsets"):
         NewRecordsSensor(topic="payments", group_id="g", start_offsets={"0": 1}, **FAST)
+    for name, value in (("mode", "reschedule"), ("exponential_backoff", True), ("silent_fail", True)):
+        with pytest.raises(ValueError, match=f"{name} has no effect"):
+            NewRecordsSensor(topic="payments", **FAST, **{name: value})
     with pytest.raises(ValueError, match="records_min=0"):
         NewRecordsSensor(topic="payments", records_min=0, **FAST)
     with pytest.raises(ValueError, match="never_fail; expected soft_fail, or an error that is seen"):

@@ -68,8 +68,16 @@ def dag_run_of(run_id: str) -> tuple[str, str, datetime | None] | None:
     return dag_id, which, None if moment.tzinfo is None else moment
 
 
-def checked_transactional_id(name: str) -> str:
-    """The id, as it was rendered. Raises `AirflowFailException` for one that the coordinator would refuse."""
+def checked_transactional_id(name: object) -> str:
+    """The id, as it was rendered. Raises `AirflowFailException` for one that the coordinator would refuse, and for the
+    word that a template makes of nothing.
+    """
+    if not isinstance(name, str) or name.strip() == "None":
+        raise TaskError(
+            f"transactional id {name!r:.80}; expected a text: did its template find nothing?",
+            reason=TaskReason.BAD_ARGUMENT,
+            subject="transactional_id",
+        )
     if not name.strip() or len(name) > TRANSACTIONAL_ID_CHARS_MAX:
         raise TaskError(
             f"transactional id {name!r:.80}: {len(name)} characters; expected 1 to {TRANSACTIONAL_ID_CHARS_MAX},"

@@ -229,10 +229,13 @@ def test_a_trimmed_log(engine: Engine) -> None:
 
 @pytest.mark.parametrize(("reset", "seen"), [("earliest", [6, 7, 9]), ("latest", None), ("none", "error")])
 def test_a_consumer_that_retention_has_overtaken(
-    engine: Engine, reset: Literal["earliest", "latest", "none"], seen: list[int] | str | None
+    engine: Engine,
+    reset: Literal["earliest", "latest", "none"],
+    seen: list[int] | str | None,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """If retention has removed the records at a consumer's position, auto_offset_reset decides where it goes
-    on, as in Kafka."""
+    on, as in Kafka. A warning names both offsets, once."""
     consumer = engine.consumer(auto_offset_reset=reset)
     consumer.assign([TP])
     consumer.seek(TP, 0)
@@ -244,6 +247,11 @@ def test_a_consumer_that_retention_has_overtaken(
         return
     table = consumer.poll()
     assert (None if table is None else offsets(table)) == seen
+    consumer.poll()
+    (warning,) = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    goes_on = 6 if reset == "earliest" else 11
+    assert "a consumer at offset 1 of ledger-0, where the log begins at 6: 5 offsets were deleted" in warning
+    assert f"goes on at {goes_on}" in warning
 
 
 # --- snapshots --------------------------------------------------------------------------------------------

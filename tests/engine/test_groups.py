@@ -763,7 +763,9 @@ def test_a_partition_that_is_read_no_more_is_committed_from_where_it_was_fetched
         runs[1].commit({P0: 5})
 
 
-def test_where_retention_has_overtaken_a_group(engine: Engine, clock: ManualClock) -> None:
+def test_where_retention_has_overtaken_a_group(
+    engine: Engine, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
     """If retention has removed a group's position, seek_to_committed goes where auto_offset_reset says, and
     the next commit goes from there."""
     engine.admin.create_topic("short", partitions=1, schema=SCHEMA, key="account_id", retention_ms=DAY_MS)
@@ -781,6 +783,11 @@ def test_where_retention_has_overtaken_a_group(engine: Engine, clock: ManualCloc
     engine.maintenance.retain("short")
     start = engine.partition("short", 0).log_start_offset
     assert start > 1
+    with engine.consumer(group_id="g") as another:
+        another.assign([at])
+        assert another.position(at) == start
+    (warning,) = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert f"group 'g' at offset 1 of short-0, where the log begins at {start}" in warning
     consumer.seek_to_committed()
     assert consumer.position(at) == start
     consumer.commit()

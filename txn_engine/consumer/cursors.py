@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
+from typing import Final
 
 from txn_engine.configs.client import OffsetReset
 from txn_engine.consumer.files_ahead import OpenFile
@@ -13,6 +15,8 @@ from txn_engine.protocol.partition import PartitionState
 from txn_engine.protocol.transaction_rows import TransactionPartition
 from txn_engine.reasons import Reason
 from txn_engine.types import IsolationLevel
+
+_LOGGER: Final = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -49,7 +53,9 @@ class StartPolicy:
             )
 
     def within(self, cursor: Cursor, state: PartitionState, position: int | None) -> int:
-        """The position, where the log still has it; else what auto_offset_reset says."""
+        """The position, where the log still has it; else what auto_offset_reset says. A position that the log does not
+        have is warned of, with both offsets: records may have gone unread.
+        """
         if position is not None and state.log_start_offset <= position <= state.high_watermark:
             return position
         if self.reset == "none":
@@ -62,4 +68,23 @@ class StartPolicy:
                 reason=Reason.NO_COMMITTED_OFFSET if position is None else None,
             )
         from_start = self.reset == "earliest" or cursor.is_late
-        return state.log_start_offset if from_start else end_of(state, self.isolation_level)
+        at = state.log_start_offset if from_start else end_of(state, self.isolation_level)
+        if position is not None:
+            _LOGGER.warning(
+                "%s at offset %d of %s-%d, %s; it goes on at %d (auto_offset_reset %s)",
+                "a consumer" if self.group_id is None else f"group {self.group_id!r}",
+                position,
+                cursor.topic.name,
+                cursor.partition,
+                _why_not(position, state),
+                at,
+                self.reset,
+            )
+        return at
+
+
+def _why_not(position: int, state: PartitionState) -> str:
+    if position > state.high_watermark:
+        return f"which is beyond the log's end at {state.high_watermark}"
+    missed = state.log_start_offset - position
+    return f"where the log begins at {state.log_start_offset}: {missed:,} offsets were deleted before they were read"

@@ -115,8 +115,13 @@ def test_a_reset_by_time_and_from_where_it_is(
 
 def test_a_shift_without_a_position(run: Run, payments: str, loaded: str) -> None:
     """A group that has committed nothing in a partition cannot be shifted there."""
-    answer = run("groups", "reset-offsets", "new", "--topic", payments, "--shift-by", "1", "--execute")
+    shift = ["groups", "reset-offsets", "half", "--topic", payments, "--shift-by", "1", "--execute"]
+    assert run(*shift).error_code == "GROUP_ID_NOT_FOUND"
+    begun = run("groups", "reset-offsets", "half", "--topic", f"{payments}:0", "--to-earliest", "--execute")
+    assert begun.code == 0
+    answer = run(*shift)
     assert answer.code == 1
+    assert "payments-1" in answer.error
     assert "--to-earliest" in answer.error
 
 

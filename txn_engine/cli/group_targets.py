@@ -19,7 +19,7 @@ _DURATION: Final = re.compile(r"P(?:(\d{1,6})D)?(?:T(?:(\d{1,6})H)?(?:(\d{1,6})M
 _PARTS_MS: Final = (86_400_000, 3_600_000, 60_000, 1_000)
 
 
-class Moment(click.ParamType):
+class Moment(click.ParamType[int]):
     """A date and a time, in UTC unless it names another zone; as milliseconds since the epoch."""
 
     name = "moment"
@@ -35,7 +35,7 @@ class Moment(click.ParamType):
             )
 
 
-class Duration(click.ParamType):
+class Duration(click.ParamType[int]):
     """A length of time as ISO 8601 writes it (PnDTnHnMnS), in milliseconds."""
 
     name = "duration"
@@ -67,7 +67,11 @@ def shifted(
     from txn_engine.types import TopicPartition
 
     known = engine.admin.describe_group(group)
-    now = {TopicPartition(at.topic, at.partition): at.offset for at in known.partitions if at.offset >= 0}
+    now = {
+        TopicPartition(at.topic, at.partition): at.committed_offset
+        for at in known.partitions
+        if at.committed_offset >= 0
+    }
     if unknown := [at for at in partitions if at not in now]:
         raise InvalidRequestError(
             f"no committed offset in {unknown[0].topic}-{unknown[0].partition}",

@@ -128,7 +128,12 @@ def _until_done(crew: _Crew, journals: Path, toll: Toll, cuts: int, minutes: flo
     until, kill_at, made_before = time.monotonic() + minutes * 60, time.monotonic() + _KILL_S, 0
     with Progress(*columns, console=console) as bar:
         task = bar.add_task("cuts", total=cuts)
-        while time.monotonic() < until and (made := _cuts_read(journals)) < cuts and not toll.findings:
+        while time.monotonic() < until and not toll.findings:
+            made = _events(journals, "cutter", "read")
+            if made >= cuts and _events(
+                journals, "teller", "committed"
+            ):  # cuts of nothing would prove nothing
+                break
             bar.update(task, completed=made)
             time.sleep(0.5)
             toll.findings += crew.replace_dead()
@@ -141,8 +146,10 @@ def _until_done(crew: _Crew, journals: Path, toll: Toll, cuts: int, minutes: flo
                 kill_at = time.monotonic() + crew.chance.uniform(0.5, 1.5) * _KILL_S
 
 
-def _cuts_read(journals: Path) -> int:
-    return sum(path.read_bytes().count(b'"event": "read"') for path in journals.glob("cutter-*.jsonl"))
+def _events(journals: Path, role: str, event: str) -> int:
+    return sum(
+        path.read_bytes().count(f'"event": "{event}"'.encode()) for path in journals.glob(f"{role}-*.jsonl")
+    )
 
 
 def _count(journals: Path, toll: Toll) -> None:

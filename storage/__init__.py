@@ -51,7 +51,7 @@ from storage.keys import LogKeys, validate_key, validate_name
 from storage.known_parquet import KnownParquet
 from storage.local import LocalStore
 from storage.memory import MemoryStore
-from storage.opening import open_store, overlap, place_around, would_overlap
+from storage.opening import objects_around, open_store, overlap, would_overlap
 from storage.parquet_footer import UNCOMPRESSED
 from storage.parquet_limits import DATA_LIMITS, LimitError, ParquetLimits
 from storage.patience import JOB_PATIENCE, PERSON_PATIENCE, Patience
@@ -135,12 +135,12 @@ __all__ = [
     "encode_json",
     "encode_parquet",
     "encode_parquet_parts",
+    "objects_around",
     "open_parquet",
     "parquet_tail_bytes",
     "read_parquet_tail",
     "open_store",
     "overlap",
-    "place_around",
     "prove_put_if_absent",
     "row_too_large",
     "put_patiently",

@@ -353,10 +353,11 @@ class BucketStore(ABC):
         is_in_order = True
         waits = Waits(self.patience)
         pages: Iterator[Any] | None = None
+        clients = self._of_this_process()
         while True:
-            clients = self._of_this_process()
             try:
                 if pages is None:
+                    clients = self._of_this_process()
                     pages = self._pages(clients, folder, last)
                 page = next(pages, None)
             except Exception as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from storage.backends import BACKENDS, backend_of
 from storage.bucket_store import BucketStore
 from storage.errors import (
     AccessDeniedError,
+    DamagedObjectError,
     InvalidKeyError,
     InvalidStoreUrlError,
     ObjectNotFoundError,
@@ -86,25 +87,25 @@ def overlap(one: ObjectStore, other: ObjectStore) -> bool:
     return _server(one) == _server(other) and (first.startswith(second) or second.startswith(first))
 
 
-def place_around(store: ObjectStore, key: str) -> str | None:
-    """The URL of the nearest place that the store lies in and that has an object of this key; None for none.
+def objects_around(store: ObjectStore, key: str, max_bytes: int) -> Iterator[tuple[str, bytes]]:
+    """What stands under this key in the places that the store lies in, the next one first, each with the place's URL.
 
     Places are the folders above the store's own, up to its bucket or the disk. One that may not be looked at has none.
     A name in memory lies in none.
     """
     if isinstance(store, LocalStore):
         for folder in Path(store.uri(key)).parent.parents:
-            if os.path.isfile(folder / key):
-                return folder.as_uri()
+            with suppress(OSError):  # a folder of somebody else's
+                if (folder / key).is_file():
+                    with (folder / key).open("rb") as file:
+                        yield folder.as_uri(), file.read(max_bytes)
     elif isinstance(store, BucketStore):
         prefix = store.config.prefix
         while prefix:
             prefix = prefix.rpartition("/")[0]
             outer = type(store)(replace(store.config, prefix=prefix))
-            with suppress(ObjectNotFoundError, AccessDeniedError):
-                outer.head(key)
-                return outer.url
-    return None
+            with suppress(ObjectNotFoundError, AccessDeniedError, DamagedObjectError):
+                yield outer.url, outer.get(key, max_bytes=max_bytes)
 
 
 def would_overlap(store: ObjectStore, url: str | os.PathLike[str]) -> bool:

@@ -371,6 +371,7 @@ def test_a_place_inside_another_store(tmp_path: Path, clock: ManualClock) -> Non
         engine.admin.create_topic("payments", partitions=1, schema=SCHEMA)
         engine.backup(place)
     (tmp_path / "ledger" / "a").mkdir()
+    (tmp_path / "store.json").write_text('{"shop": "of somebody else"}')
     for folder in ("ledger/inner", "ledger/a/inner"):
         inner = LocalStore(tmp_path / folder)
         with refused(InvalidRequestError, Reason.PLACES_OVERLAP):

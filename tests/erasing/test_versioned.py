@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from minio.commonconfig import DISABLED, ENABLED, GOVERNANCE, Filter
@@ -11,7 +10,7 @@ from minio.lifecycleconfig import LifecycleConfig, NoncurrentVersionExpiration, 
 from minio.objectlockconfig import DAYS, ObjectLockConfig
 from minio.versioningconfig import SUSPENDED, VersioningConfig
 
-from storage import AccessDeniedError
+from storage import AccessDeniedError, StorageError, StoreUnreachableError
 from storage.s3 import S3Store
 from tests.backup.conftest import SCHEMA, load
 from tests.backup.test_minio import engine_in
@@ -111,14 +110,15 @@ def test_a_bucket_that_locks_what_is_put(minio_server: MinioServer) -> None:
         assert not engine.admin.verify().findings
 
 
-def test_credentials_that_may_not_ask(
-    ledger: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize("kind", [AccessDeniedError, StoreUnreachableError, StorageError])
+def test_versions_that_cannot_be_asked_for(
+    ledger: Engine, monkeypatch: pytest.MonkeyPatch, kind: type[StorageError]
 ) -> None:
-    """If the credentials may not ask for versions, the report says so, and the erasure is not called complete."""
+    """If nobody can say whether old versions are kept, the report says so, and the erasure is not called complete."""
     loaded(ledger)
 
     def denied(_: S3Store) -> None:
-        raise AccessDeniedError("AccessDenied", action="have s3:GetBucketVersioning allowed on the bucket")
+        raise kind("no", action="have s3:GetBucketVersioning allowed on the bucket")
 
     monkeypatch.setattr(S3Store, "kept_versions", denied)
     (held,) = erased(ledger).still_held

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from storage import AccessDeniedError, KeptVersions, ObjectStore, VersionedStore
+from storage import KeptVersions, ObjectStore, StorageError, VersionedStore
 from txn_engine.erasing.report import StillHeld
-from txn_engine.log.objects import store_errors
 
 _SOME: Final = -1
 _DATA: Final = "/data/"
@@ -16,18 +15,17 @@ _DATA: Final = "/data/"
 def held_by_versions(store: ObjectStore, topic: str, *, would_delete: int = 0) -> list[StillHeld]:
     """The old versions of the topic's data files in a store, or in a place of backups, and until when they are there.
 
-    would_delete: how many records an erasure would take, which would be kept there. A bucket that may not be asked is
-    named, too: it may keep some.
+    would_delete: how many records an erasure would take, which would be kept there. A bucket that cannot be asked is
+    named, too: it may keep some, and what was erased by then is told all the same.
     """
     if not isinstance(store, VersionedStore):
         return []
-    with store_errors():
-        try:
-            kept = store.kept_versions()
-            return [] if kept is None else list(_held(store, kept, topic, would_delete))
-        except AccessDeniedError as error:
-            seen = f"old versions in {store.url}, for which the credentials may not ask, may hold some"
-            return [StillHeld(seen, _SOME, f"somebody who may looks there: {error.action}")]
+    try:
+        kept = store.kept_versions()
+        return [] if kept is None else list(_held(store, kept, topic, would_delete))
+    except StorageError as error:
+        seen = f"old versions in {store.url}, which could not be asked for ({error.seen}), may hold some"
+        return [StillHeld(seen, _SOME, f"somebody looks there: {error.action}")]
 
 
 def _held(store: VersionedStore, kept: KeptVersions, topic: str, would_delete: int) -> Iterator[StillHeld]:

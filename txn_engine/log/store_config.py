@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final
 
-from storage import JSON_BYTES_MAX, ObjectStore, place_around, prove_put_if_absent
+from storage import JSON_BYTES_MAX, ObjectStore, objects_around, prove_put_if_absent
 from txn_engine.clock import Clock
-from txn_engine.errors import CorruptObjectError, InvalidConfigError, InvalidRequestError
+from txn_engine.errors import (
+    CorruptObjectError,
+    InvalidConfigError,
+    InvalidRequestError,
+    UnsupportedFormatError,
+)
 from txn_engine.ids import IdSource
 from txn_engine.log.objects import (
     Objects,
@@ -168,16 +174,18 @@ def refuse_inside(objects: Objects) -> None:
     strange ones. What the credentials may not look at is passed over.
     """
     with store_errors():
-        outer = place_around(objects.store, STORE_KEY)
-    if outer is not None:
-        raise InvalidRequestError(
-            f"a store inside the one at {outer}",
-            actor="store",
-            place=objects.store.url,
-            expected="a place in no other store",
-            action="name another place",
-            reason=Reason.PLACES_OVERLAP,
-        )
+        found = list(objects_around(objects.store, STORE_KEY, JSON_BYTES_MAX))
+    for outer, data in found:
+        with suppress(CorruptObjectError, UnsupportedFormatError):  # another program's file of this name
+            decode_json(data, key=STORE_KEY, kind="store", needed=("store_id",))
+            raise InvalidRequestError(
+                f"a store inside the one at {outer}",
+                actor="store",
+                place=objects.store.url,
+                expected="a place in no other store",
+                action="name another place",
+                reason=Reason.PLACES_OVERLAP,
+            )
 
 
 def is_restored(objects: Objects) -> bool:

@@ -7,7 +7,7 @@ import os
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final, Self, TypeVar
@@ -136,6 +136,11 @@ class BucketStore(ABC):
     def with_credentials_of_now(self) -> Self:
         """The store with what its environment has now, to be pickled for another machine."""
         return self
+
+    def with_credentials_from(self, provider: Callable[[], Sequence[str | None]]) -> Self:
+        """The store with credentials that are asked for whenever they are needed, by this process alone."""
+        del provider
+        raise self.backend.invalid("credentials by a callable are for another kind of store", self.url)
 
     def hadoop_options(self) -> dict[str, str]:
         """What Spark's connector is told of this bucket, secrets among it; empty where there is no connector."""

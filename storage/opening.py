@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -41,16 +41,19 @@ def open_store(
     *,
     create: bool = True,
     patience: Patience = JOB_PATIENCE,
+    credentials: Callable[[], Sequence[str | None]] | None = None,
     **settings: str | None,
 ) -> ObjectStore:
     """Return the store that `url` names: a path, `file:///path`, `memory://name`, or a URL of a kind in `backends`.
 
-    `memory://` alone is one store of the process, as each name is.
-    Cheap and without a request: a store in the network is first contacted by the first call on it. `create` makes a
-    missing local folder (not its parent); it makes no bucket. `patience`: how long calls wait for a store in the
-    network that is busy; `PERSON_PATIENCE` where a person waits for the answer. `settings` are those of the URL's
-    kind, by keyword (`endpoint`, keys and the like); whatever is not given comes from the environment. A folder and
-    memory need none, and are given what others have without harm. InvalidStoreUrlError for anything else.
+    `memory://` alone is one store of the process, as each name is. Cheap and without a request: a store in the network
+    is first contacted by the first call on it. `create` makes a missing local folder (not its parent); it makes no
+    bucket. `patience`: how long calls wait for a store in the network that is busy; `PERSON_PATIENCE` where a person
+    waits for the answer. `credentials`: where keys come in pairs, gives a key, its secret and, if there is one, a
+    session token whenever they are needed, so that they may be exchanged; a pickle of the store has those of its
+    moment. `settings` are those of the URL's kind, by keyword (`endpoint`, keys and the like); whatever is not given
+    comes from the environment. A folder and memory need none, and are given what others have without harm.
+    InvalidStoreUrlError for anything else.
     """
     _check_known(settings)
     text = os.fspath(url)
@@ -77,6 +80,8 @@ def open_store(
             reason=StoreReason.SETTING_OF_OTHER_STORES,
         )
     store = backend.open(text, settings)
+    if credentials is not None:
+        store = store.with_credentials_from(credentials)
     store.patience = patience
     return store
 

@@ -91,6 +91,7 @@ def connect(
     clock: Clock | None = None,
     configs: Mapping[str, object] | None = None,
     patience: Patience = JOB_PATIENCE,
+    credentials: Callable[[], Sequence[str | None]] | None = None,
     **settings: str | None,
 ) -> Engine:
     """Open a store, setting it up if it was never used.
@@ -99,9 +100,11 @@ def connect(
     TXN_ENGINE_URL. `endpoint`: its server, where that is not the provider's own. `settings`: keys and the like, by the
     keywords of the URL's kind of store (docs/STORES.md); what is not given comes from the environment. `clock` gives
     milliseconds since the epoch. `configs`: the store's settings, by Kafka's names, with which a fresh one begins;
-    refused with `InvalidConfigError` where the store is there and has others. `patience`: how long calls wait for a
-    store that is busy (`storage.PERSON_PATIENCE` where a person waits for them). A store that does not keep
-    put-if-absent is refused with `StoreAccessError`; a reader needs no right to write once the store is set up.
+    refused with `InvalidConfigError` where the store is there and has others. `credentials`: where keys come in pairs,
+    gives a key, its secret and, if there is one, a token whenever they are needed, so that they may be exchanged.
+    `patience`: how long calls wait for a store that is busy (`storage.PERSON_PATIENCE` where a person waits for them).
+    A store that does not keep put-if-absent is refused with `StoreAccessError`; a reader needs no right to write once
+    the store is set up.
     """
     url = url or os.environ.get(URL_VARIABLE)
     if not url:
@@ -109,7 +112,9 @@ def connect(
             "no store was named", expected=f"a URL, or {URL_VARIABLE} in the environment"
         )
     with store_errors():
-        store = open_store(url, create=True, patience=patience, endpoint=endpoint, **settings)
+        store = open_store(
+            url, create=True, patience=patience, credentials=credentials, endpoint=endpoint, **settings
+        )
     return Engine(store, clock=clock or system_clock, configs=configs)
 
 

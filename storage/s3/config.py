@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from configparser import Error as ConfigParserError
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +27,8 @@ class S3Config:
 
     A key pair given here is used alone; without one, `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and
     `AWS_SESSION_TOKEN` of the environment are, then the profile that AWS_PROFILE names in AWS's own files, then the
-    machine's role. ca_bundle: a file of certificates to trust beside the system's. server_side_encryption,
+    machine's role. provider: gives key, secret and, if there is one, token, whenever they are needed; then nothing else
+    is asked. ca_bundle: a file of certificates to trust beside the system's. server_side_encryption,
     sse_kms_key_id: what every put asks for.
     """
 
@@ -41,6 +42,7 @@ class S3Config:
     ca_bundle: str | None = None
     server_side_encryption: str | None = None
     sse_kms_key_id: str | None = None
+    provider: Callable[[], Sequence[str | None]] | None = field(default=None, repr=False, compare=False)
 
     @property
     def url(self) -> str:
@@ -54,6 +56,8 @@ class S3Config:
 
     def credentials(self) -> tuple[str, str, str | None] | None:
         """Key, secret and token to sign with, as they are now; None leaves it to the machine's role."""
+        if self.provider is not None:
+            return _checked(self.provider())
         if self.access_key and self.secret_key:
             return self.access_key, self.secret_key, self.session_token
         key, secret = os.environ.get("AWS_ACCESS_KEY_ID"), os.environ.get("AWS_SECRET_ACCESS_KEY")
@@ -132,6 +136,18 @@ def _encryption(asked: str | None) -> str | None:
             f"server-side encryption {asked!r:.40}", f"{' or '.join(ENCRYPTIONS)}", StoreReason.BAD_ENCRYPTION
         )
     return asked or None
+
+
+def _checked(given: object) -> tuple[str, str, str | None]:
+    parts = list(given) if isinstance(given, tuple | list) else []
+    parts += [None] * (len(parts) == 2)
+    if len(parts) != 3 or not all(isinstance(each, str) and each for each in parts[:2]):
+        raise _invalid(
+            "credentials of another form",
+            "a key, its secret and, if there is one, a session token",
+            StoreReason.MALFORMED_CREDENTIALS,
+        )
+    return parts[0], parts[1], parts[2] or None
 
 
 def _of_profile() -> tuple[str, str, str | None] | None:

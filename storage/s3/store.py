@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
@@ -223,6 +223,20 @@ class S3Store(BucketStore):
 
     # --- for other engines ----------------------------------------------------------------------------------
 
+    def with_credentials_from(self, provider: Callable[[], Sequence[str | None]]) -> Self:
+        """As the base class says: a key, its secret and, if there is one, a token."""
+        return type(self)(replace(self._config, provider=provider))
+
+    def access(self) -> dict[str, str | None]:
+        """As the base class says, with the keys that a callable gives now."""
+        return self.with_credentials_of_now().access() if self._config.provider else super().access()
+
+    def __getstate__(self) -> Any:
+        """Without a callable, which belongs to this process: with the keys that it gives now."""
+        return (
+            self.with_credentials_of_now().__getstate__() if self._config.provider else super().__getstate__()
+        )
+
     def with_credentials_of_now(self) -> Self:
         """As the base class says."""
         credentials = self._config.credentials()
@@ -233,6 +247,7 @@ class S3Store(BucketStore):
             "access_key": access_key,
             "secret_key": secret_key,
             "session_token": session_token,
+            "provider": None,
         }
         return type(self)(replace(self._config, **keys))
 

@@ -397,6 +397,29 @@ def test_keys_that_are_exchanged_meanwhile(minio_bucket: S3Bucket, monkeypatch: 
 
 
 @pytest.mark.minio
+def test_keys_of_a_callable(minio_bucket: S3Bucket) -> None:
+    """A callable is asked again when its keys are refused. A pickle has the keys of its moment. What it gives is
+    checked, and a store of another kind takes none."""
+    right = (minio_bucket.access_key, minio_bucket.secret_key, None)
+    given: list[Any] = [("nobody", "wrong-secret")]
+    store = open_store(minio_bucket.url, endpoint=minio_bucket.endpoint, credentials=lambda: given[-1])
+    with pytest.raises(AccessDeniedError):
+        store.put("a", b"x")
+    given.append(list(right))
+    store.put("a", b"x")
+    assert pickle.loads(pickle.dumps(store)).get("a") == b"x"
+    assert minio_bucket.secret_key not in repr(store)
+    for wrong in (None, "key", ("key",), ("key", 5), ("", "secret")):
+        given.append(wrong)
+        with refused(InvalidStoreUrlError, StoreReason.MALFORMED_CREDENTIALS):
+            open_store(minio_bucket.url, endpoint=minio_bucket.endpoint, credentials=lambda: given[-1]).get(
+                "a"
+            )
+    with pytest.raises(InvalidStoreUrlError):
+        open_store("gs://bucket", credentials=lambda: right)
+
+
+@pytest.mark.minio
 def test_keys_of_a_profile(minio_bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Without keys in the environment those of a profile count, and the environment's count before them."""
     file = tmp_path / "credentials"

@@ -9,8 +9,6 @@ from configparser import Error as ConfigParserError
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from minio.credentials.providers import AWSConfigProvider
-
 from storage.errors import InvalidStoreUrlError
 from storage.keys import validate_prefix
 from storage.reasons import StoreReason
@@ -152,6 +150,8 @@ def _checked(given: object) -> tuple[str, str, str | None]:
 
 def _of_profile() -> tuple[str, str, str | None] | None:
     """The keys that a profile has in AWS's file of credentials. Without AWS_PROFILE it is the one called default."""
+    from minio.credentials.providers import AWSConfigProvider  # 60 ms, which only those without keys wait for
+
     try:
         found = AWSConfigProvider().retrieve()
     except (ValueError, OSError, ConfigParserError):

@@ -251,10 +251,11 @@ def test_start_up_imports_nothing_heavy() -> None:
 
 
 def test_a_command_loads_no_spark(ledger: str) -> None:
-    """Listing topics imports neither Spark nor Airflow, Great Expectations, pandas or obstore."""
+    """Listing topics imports neither Spark nor Airflow, Great Expectations, pandas, obstore or minio."""
     code = (
         f"import sys; from txn_engine.cli.main import main; main(['topics', 'list', '--url', {ledger!r}]);"
-        "sys.exit(', '.join({'pyspark', 'airflow', 'great_expectations', 'pandas', 'obstore'} & set(sys.modules)) or 0)"
+        "heavy = {'pyspark', 'airflow', 'great_expectations', 'pandas', 'obstore', 'minio'};"
+        "sys.exit(', '.join(heavy & set(sys.modules)) or 0)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], check=False, capture_output=True, encoding="utf-8", cwd=REPOSITORY

@@ -6,12 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from minio import Minio
 from minio.error import S3Error
 
 from storage.backend import Finding
-from storage.errors import StorageError
-from storage.s3.codes import DENIED
+from storage.errors import AccessDeniedError, StorageError
 from storage.s3.config import S3Config
 from storage.s3.lifecycle import LifecycleRule, UnreadableRulesError, rules_of
 from storage.s3.minio_client import minio_client, minio_error
@@ -44,7 +42,10 @@ def inspect_bucket(config: S3Config) -> BucketReport:
     An unreachable store is StoreUnreachableError within 20 seconds, refused credentials AccessDeniedError.
     """
     client = minio_client(config)
-    versioning = _versioning(client, config)
+    try:
+        versioning = client.versioning(config)
+    except AccessDeniedError:
+        versioning = None
     text = client.lifecycle(config)
     try:
         rules = None if text is None else rules_of(text, config.prefix)
@@ -110,14 +111,3 @@ def create_bucket_if_missing(config: S3Config) -> bool:
     except Exception as error:
         raise minio_error(error, config) from error
     return True
-
-
-def _versioning(client: Minio, config: S3Config) -> str | None:
-    try:
-        return str(client.get_bucket_versioning(config.bucket).status or "Off")
-    except S3Error as error:
-        if error.code in DENIED or error.code == "NotImplemented":
-            return None
-        raise minio_error(error, config) from error
-    except Exception as error:
-        raise minio_error(error, config) from error

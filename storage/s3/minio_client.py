@@ -33,11 +33,24 @@ _NO_BUCKET: Final = frozenset({"NoSuchBucket", "ResourceNotFound"})
 
 
 class BucketClient(Minio):
-    """minio-py's client, which also gives a bucket's lifecycle configuration as the server wrote it."""
+    """minio-py's client, with what is asked of a bucket itself."""
+
+    def versioning(self, config: S3Config) -> str | None:
+        """Its status: "Enabled", "Suspended" or "Off"; None where the server knows no versions. Raises
+        `StorageError`, for credentials that may not ask too.
+        """
+        try:
+            return str(self.get_bucket_versioning(config.bucket).status or "Off")
+        except S3Error as error:
+            if error.code == "NotImplemented":
+                return None
+            raise minio_error(error, config) from error
+        except Exception as error:
+            raise minio_error(error, config) from error
 
     def lifecycle(self, config: S3Config) -> bytes | None:
-        """The XML; one without rules where there is no configuration; None where the credentials may not ask. Raises
-        `StorageError`.
+        """The XML as the server wrote it; one without rules where there is no configuration; None where the
+        credentials may not ask. Raises `StorageError`.
         """
         try:
             answer = self._execute("GET", config.bucket, query_params={"lifecycle": ""})
@@ -129,6 +142,12 @@ def minio_error(error: Exception, config: S3Config) -> StorageError:
             str(error), actor="bucket", place=config.place, action="check endpoint and credentials"
         )
     return StorageError(f"{type(error).__name__}: {error}", actor="bucket", place=config.place)
+
+
+def right_missing(error: AccessDeniedError, right: str) -> AccessDeniedError:
+    """The refusal, with the right on the bucket that it is for."""
+    error.action = f"have {right} allowed on the bucket"
+    return error
 
 
 def _reason_of(error: Exception) -> StoreReason | None:

@@ -19,7 +19,6 @@ from storage.store import KeptVersions, ObjectInfo
 if TYPE_CHECKING:
     from storage.runtime import Obstore
 
-
 _HADOOP_ENCRYPTION: Final = {"AES256": "SSE-S3", "aws:kms": "SSE-KMS", "aws:kms:dsse": "DSSE-KMS"}
 
 
@@ -165,14 +164,14 @@ class S3Store(BucketStore):
     ) -> Iterator[ObjectInfo]:
         """By minio-py, which takes any name."""
         del error
-        from storage.s3.any_names import list_objects
+        from storage.s3.listings import list_objects
 
         yield from list_objects(self._config, folder, start_after=start_after, patience=self.patience)
 
     def list_folders_of_any_name(self, folder: str, error: StorageError) -> Iterator[str]:
         """Likewise."""
         del error
-        from storage.s3.any_names import list_folders
+        from storage.s3.listings import list_folders
 
         yield from list_folders(self._config, folder, patience=self.patience)
 
@@ -184,7 +183,7 @@ class S3Store(BucketStore):
 
     def old_versions(self, prefix: str) -> Iterator[ObjectInfo]:
         """By minio-py."""
-        from storage.s3.versions import old_versions
+        from storage.s3.listings import old_versions
 
         folder = validate_prefix(prefix)
         return old_versions(self._config, folder, self.patience)

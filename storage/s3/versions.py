@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import groupby
-
-from minio.datatypes import Object
 from minio.error import S3Error
 
-from storage.errors import AccessDeniedError, StorageError
-from storage.patience import Patience, Waits
+from storage.errors import AccessDeniedError
 from storage.s3.config import S3Config
 from storage.s3.lifecycle import UnreadableRulesError, rules_of
-from storage.s3.minio_client import BucketClient, minio_client, minio_error
-from storage.store import KeptVersions, ObjectInfo
+from storage.s3.minio_client import BucketClient, minio_client, minio_error, right_missing
+from storage.store import KeptVersions
 
 
 def kept_versions(config: S3Config) -> KeptVersions | None:
@@ -22,14 +17,10 @@ def kept_versions(config: S3Config) -> KeptVersions | None:
     """
     client = minio_client(config)
     try:
-        status = str(client.get_bucket_versioning(config.bucket).status or "Off")
-    except S3Error as error:
-        if error.code == "NotImplemented":
-            return None
-        raise _with_right(minio_error(error, config), "s3:GetBucketVersioning") from error
-    except Exception as error:
-        raise minio_error(error, config) from error
-    return None if status == "Off" else KeptVersions(status, _until(client, config))
+        status = client.versioning(config)
+    except AccessDeniedError as error:
+        raise right_missing(error, "s3:GetBucketVersioning") from error.__cause__
+    return None if status is None or status == "Off" else KeptVersions(status, _until(client, config))
 
 
 def _until(client: BucketClient, config: S3Config) -> str:
@@ -56,43 +47,3 @@ def _lock(client: BucketClient, config: S3Config) -> str:
     except Exception as error:
         raise minio_error(error, config) from error
     return f"{found.duration} {str(found.duration_unit).lower()}" if found.mode and found.duration else ""
-
-
-def old_versions(config: S3Config, folder: str, patience: Patience) -> Iterator[ObjectInfo]:
-    """The versions below the folder that are not their object's newest, without the markers of deletions; each with its
-    id as `tag`. Raises `StorageError`.
-    """
-    root = f"{config.prefix}/" if config.prefix else ""
-    last: str | None = None
-    waits = Waits(patience)
-    while True:
-        found = minio_client(config).list_objects(
-            config.bucket, prefix=root + folder, start_after=last, recursive=True, include_version=True
-        )
-        versions = (each for each in found if not each.is_delete_marker)
-        try:
-            for name, group in groupby(versions, lambda each: str(each.object_name)):
-                of_one = list(group)  # whole: a listing that broke goes on behind the last name
-                last = name
-                waits.came_further()
-                yield from (_info(each, name.removeprefix(root)) for each in of_one if not _is_newest(each))
-            return
-        except Exception as error:
-            answer = _with_right(minio_error(error, config), "s3:ListBucketVersions")
-            if not waits.again(answer):
-                raise answer from error
-
-
-def _is_newest(found: Object) -> bool:
-    return str(found.is_latest).lower() == "true"
-
-
-def _info(found: Object, key: str) -> ObjectInfo:
-    modified_ms = round(found.last_modified.timestamp() * 1_000) if found.last_modified else 0
-    return ObjectInfo(key, found.size or 0, modified_ms, str(found.version_id))
-
-
-def _with_right(error: StorageError, right: str) -> StorageError:
-    if isinstance(error, AccessDeniedError):
-        error.action = f"have {right} allowed on the bucket"
-    return error

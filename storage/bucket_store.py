@@ -206,36 +206,20 @@ class BucketStore(ABC):
     def put_if_absent(self, key: str, data: bytes) -> bool:
         """Send one `PUT` with `If-None-Match: *` and report the answer."""
         validate_key(key)
-        while True:
-            clients = self._of_this_process()
+
+        def create(clients: _Clients) -> bool:
             try:
-                clients.obstore.put(
-                    self._put_client(clients, data), key, data, mode="create", use_multipart=False
-                )
+                self._put(clients, key, data, "create")
             except (clients.obstore.AlreadyExistsError, clients.obstore.PreconditionError):
                 return False
-            except Exception as error:
-                answer = self._answer(error, key, "put-if-absent")
-                if not self._was_rotated(clients, answer):
-                    raise answer from error
-            else:
-                return True
+            return True
+
+        return self._call(create, key, "put-if-absent", may_repeat=False)
 
     def put(self, key: str, data: bytes) -> None:
         """Send one plain `PUT`."""
         validate_key(key)
-        while True:
-            clients = self._of_this_process()
-            try:
-                clients.obstore.put(
-                    self._put_client(clients, data), key, data, mode="overwrite", use_multipart=False
-                )
-            except Exception as error:
-                answer = self._answer(error, key, "put")
-                if not self._was_rotated(clients, answer):
-                    raise answer from error
-            else:
-                return
+        self._call(lambda clients: self._put(clients, key, data, "overwrite"), key, "put", may_repeat=False)
 
     def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
         """Return the whole object; ObjectNotFoundError only when the service itself says so."""
@@ -422,7 +406,9 @@ class BucketStore(ABC):
         name: str,
         *,
         range_asked: tuple[int, int] | None = None,
+        may_repeat: bool = True,
     ) -> _T:
+        """Its answer. may_repeat: the call may be sent again while the store is busy, whatever became of the last."""
         waits = Waits(self.patience)
         while True:
             clients = self._of_this_process()
@@ -432,7 +418,7 @@ class BucketStore(ABC):
                 if range_asked is not None and is_beyond_the_end(str(error), self.words):
                     raise short_range(self._at(key), *range_asked, None) from error
                 answer = self._answer(error, key, name)
-                if not self._was_rotated(clients, answer) and not waits.again(answer):
+                if not self._was_rotated(clients, answer) and not (may_repeat and waits.again(answer)):
                     raise answer from error
 
     def _was_rotated(self, clients: _Clients, answer: StorageError) -> bool:
@@ -446,8 +432,9 @@ class BucketStore(ABC):
                 self._clients = None
         return True
 
-    def _put_client(self, clients: _Clients, data: bytes) -> Any:
-        return clients.puts if len(data) <= _SMALL_PUT_BYTES_MAX else clients.large_puts
+    def _put(self, clients: _Clients, key: str, data: bytes, mode: str) -> None:
+        client = clients.puts if len(data) <= _SMALL_PUT_BYTES_MAX else clients.large_puts
+        clients.obstore.put(client, key, data, mode=mode, use_multipart=False)
 
     def _of_this_process(self) -> _Clients:
         clients = self._clients

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
-from storage.errors import InvalidKeyError, InvalidStoreUrlError, told_url
+from storage.errors import InvalidKeyError, InvalidStoreUrlError, told_bucket, told_url
 from storage.keys import validate_prefix
 from storage.reasons import StoreReason
 
@@ -156,8 +156,7 @@ class Backend:
                     raise self.invalid(seen, url, reason=StoreReason.OTHER_THAN_THE_URL)
             told |= of_url
         if re.fullmatch(self.legal, bucket) is None:
-            shown = repr(bucket) if re.fullmatch(r"[A-Za-z0-9._-]{1,80}", bucket) else "what stands there"
-            seen = f"{shown} is not the name of a {self.container}"
+            seen = f"{told_bucket(bucket)} is not the name of a {self.container}"
             raise self.invalid(seen, url, reason=StoreReason.BAD_BUCKET_NAME)
         signing = self.signing.keywords if self.signing else ()
         if len(several := [keyword for keyword in signing if given.get(keyword)]) > 1:

@@ -18,9 +18,10 @@ _QUERY = re.compile(r"(://[^\s?]*\?)(?!\*\*\*)\S+")
 _SIGNATURE = re.compile(
     r"(?i)((?:x-amz-)?(?:signature|credential|security-token|accountkey)\"?\s*[=:]\s*\"?)[^&\s,;\"}]+"
 )
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,20}")
+SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,20}")
+_BUCKET = re.compile(r"[A-Za-z0-9._-]{1,80}")
 _PLAIN_URL = re.compile(
-    r"file:///.*|[A-Za-z][A-Za-z0-9+.-]{0,20}://"
+    rf"file:///.*|{SCHEME.pattern}://"
     r"(?:[a-z0-9-]{3,63}@[a-z0-9]{3,24}\.(?:dfs|blob)\.)?[A-Za-z0-9._-]*(?:/[^?#@;\r\n]*)?"
 )
 _PART_CHARS_MAX = 400
@@ -39,7 +40,12 @@ def told_url(url: str) -> str:
     if _PLAIN_URL.fullmatch(url):
         return url
     scheme, separator, _ = url.partition("://")
-    return f"{scheme}://***" if separator and _SCHEME.fullmatch(scheme) else "***"
+    return f"{scheme}://***" if separator and SCHEME.fullmatch(scheme) else "***"
+
+
+def told_bucket(name: str) -> str:
+    """How a message names a bucket that somebody gave: not in full if it may be keys."""
+    return repr(name) if _BUCKET.fullmatch(name) else "what stands there"
 
 
 def _part(text: str) -> str:

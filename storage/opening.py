@@ -15,6 +15,7 @@ from storage.backend import Backend
 from storage.backends import BACKENDS, backend_of
 from storage.bucket_store import BucketStore
 from storage.errors import (
+    SCHEME,
     AccessDeniedError,
     DamagedObjectError,
     InvalidKeyError,
@@ -29,7 +30,6 @@ from storage.reasons import StoreReason
 from storage.store import ObjectStore
 
 _EXPECTED = f"file:///path, a path, {', '.join(each.example for each in BACKENDS)} or memory://name"
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,20}")
 _SCHEMES = "|".join(("file", "memory", *(scheme for each in BACKENDS for scheme in each.schemes)))
 _NEARLY_A_URL = re.compile(rf"[A-Za-z][A-Za-z0-9+.-]*:|(?:{_SCHEMES})//|[A-Za-z]+=[^/]*;.*=")
 """A scheme without its slashes or its colon, and a connection string as Azure gives them out."""
@@ -69,7 +69,7 @@ def open_store(
         return _memory(rest, text)
     backend = backend_of(text)
     if backend is None:
-        named = repr(scheme) if _SCHEME.fullmatch(scheme) else "what stands before ://"
+        named = repr(scheme) if SCHEME.fullmatch(scheme) else "what stands before ://"
         raise _invalid(f"{named} is not a kind of store", text)
     foreign = [name for name, value in settings.items() if value and name not in _keywords(backend)]
     if foreign:

@@ -9,7 +9,7 @@ from configparser import Error as ConfigParserError
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from storage.errors import InvalidStoreUrlError
+from storage.errors import InvalidStoreUrlError, told_bucket
 from storage.keys import validate_prefix
 from storage.reasons import StoreReason
 
@@ -96,9 +96,10 @@ def s3_config(
     names = ("TXN_ENGINE_S3_ENDPOINT", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
     found = endpoint or next((env[name] for name in names if env.get(name)), None)
     if _BUCKET.fullmatch(bucket) is None:
-        named = repr(bucket) if re.fullmatch(r"[A-Za-z0-9._-]{1,80}", bucket) else "what stands there"
         raise _invalid(
-            f"{named} is not the name of a bucket", "s3://bucket/prefix", StoreReason.BAD_BUCKET_NAME
+            f"{told_bucket(bucket)} is not the name of a bucket",
+            "s3://bucket/prefix",
+            StoreReason.BAD_BUCKET_NAME,
         )
     if found is not None:
         found = found.rstrip("/")

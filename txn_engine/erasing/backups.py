@@ -10,9 +10,9 @@ from storage import ObjectStore
 from txn_engine.backup.copying import data_files
 from txn_engine.backup.manifest import LogRef, Manifest, in_generation
 from txn_engine.backup.place import BackupPlace
-from txn_engine.erasing.former import CANNOT_TELL, SOME, MatcherOf, searchable
+from txn_engine.erasing.former import CANNOT_TELL, MatcherOf, searchable
 from txn_engine.erasing.matching import Matcher
-from txn_engine.erasing.report import StillHeld
+from txn_engine.erasing.report import SOME, StillHeld
 from txn_engine.errors import InvalidRequestError
 from txn_engine.log.data_files import read_data_file
 from txn_engine.log.logs import Logs

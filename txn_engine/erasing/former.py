@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from txn_engine.erasing.matching import Matcher
-from txn_engine.erasing.report import FormerFound, StillHeld
+from txn_engine.erasing.report import SOME, FormerFound, StillHeld
 from txn_engine.erasing.searching import Searcher
 from txn_engine.errors import InvalidRequestError, SchemaChangedError
 from txn_engine.log.cuts import CutStore
@@ -30,7 +30,6 @@ MatcherOf = Callable[[Topic], Matcher]
 """The condition on the records of a topic with these columns."""
 CANNOT_TELL: Final = (InvalidRequestError, SchemaChangedError, *DAMAGE)
 _ROUNDS: Final = 3
-SOME: Final = -1
 
 
 class FormerEraser:

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from storage import KeptVersions, ObjectStore, StorageError, VersionedStore
-from txn_engine.erasing.report import StillHeld
+from txn_engine.erasing.report import SOME, StillHeld
 
-_SOME: Final = -1
 _DATA: Final = "/data/"
 
 
@@ -25,7 +24,7 @@ def held_by_versions(store: ObjectStore, topic: str, *, would_delete: int = 0) -
         return [] if kept is None else list(_held(store, kept, topic, would_delete))
     except StorageError as error:
         seen = f"old versions in {store.url}, which could not be asked for ({error.seen}), may hold some"
-        return [StillHeld(seen, _SOME, f"somebody looks there: {error.action}")]
+        return [StillHeld(seen, SOME, f"somebody looks there: {error.action}")]
 
 
 def _held(store: VersionedStore, kept: KeptVersions, topic: str, would_delete: int) -> Iterator[StillHeld]:
@@ -38,7 +37,7 @@ def _held(store: VersionedStore, kept: KeptVersions, topic: str, would_delete: i
         seen = (
             f"{len(sizes):,} old versions of data files in {store.url}, {size}, {versioning}, may hold some"
         )
-        yield StillHeld(seen, _SOME, kept.until)
+        yield StillHeld(seen, SOME, kept.until)
     if would_delete and kept.status == "Enabled":
         seen = f"old versions in {store.url} of the files that it deletes, {versioning}"
         yield StillHeld(seen, would_delete, kept.until)

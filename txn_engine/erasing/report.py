@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Final
+
+SOME: Final = -1
+"""As a number of records: there are some, or nobody can tell how many."""
 
 
 @dataclass(frozen=True, slots=True)
 class StillHeld:
-    """A place that still holds records that were asked for. `until`: in a few words."""
+    """A place that still holds records that were asked for. records: how many, or `SOME`. until: in a few words."""
 
     place: str
     records: int

@@ -292,6 +292,14 @@ class Evidence:
         """Whether it is about a cut of the store, in which nothing is under way."""
         return self.as_of is not None and self.as_of.is_kept
 
+    @property
+    def columns_not_in_file(self) -> tuple[str, ...]:
+        """The columns of the checked topic that the input file does not have. Empty without a file or without rows."""
+        rows = self.rows.get(self.check.topic)
+        if self.input is None or rows is None:
+            return ()
+        return tuple(name for name in rows.schema.names if name not in self.input.compared)
+
 
 class EvidenceMissingError(Exception):
     """A part of the evidence could not be had: which and why, and what was `said`, which may quote a record."""

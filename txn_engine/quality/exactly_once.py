@@ -267,7 +267,7 @@ def _write_report(
         skipped=skipped_checks(
             evidence.check,
             has_input=evidence.input is not None,
-            not_in_file=_not_in_file(evidence),
+            not_in_file=evidence.columns_not_in_file,
             cut=evidence.as_of.cut if evidence.as_of is not None and evidence.as_of.is_kept else None,
         ),
         evidence_json=JSON_NAME,
@@ -290,13 +290,6 @@ def _write_report(
         result.report, render(page), actor=_ACTOR
     )  # last: where the page is, everything it links to is
     return result
-
-
-def _not_in_file(evidence: Evidence) -> Sequence[str]:
-    rows = evidence.rows.get(evidence.check.topic)
-    if evidence.input is None or rows is None:
-        return ()
-    return [name for name in rows.schema.names if name not in evidence.input.compared]
 
 
 def _statistics(

@@ -205,7 +205,7 @@ class Reductions:
         if found is None:
             return
         topic = self._evidence.check.topic
-        alone = [name for name in rows_of(self._evidence, topic).schema.names if name not in found.compared]
+        alone = self._evidence.columns_not_in_file
         if alone and (found.unknown or not set(found.compared) - set(self._evidence.check.record_id)):
             only = f"{', '.join(found.unknown)} only in the file, " if found.unknown else ""
             raise EvidenceMissingError(

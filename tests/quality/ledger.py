@@ -361,6 +361,20 @@ def report_evidence(evidence: Evidence, **arguments: Any) -> QualityResult:
         return report_of(evidence, reducer, **arguments)
 
 
+def write(engine: Engine, topic: str, rows: pa.Table) -> None:
+    """Append the rows in one transaction."""
+    with engine.producer(transactional_id=f"load-{topic}") as producer:
+        producer.init_transactions()
+        with producer.transaction():
+            producer.produce(topic, rows)
+
+
+def create(engine: Engine, topic: str, rows: pa.Table) -> None:
+    """Create a topic of one partition with these rows."""
+    engine.admin.create_topic(topic, partitions=1, schema=rows.schema)
+    write(engine, topic, rows)
+
+
 def in_memory(name: str, *prepare: Callable[[Engine], object]) -> Iterator[Engine]:
     """An engine on a store in memory of this name, for a fixture."""
     with txn_engine.connect(f"memory://{name}", configs=FEW_INTERNAL) as engine:

@@ -18,7 +18,7 @@ import txn_engine
 from storage import decode_json, encode_json
 from storage.memory import MemoryStore
 from tests.quality.kills import besiege, kill_at_writes
-from tests.quality.ledger import in_memory
+from tests.quality.ledger import in_memory, write
 from tests.suite.tiers import in_shard
 from tests.support.internal import FEW_INTERNAL
 from tests.support.kills import DyingStore, ProcessDiedError
@@ -101,13 +101,6 @@ def load(engine: Engine, first: int, count: int) -> None:
         with producer.transaction():
             producer.produce("copies", payments(first, count))
             producer.produce("sums", sums(payments(first, count)))
-
-
-def write(engine: Engine, topic: str, table: pa.Table) -> None:
-    with engine.producer(transactional_id=f"load-{topic}") as producer:
-        producer.init_transactions()
-        with producer.transaction():
-            producer.produce(topic, table)
 
 
 @pytest.fixture

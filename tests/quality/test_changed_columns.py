@@ -15,8 +15,8 @@ import pytest
 
 import txn_engine
 from storage import decode_parquet
-from tests.quality.ledger import in_memory
-from tests.quality.test_chain import began, failed, looked_at, prove, shelf_of, write
+from tests.quality.ledger import in_memory, write
+from tests.quality.test_chain import began, failed, looked_at, prove, shelf_of
 from tests.suite.tiers import in_shard
 from tests.support.internal import FEW_INTERNAL
 from txn_engine import (

@@ -10,9 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-import txn_engine
+from tests.quality.ledger import create, in_memory
 from tests.suite.tiers import in_shard
-from tests.support.internal import FEW_INTERNAL
 from tests.support.refusals import refused
 from txn_engine import AddColumn, Engine
 from txn_engine.errors import InvalidRequestError
@@ -41,17 +40,15 @@ NAMES = [
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Engine]:
-    with txn_engine.connect(f"memory://{tmp_path.name}", configs=FEW_INTERNAL) as connected:
-        yield connected
+    yield from in_memory(tmp_path.name)
 
 
 def write(engine: Engine, topic: str, name: str, values: Sequence[int], kind: pa.DataType) -> None:
-    rows = pa.table({"id": pa.array(range(len(values)), pa.int64()), name: pa.array(values, kind)})
-    engine.admin.create_topic(topic, partitions=1, schema=rows.schema)
-    with engine.producer(transactional_id=topic) as producer:
-        producer.init_transactions()
-        with producer.transaction():
-            producer.produce(topic, rows)
+    create(
+        engine,
+        topic,
+        pa.table({"id": pa.array(range(len(values)), pa.int64()), name: pa.array(values, kind)}),
+    )
 
 
 def relations(name: str) -> list[Relation]:

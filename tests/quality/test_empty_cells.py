@@ -10,9 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-import txn_engine
+from tests.quality.ledger import create, in_memory
 from tests.suite.tiers import in_shard
-from tests.support.internal import FEW_INTERNAL
 from tests.support.refusals import refused
 from txn_engine import Engine
 from txn_engine.errors import InvalidRequestError
@@ -39,16 +38,7 @@ AMOUNTS = [Decimal(2**number) for number in range(6)]
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Engine]:
-    with txn_engine.connect(f"memory://{tmp_path.name}", configs=FEW_INTERNAL) as connected:
-        yield connected
-
-
-def write(engine: Engine, topic: str, rows: pa.Table) -> None:
-    engine.admin.create_topic(topic, partitions=1, schema=rows.schema)
-    with engine.producer(transactional_id=topic) as producer:
-        producer.init_transactions()
-        with producer.transaction():
-            producer.produce(topic, rows)
+    yield from in_memory(tmp_path.name)
 
 
 def written(engine: Engine, values: tuple[Any, ...], kind: pa.DataType) -> None:
@@ -62,9 +52,9 @@ def written(engine: Engine, values: tuple[Any, ...], kind: pa.DataType) -> None:
             "amount": pa.array(AMOUNTS, pa.decimal128(9, 0)),
         }
     )
-    write(engine, "rows", table)
-    write(engine, "copies", table)
-    write(engine, "sums", table.group_by("x").aggregate([("amount", "sum")]).rename_columns(["x", "total"]))
+    create(engine, "rows", table)
+    create(engine, "copies", table)
+    create(engine, "sums", table.group_by("x").aggregate([("amount", "sum")]).rename_columns(["x", "total"]))
 
 
 def prove(engine: Engine, folder: Path, *cells: str, nulls: tuple[str, ...] | None = None) -> QualityResult:
@@ -151,7 +141,7 @@ def test_ids_that_are_empty(engine: Engine, tmp_path: Path, reading: str) -> Non
     """An id that is a text may be empty as well: a column of ids is read as the topic has it."""
     quoted, unquoted = READINGS[reading][:2]
     rows = pa.table({"id": pa.array(["a", quoted, "b", unquoted]), "part": pa.array([1, 1, 1, 2])})
-    write(engine, "rows", rows)
+    create(engine, "rows", rows)
     (tmp_path / "rows.csv").write_text('id;part\na;1\n"";1\nb;1\n;2\n')
     declared = Declaration("rows", ("id", "part"))
     report = tmp_path / "report"

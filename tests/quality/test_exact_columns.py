@@ -11,8 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-import txn_engine
-from tests.support.internal import FEW_INTERNAL
+from tests.quality.ledger import create, in_memory
 from tests.support.refusals import refused
 from txn_engine import Engine
 from txn_engine.errors import InvalidRequestError
@@ -37,16 +36,7 @@ MANY, MANY_AND_ONE = Decimal(10**60), Decimal(10**60 + 1)
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Engine]:
-    with txn_engine.connect(f"memory://{tmp_path.name}", configs=FEW_INTERNAL) as connected:
-        yield connected
-
-
-def write(engine: Engine, topic: str, rows: pa.Table) -> None:
-    engine.admin.create_topic(topic, partitions=1, schema=rows.schema)
-    with engine.producer(transactional_id=f"load-{topic}") as producer:
-        producer.init_transactions()
-        with producer.transaction():
-            producer.produce(topic, rows)
+    yield from in_memory(tmp_path.name)
 
 
 def rows_of(kind: pa.DataType, *values: Any) -> pa.Table:
@@ -80,7 +70,7 @@ def test_a_wide_decimal_beside_the_file(
 ) -> None:
     """SQL does not hold decimals of more than 38 digits, so comparing such values with the file is errored, and the
     column is named."""
-    write(engine, "rows", rows_of(kind, value))
+    create(engine, "rows", rows_of(kind, value))
     result = prove_file(engine, tmp_path, f"id;x\n1;{cell}\n")
     (check,) = result.errored
     assert check.name == "row_values_equal"
@@ -129,7 +119,7 @@ def test_a_file_of_every_type_is_proven(engine: Engine, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", [pa.float64(), pa.float32()])
 def test_zeros_of_either_sign(engine: Engine, tmp_path: Path, kind: pa.DataType) -> None:
     """A load keeps the sign of -0.0, and a file with the other sign is another file."""
-    write(engine, "rows", rows_of(kind, -0.0, 0.0, 0.1, None))
+    create(engine, "rows", rows_of(kind, -0.0, 0.0, 0.1, None))
     assert prove_file(engine, tmp_path, "id;x\n1;-0.0\n2;0.0\n3;0.1\n4;\n").success
     (check,) = prove_file(engine, tmp_path, "id;x\n1;0.0\n2;-0.0\n3;0.1\n4;\n").failed
     assert (check.name, check.wrong) == ("row_values_equal", 2)
@@ -146,7 +136,7 @@ def test_a_text_that_takes_no_null(engine: Engine, tmp_path: Path) -> None:
 
 def test_a_wide_decimal_as_a_record_id(engine: Engine, tmp_path: Path) -> None:
     """A record id that SQL does not hold exactly is refused before anything is read."""
-    write(engine, "rows", rows_of(WIDE, MANY_AND_ONE))
+    create(engine, "rows", rows_of(WIDE, MANY_AND_ONE))
     with refused(InvalidRequestError, Reason.INEXACT_TYPE):
         prove_file(engine, tmp_path, f"id;x\n1;{MANY}\n", record_id="x")
 
@@ -223,7 +213,7 @@ def test_another_value_of_every_type_is_found(engine: Engine, tmp_path: Path) ->
     kinds = {f"x{at}": values for at, values in enumerate(UNLIKE)}
     for topic, at in (("rows", 0), ("copies", 1)):
         columns = {name: values[at : at + 1] for name, values in kinds.items()}
-        write(engine, topic, pa.table({"id": pa.array([1], pa.int64()), **columns}))
+        create(engine, topic, pa.table({"id": pa.array([1], pa.int64()), **columns}))
     result = prove_outputs(engine, tmp_path, *(SameRows({"id": "id", name: name}) for name in kinds))
     assert result.errored == ()
     assert [check.name for check in result.failed] == [
@@ -242,14 +232,14 @@ def test_another_value_of_every_type_is_found(engine: Engine, tmp_path: Path) ->
 def test_another_list_in_other_relations(engine: Engine, tmp_path: Path, relation: Relation) -> None:
     """A list that differs makes every relation red."""
     for topic, value in (("rows", ["x"]), ("copies", ["y"])):
-        write(engine, topic, rows_of(pa.list_(pa.string()), value))
+        create(engine, topic, rows_of(pa.list_(pa.string()), value))
     assert not prove_outputs(engine, tmp_path, relation).success
 
 
 def test_a_query_over_a_wide_decimal(engine: Engine, tmp_path: Path) -> None:
     """A query may read any column, so it is refused over a topic with a column that SQL does not hold exactly."""
     for topic, value in (("rows", MANY), ("copies", MANY_AND_ONE)):
-        write(engine, topic, rows_of(WIDE, value))
+        create(engine, topic, rows_of(WIDE, value))
     query = "SELECT CAST(x AS VARCHAR) AS x FROM {}"
     with refused(InvalidRequestError, Reason.INEXACT_TYPE):
         prove_outputs(engine, tmp_path, SqlReduction(query.format("topic"), query.format("output")))
@@ -258,7 +248,7 @@ def test_a_query_over_a_wide_decimal(engine: Engine, tmp_path: Path) -> None:
 def test_a_float_inside_what_a_query_gives(engine: Engine, tmp_path: Path) -> None:
     """A query whose result holds a float at any depth is errored."""
     for topic in ("rows", "copies"):
-        write(engine, topic, rows_of(pa.int64(), 2**53 + 1))
+        create(engine, topic, rows_of(pa.int64(), 2**53 + 1))
     query = "SELECT [x::DOUBLE] AS x FROM {}"
     result = prove_outputs(engine, tmp_path, SqlReduction(query.format("topic"), query.format("output")))
     (check,) = result.errored
@@ -267,7 +257,7 @@ def test_a_float_inside_what_a_query_gives(engine: Engine, tmp_path: Path) -> No
 
 def test_a_suite_over_a_wide_decimal(engine: Engine, tmp_path: Path) -> None:
     """A suite would see doubles in place of wide decimals, so its checks are errored, and the column is named."""
-    write(engine, "rows", rows_of(WIDE, MANY_AND_ONE))
+    create(engine, "rows", rows_of(WIDE, MANY_AND_ONE))
     (tmp_path / "suite.yaml").write_text(
         "name: few\nexpectations:\n  - type: expect_column_values_to_not_be_null\n    kwargs: {column: x}\n"
     )

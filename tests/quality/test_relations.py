@@ -11,9 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-import txn_engine
+from tests.quality.ledger import in_memory, write
 from tests.suite.tiers import in_shard
-from tests.support.internal import FEW_INTERNAL
 from txn_engine import Engine
 from txn_engine.errors import InvalidRequestError
 from txn_engine.loading import load_files
@@ -68,15 +67,7 @@ LATEST = LatestByKey(BY, {"id": "id", "amount": "amount"})
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Engine]:
-    with txn_engine.connect(f"memory://{tmp_path.name}", configs=FEW_INTERNAL) as connected:
-        yield connected
-
-
-def write(engine: Engine, topic: str, rows: pa.Table) -> None:
-    with engine.producer(transactional_id=f"load-{topic}") as producer:
-        producer.init_transactions()
-        with producer.transaction():
-            producer.produce(topic, rows)
+    yield from in_memory(tmp_path.name)
 
 
 def table(schema: pa.Schema, rows: list[tuple[Any, ...]]) -> pa.Table:

@@ -58,7 +58,7 @@ class Words:
     no_object, no_bucket, denied: its error codes; denied_action: what to do about one of the last; no_identity: what
     stands in an error of asking the machine for a role or an account where it has none; credentials: what is to be set;
     sentences: what stands in answers that have no code, and the code that it is of; archived: codes of an object in an
-    archive; full: codes of a bucket, or a disk behind it, that takes no more, each given before anything is kept.
+    archive; full: codes of a bucket or a disk that is full, which the store sends before it keeps anything.
     """
 
     actor: str

@@ -408,7 +408,7 @@ class BucketStore(ABC):
         range_asked: tuple[int, int] | None = None,
         may_repeat: bool = True,
     ) -> _T:
-        """Its answer. may_repeat: the call may be sent again while the store is busy, whatever became of the last."""
+        """The operation's answer. may_repeat: it may be sent again even if the last one took effect."""
         waits = Waits(self.patience)
         while True:
             clients = self._of_this_process()

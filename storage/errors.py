@@ -33,9 +33,10 @@ def redact(text: str) -> str:
 
 
 def told_url(url: str) -> str:
-    """What a message may say of a URL that somebody gave as a store's, and that is none.
+    """How a message shows a URL that does not name a store.
 
-    That is the whole of one that holds nothing beyond a bucket and a path; else its scheme, for the rest may be keys.
+    A URL that holds only a bucket and a path is shown in full. Any other shows only its scheme, because the rest may be
+    keys.
     """
     if _PLAIN_URL.fullmatch(url):
         return url
@@ -44,7 +45,7 @@ def told_url(url: str) -> str:
 
 
 def told_bucket(name: str) -> str:
-    """How a message names a bucket that somebody gave: not in full if it may be keys."""
+    """How a message shows the name that somebody gave for a bucket. Text that may be keys is not shown."""
     return repr(name) if _BUCKET.fullmatch(name) else "what stands there"
 
 

@@ -60,7 +60,7 @@ def open_store(
     if "://" not in text:
         if isinstance(url, str) and _NEARLY_A_URL.match(text):  # what stands behind it may be keys
             action = "fix the URL, or write ./ in front of a folder's name"
-            raise _invalid("a URL has a colon and two slashes behind its scheme", text, action)
+            raise _invalid("a URL has a colon and two slashes after its scheme", text, action)
         return LocalStore(_path(text, text), create=create)
     scheme, _, rest = text.partition("://")
     if scheme == "file":
@@ -93,10 +93,10 @@ def overlap(one: ObjectStore, other: ObjectStore) -> bool:
 
 
 def objects_around(store: ObjectStore, key: str, max_bytes: int) -> Iterator[tuple[str, bytes]]:
-    """What stands under this key in the places that the store lies in, the next one first, each with the place's URL.
+    """The object with this key in each folder above the store's own, the nearest folder first, with the folder's URL.
 
-    Places are the folders above the store's own, up to its bucket or the disk. One that may not be looked at has none.
-    A name in memory lies in none.
+    The search ends at the bucket or at the disk's root. A folder that may not be read counts as empty. A store in
+    memory has no folder above it.
     """
     if isinstance(store, LocalStore):
         for folder in Path(store.uri(key)).parent.parents:

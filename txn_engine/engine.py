@@ -353,15 +353,15 @@ class Engine:
         only say which.
 
         Guarantee: once it returns, no data file of the topic holds one of them below the offsets that the report says,
-        live, replaced, aborted or kept for a cut, but for what the report names, such as old versions that a bucket
-        keeps of what is deleted; other records are as they were, at
-        their offsets. Neither the condition nor a value is written anywhere. What is read as of a cut, or by an earlier
-        version of a table, is without them too. It may be killed anywhere: whoever erases next, or cleans up, goes on.
+        live, replaced, aborted or kept for a cut. What the report names is excepted, such as old versions that a bucket
+        keeps of deleted objects. Other records stay as they were, at their offsets. Neither the condition nor a value
+        is written anywhere. A read as of a cut, or of an earlier version of a table, does not show them either. It may
+        be killed anywhere: the next erasure or clean-up goes on.
         What the topic has left from before it was deleted goes whole where it holds any; the topic may be deleted.
 
         `everything`: also where no record would be left. `backups`: where this store's backups are: those that hold any
-        are named. Needs `txn-engine[sql]`. Raises `InvalidRequestError` for what
-        is no condition on the topic's columns; nothing was written then.
+        are named. Needs `txn-engine[sql]`. Raises `InvalidRequestError` for an invalid condition; nothing was written
+        then.
         """
         check_flags("erase", execute=execute, everything=everything)
         check_callables("erase", progress=progress)

@@ -62,8 +62,8 @@ class RowCheck:
             or not isinstance(self.arguments, Mapping)
         ):
             raise self._refused(
-                "a check of each row that is none",
-                "a type and a name that are texts, and arguments by their names",
+                "the check of each row is invalid",
+                "a type and a name that are texts, and a mapping of arguments",
                 Reason.BAD_ARGUMENT,
             )
         known = _ARGUMENTS.get(self.type)

@@ -37,7 +37,7 @@ class BucketReport:
 
 
 def inspect_bucket(config: S3Config) -> BucketReport:
-    """Return a report on the bucket, which there is.
+    """Return a report on a bucket that exists.
 
     An unreachable store is StoreUnreachableError within 20 seconds, refused credentials AccessDeniedError.
     """

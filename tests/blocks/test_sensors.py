@@ -223,8 +223,8 @@ def test_the_smaller_of_two_limits_counts() -> None:
 
 @pytest.mark.parametrize("rendered", [None, 0, 7, "None", " None "])
 def test_a_template_that_found_no_run(engine: Engine, rendered: object) -> None:
-    """A sensor for a run, whose template gave none, fails: the load before it did not happen. An id that is none fails
-    too."""
+    """A sensor for a run fails if its template gave no run: the load before it did not happen. It also fails for an
+    invalid id."""
     from txn_engine_airflow import TransactionFinalSensor
     from txn_engine_airflow.errors import TaskError
 

@@ -103,7 +103,7 @@ def test_a_reset_shows_and_executes(run: Run, group: str) -> None:
 def test_a_reset_by_time_and_from_where_it_is(
     run: Run, group: str, option: str, value: str, offsets: list[int]
 ) -> None:
-    """A group moves to the first record from a time on, or so many offsets, and no further than the log goes."""
+    """A group moves to the first record from a time on, or by a number of offsets, and stops at the ends of the log."""
     assert run("groups", "reset-offsets", group, "--all-topics", "--to-latest", "--execute").code == 0
     time.sleep(0.002)  # a record of this very millisecond would be as new as now
     moved = run("groups", "reset-offsets", group, "--all-topics", option, value, "--execute", "--json")

@@ -404,7 +404,7 @@ ODD: dict[str, tuple[Any, ...]] = {
     ("name", "value"), [(name, value) for name, values in ODD.items() for value in values]
 )
 def test_a_proof_of_any_values(engine: Engine, tmp_path: Path, name: str, value: Any) -> None:
-    """A sound object with values that no proof has is damage, which its place names. The next proof begins anew."""
+    """A sound object with values that no proof has is damage that names its place. The next proof starts again."""
     assert prove(engine, tmp_path).success
     (key,) = [info.key for info in engine.store.list("proofs") if info.key.endswith(".json")]
     held = {**decode_json(engine.store.get(key), key=key, kind="proof"), name: value}

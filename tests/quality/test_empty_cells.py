@@ -150,7 +150,7 @@ def test_ids_that_are_empty(engine: Engine, tmp_path: Path, reading: str) -> Non
 
 
 def test_words_for_null_are_texts() -> None:
-    """Words for null are a list of texts, whoever writes the declaration."""
+    """Words for null are a list of texts, in a file and in Python."""
     with refused(InvalidRequestError, Reason.BAD_FIELD):
         Declaration("rows", ("id",), input_null_values="NA")  # type: ignore[arg-type]
     with refused(InvalidRequestError, Reason.BAD_FIELD):

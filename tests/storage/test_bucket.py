@@ -169,12 +169,12 @@ def test_rules_that_spare_our_objects(minio_bucket: S3Bucket, rule: str) -> None
     ],
 )
 def test_what_rules_do_to_our_objects(rules: list[str], dangers: list[str]) -> None:
-    """A rule is judged by what it does to current objects of the store, and each is told by itself."""
+    """A rule is judged by what it does to current objects of the store, and each rule is reported."""
     assert [rule.danger for rule in rules_of(configuration(*rules).encode(), "ledger")] == dangers
 
 
 def test_rules_that_are_not_known_here() -> None:
-    """What is not known is told as such. Rules that are not enabled do nothing."""
+    """An unknown part of a rule is reported as unknown. A rule that is not enabled does nothing."""
     unknown = configuration(
         "<Shred/>", "<Filter><Colour/></Filter>", "<Expiration><Moons>3</Moons></Expiration>"
     )

@@ -132,7 +132,7 @@ def test_a_services_own_words(backend: Backend) -> None:
 
 @EACH
 def test_archives_and_full_buckets(backend: Backend) -> None:
-    """An archived object and a full bucket are told as such, with the service's own code, and never as a refusal."""
+    """An archived object and a full bucket have errors of their own, with the service's code, and are not refusals."""
     words = store_of(backend).words
     for kind, codes, reason in (
         (ArchivedObjectError, words.archived, StoreReason.ARCHIVED),

@@ -67,7 +67,7 @@ class BackupMaker:
         Guarantee: once this returns the backup is whole, and every object of it was seen there in its size. Of one
         that was cut off the next run takes over what has come, once it has read it. What an earlier backup has is not
         read again; if a listing does not show it, it is copied again. Where backups are removed meanwhile, or records
-        are erased, it begins anew, at the same cut.
+        are erased, it starts again at the same cut.
         """
         objects = self._logs.tools.objects
         _check_apart(objects.store, store)
@@ -305,7 +305,7 @@ class _Run:
         if known is None:
             return {}
         files: list[ObjectRef] = []
-        with suppress(*DAMAGE):  # what cannot be told is copied anew
+        with suppress(*DAMAGE):  # files that nobody can list are copied again
             files = data_files(known, state if known.state == log.state else self._place.state(known))
         sizes = listed(Side(self._place.objects, is_place=True), files)
         return {each: each for each in files if sizes.get(each.key) == each.bytes}

@@ -59,9 +59,9 @@ def prune(
 ) -> Pruned:
     """Remove backups from a place, with all that no other backup there needs; without `execute` only say which.
 
-    keep: so many of the newest stay, by their cuts. older_than_ms: those stay that were put within this time before the
-    last one, by the store's clock: no host's clock has a part in it. With both, what either keeps; the newest always
-    stays.
+    keep: how many backups stay. Those with the newest cuts do. older_than_ms: backups stay if they were put within this
+    time before the last one. Only the store's clock counts, never a host's. With both, a backup stays if either keeps
+    it; the newest always stays.
     Guarantee: a backup that is kept, or is being made meanwhile, stays whole, wherever this is cut off. Before anything
     is removed every object that the kept ones need was seen, in its size. Raises `CorruptObjectError` where one is
     missing, or where a damaged manifest is newer than what is to be kept: nobody can tell what that needs.

@@ -141,7 +141,9 @@ def list_backups(backups_url: str, backup_endpoint: str | None, out: Output) -> 
     examples=("txn-engine backup verify s3://ledger-backups --number 12",),
 )
 @click.argument("backups_url", metavar="URL")
-@click.option("--number", type=int, metavar="N", help="This backup; without it the one of the newest cut.")
+@click.option(
+    "--number", type=int, metavar="N", help="The backup's number. [default: the one of the newest cut]"
+)
 @backups_endpoint
 @output_options
 def verify(backups_url: str, number: int | None, backup_endpoint: str | None, out: Output) -> None:
@@ -180,13 +182,13 @@ def verify(backups_url: str, number: int | None, backup_endpoint: str | None, ou
     ),
 )
 @click.argument("backups_url", metavar="URL")
-@click.option("--keep", type=click.IntRange(1), metavar="N", help="The newest N stay, by their cuts.")
+@click.option("--keep", type=click.IntRange(1), metavar="N", help="Keep the N backups of the newest cuts.")
 @click.option(
     "--older-than",
     type=click.IntRange(0, _DAYS_MAX),
     metavar="DAYS",
-    help="Those stay that were put within so many days before the last one, by the store's time. With --keep, what "
-    "either keeps.",
+    help="Keep backups that were put within this many days before the last one, by the store's clock. With --keep, "
+    "a backup stays if either keeps it.",
 )
 @execute_options
 @backups_endpoint
@@ -261,7 +263,9 @@ def _numbers(numbers: Sequence[int]) -> str:
     metavar="URL",
     help="Where the backups are, as `backup --to` was told.",
 )
-@click.option("--number", type=int, metavar="N", help="This backup; without it the one of the newest cut.")
+@click.option(
+    "--number", type=int, metavar="N", help="The backup's number. [default: the one of the newest cut]"
+)
 @backups_endpoint
 @common_options
 def restore(

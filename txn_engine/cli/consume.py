@@ -71,7 +71,7 @@ Format = Literal["table", "csv", "jsonl", "parquet"]
 @click.option(
     "--follow",
     is_flag=True,
-    help="At the end, wait for more, until Ctrl-C, also while the store is away. Without a group it begins at the end.",
+    help="Wait for more records until Ctrl-C, also while the store is away. Without a group, start at the end.",
 )
 @click.option(
     "--format",

@@ -60,8 +60,8 @@ def at_time(
 def shifted(
     engine: Engine, group: str, partitions: Sequence[TopicPartition], by: int
 ) -> Mapping[TopicPartition, ResetTarget]:
-    """So many offsets further or back, and no further than the log goes. `InvalidRequestError` for a partition in which
-    the group has none.
+    """Move by this many offsets, forward or back, but stop at either end of the log. Raises `InvalidRequestError` for a
+    partition in which the group has no offset.
     """
     from txn_engine.errors import InvalidRequestError
     from txn_engine.types import TopicPartition

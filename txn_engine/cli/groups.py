@@ -127,19 +127,19 @@ def _known(value: int) -> int | None:
     "--to-datetime",
     type=Moment(),
     metavar="YYYY-MM-DDTHH:mm:SS.sss",
-    help="To the first record that is at least as new, in UTC unless it names a zone; to the end where there is none.",
+    help="Move to the first record that is at least this new, or to the end. In UTC unless it names a zone.",
 )
 @click.option(
     "--by-duration",
     type=Duration(),
     metavar="PnDTnHnMnS",
-    help="As --to-datetime, of the time so long ago.",
+    help="Like --to-datetime, with a duration before now.",
 )
 @click.option(
     "--shift-by",
     type=int,
     metavar="N",
-    help="So many offsets further, or back if N is negative, at most to the log's ends.",
+    help="Move by N offsets, back if N is negative, but not past the ends of the log.",
 )
 @execute_options
 @common_options

@@ -114,7 +114,7 @@ def _check(node: yaml.Node, loader: yaml.SafeLoader, known: set[int]) -> None:
 
 
 def _tag_without_one(node: yaml.Node, loader: yaml.SafeLoader) -> str:
-    """What YAML takes the node for if nobody says so."""
+    """The tag that YAML gives the node if the document does not name one."""
     if isinstance(node.value, str):
         is_plain = node.style is None
         return str(loader.resolve(type(node), node.value, (is_plain, not is_plain)))

@@ -218,6 +218,14 @@ def gcs_bucket(gcs_front: GcsFront) -> GcsBucket:
     return gcs_front.bucket()
 
 
+@pytest.fixture(scope="session")
+def airflow_imported() -> None:
+    """Import Airflow before the tests, because it logs to the standard error of that moment. The standard
+    error of one test is closed for the next."""
+    import tests.support.airflow_home  # noqa: F401, I001 - its settings, which Airflow reads when it is imported
+    import airflow.dag_processing.dagbag  # noqa: F401
+
+
 @pytest.fixture
 def write(tmp_path: Path) -> Callable[..., Path]:
     """Write a file and return its path."""

@@ -36,11 +36,9 @@ def _name_of(test: pytest.Item) -> str:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def airflow_database() -> None:
-    """A database that can hold runs. Airflow is imported before the tests, because it logs to the standard
-    error of that moment, and the standard error of one test is closed for the next."""
+def airflow_database(airflow_imported: None) -> None:
+    """A database that can hold runs."""
     make_database()
-    import airflow.dag_processing.dagbag  # noqa: F401
 
 
 @pytest.fixture

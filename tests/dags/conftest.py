@@ -21,19 +21,12 @@ from txn_engine import Engine, connect
 
 
 @pytest.fixture(scope="session")
-def dag_bag() -> Any:
+def dag_bag(airflow_imported: None) -> Any:
     """The DAGs of this checkout, parsed as Airflow parses them, with a database that can hold their runs."""
     make_database()
     from airflow.dag_processing.dagbag import DagBag
 
     return DagBag(dag_folder=DAGS)
-
-
-@pytest.fixture(scope="session")
-def airflow_imported() -> None:
-    """Import Airflow before the tests, because it logs to the standard error of that moment. The standard
-    error of one test is closed for the next."""
-    import airflow.dag_processing.dagbag  # noqa: F401
 
 
 @pytest.fixture

@@ -24,7 +24,12 @@ from tests.support.bundles import use_bundle
 from tests.support.postgres import postgres_binaries
 from txn_engine import connect
 
-pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.airflow,
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.usefixtures("airflow_imported"),
+]
 
 PAGE = "docs/POSTGRES_PIPELINE.md"
 DAG_ID = "example_txn_postgres"

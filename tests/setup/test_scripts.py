@@ -263,3 +263,22 @@ Priority: optional
 
 def test_a_bare_debian_has_what_is_required_and_what_that_needs() -> None:
     assert set(bare_packages(STATUS)) == {"base", "libc", "other", "real"}
+
+
+@pytest.mark.parametrize("failing", ["nothing", "test", "shard", "test shard"])
+def test_ci_compares_what_failed_with_the_base(
+    checkout: Path, run: Run, tmp_path: Path, failing: str
+) -> None:
+    """Failures of `make test` and of the shard that was picked are tried at the base commit, and CI fails."""
+    for script in ("setup-uv", "setup-minio"):
+        (checkout / ".ci" / script).write_text("#!/bin/sh\n")
+    stub(tmp_path, "make", f'for each in {failing}; do [ "$1" != "$each" ] || exit 1; done')
+    python = checkout / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text('#!/bin/sh\ncase "$*" in *pick) echo kills ;; *) echo "asked: $*"; exit 1 ;; esac\n')
+    python.chmod(0o755)
+    done = run(".ci/run", CI_RUN_LIMITED="1")
+    asked = [line.rpartition("/")[2] for line in done.stdout.splitlines() if line.startswith("asked: ")]
+    results = {"test": "tests.json", "shard": "kills.json"}
+    assert asked == [results[each] for each in failing.split() if each in results], done.stderr
+    assert done.returncode == (0 if failing == "nothing" else 1)

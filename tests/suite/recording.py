@@ -79,6 +79,11 @@ class Recorder:
         if not has_failed and (report.when == "call" or report.outcome != "passed"):
             self._outcomes[report.nodeid] = report.outcome
 
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """A module that cannot be imported has failed, too."""
+        if report.failed:
+            self._outcomes[report.nodeid] = "failed"
+
     def pytest_sessionfinish(self) -> None:
         """Keep the record for the next run."""
         if self._found.seconds:

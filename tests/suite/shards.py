@@ -206,8 +206,8 @@ def results_of(shard: Shard) -> Path:
 
 def tests_of(shard: Shard) -> list[str]:
     """The command that runs the tests which are marked with a shard's name."""
-    results = str(results_of(shard))
-    return ["python", "-m", "pytest", "-n", PROCESSES, "--shard", shard.name, "-q", "--results", results]
+    results = f"--results={results_of(shard)}"  # without a blank: pytest takes a file that is there for tests to run
+    return ["python", "-m", "pytest", "-n", PROCESSES, "--shard", shard.name, "-q", results]
 
 
 def _run_limited(command: Sequence[str]) -> int:

@@ -57,21 +57,23 @@ def _by_name(
     recursive: bool = True,
     include_version: bool = False,
 ) -> Iterator[list[Object]]:
-    """The listing, all of one name together, gone on with behind the last name that came where an answer was none."""
+    """The listing, all entries of one name together. If an answer does not come, it goes on after the last name that
+    came.
+    """
     root = _root(config)
     last = None if start_after is None else root + start_after
     waits = Waits(patience)
     while True:
-        found = minio_client(config).list_objects(
-            config.bucket,
-            prefix=root + folder,
-            start_after=last,
-            recursive=recursive,
-            include_version=include_version,
-        )
-        # minio-py gives the markers of deletions after the rest of a page: with them names would not be in order.
-        kept = (each for each in found if not each.is_delete_marker)
         try:
+            found = minio_client(config).list_objects(
+                config.bucket,
+                prefix=root + folder,
+                start_after=last,
+                recursive=recursive,
+                include_version=include_version,
+            )
+            # minio-py gives the markers of deletions after the rest of a page: with them names would not be in order.
+            kept = (each for each in found if not each.is_delete_marker)
             for name, group in groupby(kept, lambda each: str(each.object_name)):
                 of_one = list(group)
                 if recursive:

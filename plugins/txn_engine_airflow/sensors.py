@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from enum import Enum
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseOperator, BaseSensorOperator, Context
@@ -46,6 +47,15 @@ if TYPE_CHECKING:
     from txn_engine import Engine
 
 
+class NotGiven(Enum):
+    """An argument that nobody gave. A template or a mapped list may well give None, which is another thing."""
+
+    NOT_GIVEN = "not given"
+
+    def __repr__(self) -> str:
+        return self.value
+
+
 class StoreSensor(BaseSensorOperator):
     """Looks once, and defers where it has to wait. Needs a triggerer."""
 
@@ -61,18 +71,25 @@ class StoreSensor(BaseSensorOperator):
             raise ValueError(
                 f"task {self.task_id!r}: never_fail; expected soft_fail, or an error that is seen"
             )
-        without_effect = {
+        self._refuse_without_effect()
+        self.mode, self.exponential_backoff, self.silent_fail = "poke", False, False
+        checked_poll_interval(self.poke_interval)
+        self.conn_id = conn_id
+
+    def _refuse_without_effect(self) -> None:
+        """Refuse what somebody asked of this sensor in vain. What a DAG or a group asks of all its tasks may stand."""
+        asked = {
             "mode": self.mode != "poke",
             "exponential_backoff": bool(self.exponential_backoff),
             "silent_fail": bool(self.silent_fail),
         }
-        if given := [name for name, is_given in without_effect.items() if is_given]:
+        groups = [group for group in (self.get_dag(), self.task_group) if group is not None]
+        of_all = {name for group in groups for name in group.default_args}
+        if given := [name for name, is_asked in asked.items() if is_asked and name not in of_all]:
             raise ValueError(
                 f"task {self.task_id!r}: {given[0]} has no effect here; expected neither mode, exponential_backoff nor "
                 "silent_fail: the sensor is deferred, and looks every poke_interval"
             )
-        checked_poll_interval(self.poke_interval)
-        self.conn_id = conn_id
 
     @abstractmethod
     def wait_for(self, engine: Engine) -> StoreTrigger:
@@ -208,16 +225,19 @@ class TransactionFinalSensor(StoreSensor):
     With `run_id`, as `TxnProduceOperator` returns it (`ti.xcom_pull("load")["run_id"]`), until that run's transaction
     is committed and readers see it; one that has not begun is waited for, and one that was aborted until it is
     committed by a later try. "" is the run of a load of nothing: there is nothing to wait for. Returns the id and the
-    state of its latest row. An id that nobody ever used fails at once, unless there is a `run_id`.
+    state of its latest row. An id that nobody ever used fails at once, unless there is a `run_id`. A `run_id` of None
+    fails too: the load that it comes from did not happen.
     """
 
     template_fields: Sequence[str] = ("transactional_id", "run_id", "conn_id")
 
-    def __init__(self, *, transactional_id: str, run_id: str | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self, *, transactional_id: str, run_id: str | NotGiven = NotGiven.NOT_GIVEN, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.transactional_id = transactional_id
-        self.run_id = run_id
-        self._asks_for_run = run_id is not None
+        self._asks_for_run = not isinstance(run_id, NotGiven)
+        self.run_id = None if isinstance(run_id, NotGiven) else run_id
 
     def wait_for(self, engine: Engine) -> StoreTrigger:
         """For the transaction that is under way now, or for the run's. Raises `AirflowFailException` where the run's
@@ -233,7 +253,7 @@ class TransactionFinalSensor(StoreSensor):
                 subject="run_id",
             )
         found = open_transaction(engine, self.transactional_id)
-        if self.run_id is None and transaction_state(engine, self.transactional_id) is None:
+        if not self._asks_for_run and transaction_state(engine, self.transactional_id) is None:
             raise TaskError(
                 f"transactional id {self.transactional_id!r} is not known at {engine.url}; expected one that was used: "
                 "`txn-engine transactions list` shows them",

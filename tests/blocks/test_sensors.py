@@ -19,7 +19,8 @@ from txn_engine import Engine
 
 pytestmark = [pytest.mark.airflow, pytest.mark.usefixtures("quick_looks")]
 
-FAST = {"task_id": "wait", "poke_interval": 0.1, "timeout": 300}
+UNNAMED = {"poke_interval": 0.1, "timeout": 300}
+FAST = UNNAMED | {"task_id": "wait"}
 
 
 @contextmanager
@@ -237,6 +238,46 @@ def test_a_template_that_found_no_run(engine: Engine, rendered: object) -> None:
     sensor.transactional_id = rendered
     with pytest.raises(TaskError, match="transactional id"):
         sensor.wait_for(engine)
+
+
+def test_what_a_dag_asks_of_all_its_sensors(engine: Engine, run_tasks: RunTasks) -> None:
+    """Options in `default_args` are for other sensors too: here they have no effect, and break nothing."""
+    from airflow.sdk import DAG, TaskGroup
+
+    from txn_engine_airflow import NewRecordsSensor
+
+    of_all = {"mode": "reschedule", "exponential_backoff": True, "silent_fail": True}
+    with DAG("for_all", schedule=None, default_args=of_all):
+        assert NewRecordsSensor(topic="payments", **FAST).mode == "poke"
+    commit(engine, payments(0, 1))
+
+    def make() -> None:
+        with TaskGroup("group", default_args=of_all):
+            NewRecordsSensor(task_id="alone", topic="payments", group_id="nobody", **UNNAMED)
+            NewRecordsSensor.partial(task_id="mapped", topic="payments", **UNNAMED).expand(
+                group_id=["nobody", "nobody_else"]
+            )
+
+    run = run_tasks(make, date=None)
+    assert set(run.tasks.values()) == {"success"}
+    assert len(run.tasks) == 3
+
+
+def test_a_mapped_sensor_without_a_run(engine: Engine, run_tasks: RunTasks) -> None:
+    """A mapped sensor for runs fails for the element that is None: that load did not happen. The others are
+    green."""
+    from txn_engine_airflow import TransactionFinalSensor
+
+    commit(engine, payments(0, 1), transactional_id="load", run_id="monday")
+
+    def make() -> None:
+        TransactionFinalSensor.partial(task_id="wait", transactional_id="load", **UNNAMED).expand(
+            run_id=["monday", None, ""]
+        )
+
+    run = run_tasks(make, date=None)
+    assert run.faults == [("bad_argument", "run_id", "")]
+    assert run.tasks == {"wait[0]": "success", "wait[1]": "failed", "wait[2]": "success"}
 
 
 def test_wrong_sensors_are_refused_when_the_file_is_parsed() -> None:

@@ -65,7 +65,7 @@ def _section(described: object) -> str:
     lines = [f"## {name}", "", "| argument | type | default | template |", "|---|---|---|---|"]
     templates = getattr(described, "template_fields", ())
     for argument, parameter in arguments(described).items():
-        kind = str(parameter.annotation).replace("|", "or")
+        kind = str(parameter.annotation).removesuffix(" | NotGiven").replace("|", "or")
         default = "required" if parameter.default is inspect.Parameter.empty else f"`{parameter.default!r}`"
         template = "yes" if argument in templates else ""
         lines.append(f"| `{argument}` | `{kind}` | {default} | {template} |")

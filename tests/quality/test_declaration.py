@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from txn_engine.quality import (
     check_exactly_once,
     check_rows,
 )
+from txn_engine.quality.proof import hash_of
 from txn_engine.reasons import Reason
 
 SET = SameSet({"a": "a"})
@@ -40,6 +42,53 @@ def test_one_name_is_a_name_and_not_its_letters() -> None:
     latest = LatestByKey(given, ["amount"])  # type: ignore[arg-type]
     assert (latest.by, latest.columns) == ({"account_id": "account_id"}, {"amount": "amount"})
     assert Amount("amount", "type", given).plus == ("account_id",)
+
+
+def test_what_proves_something_else_has_another_hash() -> None:
+    """A proof goes on from one of the same declaration alone. So everything that is declared counts in the hash,
+    except for the order of names and the suites."""
+    same = {"a": "x", "b": "y"}
+    amount = Amount("amount")
+    relations = [
+        SameSet(same),
+        SameRows(same),
+        SameRows({"a": "y", "b": "x"}),
+        LatestByKey({"a": "x"}, {"b": "y"}),
+        LatestByKey({"b": "y"}, {"a": "x"}),
+        Totals(same, {"total": amount}),
+        Totals(same, {"total": amount}, "rows"),
+        Totals(same, {"total": Amount("amount", "kind", "in")}),
+        Totals(same, {"total": Amount("amount", "kind", "out")}),
+        SqlReduction("SELECT 1", "SELECT 2"),
+        SqlReduction("SELECT 2", "SELECT 1"),
+    ]
+    bare = Declaration("payments", ("a",))
+    others = [
+        *(replace(bare, outputs=(Output("sums", relation),)) for relation in relations),
+        replace(bare, outputs=(Output("other", SET),)),
+        replace(bare, outputs=(Output("sums", SET), Output("other", SET))),
+        replace(bare, outputs=(Output("sums", SameRows({"a": "a"}), dead_letter_topic="dead"),)),
+        replace(bare, outputs=(Output("sums", SameRows({"a": "a"})),)),
+        replace(bare, topic="other"),
+        replace(bare, record_id=("a", "b")),
+        replace(bare, group_id="g"),
+        replace(bare, group_id="g", up_to_position=True),
+        replace(bare, input_delimiter=","),
+        replace(bare, input_date_format="%d.%m.%Y"),
+        replace(bare, dead_letter_topic="dead"),
+        replace(bare, input_null_values=()),
+        replace(bare, input_null_values=("",)),
+        replace(bare, input_null_values=("", "NA")),
+        replace(bare, input_columns={"x": "a"}),
+        replace(bare, input_columns={"x": None}),
+    ]
+    assert len({hash_of(each) for each in (bare, *others)}) == len(others) + 1
+    told = {field.name for field in fields(Declaration)} - {"suites"}
+    assert told == {name for each in others for name in told if getattr(each, name) != getattr(bare, name)}
+    for relation in (SameSet, SameRows):
+        turned = [Output("o", relation(dict(items))) for items in (same.items(), reversed(same.items()))]
+        assert len({hash_of(replace(bare, outputs=(each,))) for each in turned}) == 1
+    assert hash_of(replace(bare, suites=(SuiteOn("a.json"),))) == hash_of(bare)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
@@ -167,22 +167,15 @@ def hash_of(declaration: Declaration) -> str:
     """A hash of what is declared: another declaration proves something else, and begins a chain of its own. Suites are
     held against rows that were proved before as well: they are no part of it.
     """
-    declared = {
-        each.name: getattr(declaration, each.name) for each in fields(declaration) if each.name != "suites"
-    }
-    declared["outputs"] = [_without_later(asdict(output)) for output in declaration.outputs]
-    declared = _without_later(declared)
+    declared = replace(declaration, suites=())
     return xxhash.xxh3_128_hexdigest(repr(_plain(declared)).encode())
 
 
-def _without_later(declared: dict[str, Any]) -> dict[str, Any]:
-    """Without what came later and was not declared: proofs from before are of the same hash."""
-    later = ("dead_letter_topic", "input_null_values", "input_columns")
-    return {name: value for name, value in declared.items() if name not in later or value}
-
-
 def _plain(value: Any) -> Any:
-    """The values in an order that does not depend on how they were given."""
+    """The values in an order that does not depend on how they were given, each under the name of its class."""
+    if is_dataclass(value):
+        held = [(each.name, _plain(getattr(value, each.name))) for each in fields(value)]
+        return [type(value).__name__, *held]
     if isinstance(value, Mapping):
         return sorted((str(name), _plain(held)) for name, held in value.items())
     if isinstance(value, (tuple, list)):

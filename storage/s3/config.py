@@ -17,6 +17,7 @@ CREDENTIALS = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
 ENCRYPTIONS = ("AES256", "aws:kms", "aws:kms:dsse")
 """What S3 takes as the header x-amz-server-side-encryption."""
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]")
+_CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,17 +65,24 @@ class S3Config:
         return _of_profile()
 
     def trusted(self) -> str | None:
-        """The certificates of `ca_bundle`, as PEM. Raises `InvalidStoreUrlError` for a file that cannot be read."""
+        """The certificates of `ca_bundle`, as PEM without what stands between them, which may be in any encoding.
+        Raises `InvalidStoreUrlError` for a file that cannot be read or has none.
+        """
         if self.ca_bundle is None:
             return None
+        import ssl
+
         try:
-            return Path(self.ca_bundle).read_text(encoding="ascii")
+            found = _CERTIFICATE.findall(Path(self.ca_bundle).read_bytes())
+            trusted = "\n".join(each.decode("ascii") for each in found)
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=trusted)
         except (OSError, ValueError) as error:
             raise _invalid(
                 f"the CA bundle {self.ca_bundle} cannot be read: {error}",
                 "a file of certificates (PEM)",
                 StoreReason.BAD_CERTIFICATE,
             ) from error
+        return trusted
 
 
 def s3_config(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import ssl
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 from xml.etree import ElementTree
 
@@ -78,7 +80,7 @@ def minio_client(config: S3Config) -> BucketClient:
             secure=endpoint.scheme == "https",
             region=config.region,
             credentials=_credentials(config),
-            http_client=_pool(endpoint.scheme, endpoint.netloc, config.ca_bundle),
+            http_client=_pool(endpoint.scheme, endpoint.netloc, config.trusted()),
         )
     except ValueError as error:
         raise InvalidStoreUrlError(
@@ -86,16 +88,29 @@ def minio_client(config: S3Config) -> BucketClient:
         ) from error
 
 
-def _pool(scheme: str, netloc: str, ca_bundle: str | None) -> urllib3.PoolManager:
-    """Connections, through the environment's proxy where the engine's own client uses one, too."""
+def _pool(scheme: str, netloc: str, trusted: str | None) -> urllib3.PoolManager:
+    """Connections, through the environment's proxy where the engine's own client uses one, too. `trusted`: certificates
+    beside the system's.
+    """
     options: dict[str, Any] = {"timeout": TIMEOUT, "retries": RETRIES}
-    if ca_bundle is not None:
-        options["ca_certs"] = ca_bundle
+    if trusted is not None:
+        options["ssl_context"] = ssl.create_default_context()
+        options["ssl_context"].load_verify_locations(cadata=trusted)
     proxies = getproxies()
     proxy = proxies.get(scheme) or proxies.get("all")
     if proxy and not proxy_bypass(netloc):
-        return urllib3.ProxyManager(proxy, **options)
+        return urllib3.ProxyManager(proxy, proxy_headers=_proxy_headers(proxy), **options)
     return urllib3.PoolManager(**options)
+
+
+def _proxy_headers(proxy: str) -> dict[str, str] | None:
+    """What the proxy's own user and password are sent in, which urllib3 leaves to its callers."""
+    user = urlsplit(proxy).username
+    if user is None:
+        return None
+    password = urlsplit(proxy).password or ""
+    held = base64.b64encode(f"{unquote(user)}:{unquote(password)}".encode())
+    return {"proxy-authorization": f"Basic {held.decode()}"}
 
 
 def _credentials(config: S3Config) -> Provider:

@@ -464,10 +464,21 @@ def test_the_encryption_that_every_put_asks_for() -> None:
         s3_config("bucket", server_side_encryption="rot13")
 
 
+BUNDLES: dict[str, Callable[[bytes, bytes], bytes]] = {
+    "alone.pem": lambda authority, other: authority,
+    "first.pem": lambda authority, other: authority + other,
+    "second.pem": lambda authority, other: other + authority,
+    "commented.pem": lambda authority, other: "# Stammzertifikat für 銀行\n".encode() + authority,
+    "latin.pem": lambda authority, other: b"# f\xfcr\n" + authority,
+    "windows.pem": lambda authority, other: b"\xef\xbb\xbf# a\r\n" + authority.replace(b"\n", b"\r\n"),
+}
+"""Files of certificates, as people keep them."""
+
+
 def test_a_private_authority(tmp_path: Path) -> None:
     """A server whose certificate is of a private authority is refused for its certificate, and works with that
-    authority in the CA bundle, for minio-py too."""
-    files = make_certificates(tmp_path)
+    authority in the CA bundle, for minio-py too. A file without a certificate is refused."""
+    files, other = make_certificates(tmp_path / "files"), make_certificates(tmp_path / "other")
 
     def at(endpoint: str, **settings: str) -> S3Store:
         return S3Store(s3_config("bucket", endpoint=endpoint, access_key="a", secret_key="b", **settings))
@@ -478,5 +489,45 @@ def test_a_private_authority(tmp_path: Path) -> None:
         trusting = at(server.endpoint, ca_bundle=str(files.authority))
         assert trusting.get("a") == b"data"
         assert minio_client(trusting.config).lifecycle(trusting.config) == b"data"
-        with refused(InvalidStoreUrlError, StoreReason.BAD_CERTIFICATE):
-            at(server.endpoint, ca_bundle=str(tmp_path / "none.pem")).get("a")
+        for name, contents in BUNDLES.items():
+            bundle = tmp_path / name
+            bundle.write_bytes(contents(files.authority.read_bytes(), other.authority.read_bytes()))
+            trusting = at(server.endpoint, ca_bundle=str(bundle))
+            assert trusting.get("a") == b"data", name
+            assert minio_client(trusting.config).lifecycle(trusting.config) == b"data", name
+        for name, wrong in (("text.pem", b"no certificate"), ("empty.pem", b""), ("none.pem", None)):
+            if wrong is not None:
+                (tmp_path / name).write_bytes(wrong)
+            config = at(server.endpoint, ca_bundle=str(tmp_path / name)).config
+            for use in (lambda config: S3Store(config).get("a"), minio_client):
+                with refused(InvalidStoreUrlError, StoreReason.BAD_CERTIFICATE):
+                    use(config)
+
+
+def test_a_proxy_with_a_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both clients go through the environment's proxy, and give it the user and the password of its URL."""
+    for name in ("http_proxy", "no_proxy", "all_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with odd_server.OddServer((200, b"data"), store=S3Store) as server:
+        monkeypatch.setenv("http_proxy", server.endpoint.replace("://", "://us%40er:p%3Aw@"))
+        config = s3_config("bucket", endpoint="http://store.invalid:9000", access_key="a", secret_key="b")
+        assert S3Store(config).get("a") == b"data"
+        assert minio_client(config).lifecycle(config) == b"data"
+    sent = [headers.get("proxy-authorization") for headers in server.headers]
+    assert sent == ["Basic " + base64.b64encode(b"us@er:p:w").decode()] * 2
+
+
+def test_a_private_authority_is_trusted_beside_the_systems(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A CA bundle adds to the system's authorities."""
+    system, own = make_certificates(tmp_path / "system"), make_certificates(tmp_path / "own")
+    monkeypatch.setenv("SSL_CERT_FILE", str(system.authority))
+    with odd_server.OddServer(
+        (200, b"data"), store=S3Store, certificate=(system.certificate, system.key)
+    ) as server:
+        config = s3_config(
+            "bucket", endpoint=server.endpoint, access_key="a", secret_key="b", ca_bundle=str(own.authority)
+        )
+        assert S3Store(config).get("a") == b"data"
+        assert minio_client(config).lifecycle(config) == b"data"

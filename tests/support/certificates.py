@@ -24,7 +24,8 @@ class Certificates(NamedTuple):
 def make_certificates(folder: Path) -> Certificates:
     """A fresh authority, and a certificate of it that is good for a day."""
     authority_key, server_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
-    authority = _name("a test's authority")
+    authority = _name(f"a test's authority, {folder.name}")
+    folder.mkdir(exist_ok=True)
     files = Certificates(*(folder / f"{name}.pem" for name in Certificates._fields))
     files.authority.write_bytes(
         _signed(authority, authority_key, authority, authority_key, is_authority=True)

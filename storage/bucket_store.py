@@ -256,7 +256,9 @@ class BucketStore(ABC):
                     body.close()
                     body = None
                 answer_of_store = self._answer(error, key, "get")
-                if not self._was_rotated(clients, answer_of_store) and not waits.again(answer_of_store):
+                if not self._was_rotated(clients, answer_of_store, waits) and not waits.again(
+                    answer_of_store
+                ):
                     if body is not None:
                         body.close()
                     raise answer_of_store from error
@@ -355,7 +357,7 @@ class BucketStore(ABC):
                     yield from self.list_any_names(folder, last, answer)
                     return
                 # A listing out of order has no place from which it could go on.
-                if not is_in_order or not (self._was_rotated(clients, answer) or waits.again(answer)):
+                if not is_in_order or not (self._was_rotated(clients, answer, waits) or waits.again(answer)):
                     raise answer from error
                 pages, begun_after = None, last
                 continue
@@ -418,14 +420,16 @@ class BucketStore(ABC):
                 if range_asked is not None and is_beyond_the_end(str(error), self.words):
                     raise short_range(self._at(key), *range_asked, None) from error
                 answer = self._answer(error, key, name)
-                if not self._was_rotated(clients, answer) and not (may_repeat and waits.again(answer)):
+                if not self._was_rotated(clients, answer, waits) and not (may_repeat and waits.again(answer)):
                     raise answer from error
 
-    def _was_rotated(self, clients: _Clients, answer: StorageError) -> bool:
+    def _was_rotated(self, clients: _Clients, answer: StorageError, waits: Waits) -> bool:
         """Whether others stand in the place of the credentials that were refused. Then the next clients are made with
         those. A refused request had no effect, so it may be sent again, a put too.
         """
-        if not isinstance(answer, AccessDeniedError) or hash(self.signature()) == clients.signed_by:
+        if not isinstance(answer, AccessDeniedError) or not waits.may_try_other_keys():
+            return False
+        if hash(self.signature()) == clients.signed_by:
             return False
         with self._lock:
             if self._clients is clients:

@@ -16,6 +16,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 _PAUSE_S_FIRST: Final = 0.02
 _PAUSE_S_MAX: Final = 5.0
 _LOG_EVERY: Final = 10
+_OTHER_KEYS_MAX: Final = 3
 _SILENT: Final = frozenset(
     {
         StoreReason.CONNECTION_REFUSED,
@@ -77,13 +78,20 @@ class Waits:
         self._patience = patience
         self._pause = pause or patience.pause
         self._monotonic = monotonic
-        self._busy = self._broken = self._silent = self._pauses = 0
+        self._busy = self._broken = self._silent = self._pauses = self._refused = 0
         self._silent_since = monotonic()
 
     def came_further(self) -> None:
         """A part of the answer came that is kept: what follows is counted from the beginning."""
-        self._broken = self._silent = self._pauses = 0
+        self._broken = self._silent = self._pauses = self._refused = 0
         self._silent_since = self._monotonic()
+
+    def may_try_other_keys(self) -> bool:
+        """Whether a refused call may be sent with other keys. Who gives the keys may give other ones at each call, so
+        a refusal that lasts has to end somewhere.
+        """
+        self._refused += 1
+        return self._refused <= _OTHER_KEYS_MAX
 
     def again(self, error: StorageError) -> bool:
         """Pause, and return True: the call may be made again. False where that does not help, or was done enough."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import os
 import pickle
 from collections.abc import Callable
@@ -394,6 +395,19 @@ def test_keys_that_are_exchanged_meanwhile(minio_bucket: S3Bucket, monkeypatch: 
             call(store)
         stand(minio_bucket.secret_key)
         call(store)
+
+
+def test_keys_that_are_new_at_each_call_and_never_right() -> None:
+    """A call that is refused again and again ends, also if it finds other keys each time."""
+    given = (("key", f"secret {number}") for number in itertools.count())
+    config = replace(s3_config("bucket"), provider=lambda: next(given))
+    with odd_server.OddServer(
+        (403, xml("AccessDenied")), store=lambda endpoint: S3Store(replace(config, endpoint=endpoint))
+    ) as server:
+        for name, call in operations(server.store):
+            before = len(server.requests)
+            assert type(error_of(call)) is AccessDeniedError, name
+            assert 2 <= len(server.requests) - before <= 8, name
 
 
 @pytest.mark.minio

@@ -177,6 +177,25 @@ def test_the_way_around_a_damaged_manifest(lived: Engine, place: MemoryStore, cl
         assert accounts_in(again) == EXPECTED[2]
 
 
+def test_a_damaged_backup_that_may_be_the_newest(
+    lived: Engine, place: MemoryStore, clock: ManualClock
+) -> None:
+    """A damaged backup may be of a newer cut than a sound one with a higher number, if that is of an old cut. A
+    backup at a fresh cut is newer than everything before."""
+    old = lived.cut()
+    load(lived, "run-9", 9)
+    damaged = lived.backup(place)
+    place.put(manifest_key(damaged.number), b"garbage")
+    late = lived.backup(place, cut=old.number)
+    with pytest.raises(
+        CorruptObjectError, check=lambda error: f"--number {late.number}" in str(error.action)
+    ):
+        check_backup(place)
+    fresh = lived.backup(place)
+    assert (late.cut_after, fresh.cut_after, fresh.made_cut) == (None, fresh.number, True)
+    assert check_backup(place).backup.number == fresh.number
+
+
 @pytest.mark.parametrize("which", [{}, {"keep": 0}, {"keep": True}, {"older_than_ms": -1}, {"keep": "1"}])
 @pytest.mark.usefixtures("lived")
 def test_wrong_calls(place: MemoryStore, which: dict[str, int]) -> None:

@@ -74,9 +74,10 @@ class BackupMaker:
         place = BackupPlace.claim(
             objects.beside(store), self._logs.config.store_id, self._clock(), self._logs.tools.new_id()
         )
+        cut_after = place.end() if cut is None else None
         found = self._cuts.make(KEEP_MS) if cut is None else self._given(cut)
         try:
-            before, made = self._made(place, found, progress, made_cut=cut is None)
+            before, made = self._made(place, found, progress, cut_after)
         except BaseException:
             if cut is None:
                 self._let_go(found.number)
@@ -86,14 +87,14 @@ class BackupMaker:
         return made
 
     def _made(
-        self, place: BackupPlace, cut: Cut, progress: Progress, *, made_cut: bool
+        self, place: BackupPlace, cut: Cut, progress: Progress, cut_after: int | None
     ) -> tuple[Manifest | None, Manifest]:
         """The newest before, and the one that was made."""
         missed: set[str] = set()
         while True:
             run = _Run(self._logs, place, cut, self._clock, progress)
             try:
-                return run.before, run.run(made_cut=made_cut)
+                return run.before, run.run(cut_after)
             except OvertakenError:
                 continue
             except DAMAGE as error:  # what it was about to read may have been removed under it
@@ -191,11 +192,11 @@ class _Run:
         self._known = {_place_of(log): log for log in self.before.logs} if self.before else {}
         self._files = self._bytes = self._new_files = self._new_bytes = self._done = 0
 
-    def run(self, *, made_cut: bool) -> Manifest:
+    def run(self, cut_after: int | None) -> Manifest:
         refs = self._keep_states()
         refs = self._copy_files(refs)
         objects = self._copy_topics()
-        return self._finish(refs, objects, made_cut)
+        return self._finish(refs, objects, cut_after)
 
     def is_overtaken(self) -> bool:
         """Whether backups were removed since this run began."""
@@ -329,7 +330,9 @@ class _Run:
         Copier(self._source, target, self._logs.workers, _no_one).copy(new, {})
         return objects
 
-    def _finish(self, refs: Sequence[LogRef], objects: Sequence[ObjectRef], made_cut: bool) -> Manifest:
+    def _finish(
+        self, refs: Sequence[LogRef], objects: Sequence[ObjectRef], cut_after: int | None
+    ) -> Manifest:
         config = self._logs.config
         number = self._number
         while True:
@@ -339,7 +342,7 @@ class _Run:
                 self._clock(),
                 self._cut.number,
                 self._cut.created_ms,
-                made_cut,
+                cut_after,
                 self._logs.settings.as_of(self._cut.settings).limits,
                 max(highest_block(self._logs.tools.objects) + 1, config.first_block),
                 tuple(refs),

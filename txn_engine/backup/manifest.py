@@ -118,7 +118,8 @@ class Counts:
 class Manifest:
     """A backup: of which store, as of which cut, and all that is needed to restore it. It never changes.
 
-    made_cut: the cut was made for this backup, and goes once another one has come to its end.
+    cut_after: the number that the place had come to when the cut was made for this backup, so that those below it are
+    of earlier cuts. None: the cut was there before, and stays.
     next_block: the producer ids from this block on the store had not given out by then.
     generation: the number of the last removal before it, -1: there was none; None: its program knew of none.
     """
@@ -128,7 +129,7 @@ class Manifest:
     created_ms: int
     cut: int
     cut_ms: int
-    made_cut: bool
+    cut_after: int | None
     limits: StoreLimits
     next_block: int
     logs: tuple[LogRef, ...]
@@ -145,6 +146,11 @@ class Manifest:
     def recency(self) -> tuple[int, int]:
         """What orders backups: the later the cut the newer, whenever the backup was made."""
         return self.cut, self.number
+
+    @property
+    def made_cut(self) -> bool:
+        """Whether the cut was made for this backup: it goes once another one has come to its end."""
+        return self.cut_after is not None
 
     @property
     def topics(self) -> list[str]:
@@ -199,7 +205,7 @@ def encoded_manifest(manifest: Manifest) -> dict[str, Any]:
         "created_ms": manifest.created_ms,
         "cut": manifest.cut,
         "cut_ms": manifest.cut_ms,
-        "made_cut": manifest.made_cut,
+        "cut_after": manifest.cut_after,
         "limits": asdict(manifest.limits),
         "next_block": manifest.next_block,
         "logs": [
@@ -284,7 +290,7 @@ def _manifest(held: Mapping[str, Any], key: str, number: int, store_id: str) -> 
         bounded_time(checked_number(held, "created_ms", 0, _INT64_MAX, key=key)),
         checked_number(held, "cut", 0, _INT64_MAX, key=key),
         bounded_time(checked_number(held, "cut_ms", 0, _INT64_MAX, key=key)),
-        held["made_cut"] is True,
+        None if held["cut_after"] is None else checked_number(held, "cut_after", 0, number, key=key),
         decoded_limits(held["limits"], key, KIND),
         checked_number(held, "next_block", 0, _INT64_MAX // 1_000 - 1, key=key),
         logs,

@@ -70,6 +70,13 @@ class Held:
         return None if max(self.damaged, default=-1) > number else self.backups.get(number)
 
     @property
+    def of_earlier_cuts(self) -> int:
+        """What stands below this number is of an earlier cut than a sound backup. So it is not the newest, damaged or
+        not.
+        """
+        return max([0, *(each.cut_after for each in self.backups.values() if each.cut_after is not None)])
+
+    @property
     def last_removal(self) -> int:
         """The number of the last removal, as sound objects tell; `FIRST` where there was none."""
         told = [each.generation for each in self.backups.values() if each.generation is not None]
@@ -201,12 +208,12 @@ class BackupPlace:
 
     def manifest(self, number: int | None = None) -> Manifest:
         """The backup of this number, or the one of the newest cut. Raises `InvalidRequestError` where there is none,
-        and `CorruptObjectError` where it is damaged, or where what was made after it is.
+        and `CorruptObjectError` where it is damaged, or where what may be of a newer cut is.
         """
         held = self.look(newest=number is not None)
         if number is None:
             number = max(held.backups.values(), key=Manifest.recency).number if held.backups else -1
-            if (damaged := max(held.damaged, default=-1)) > number:
+            if (damaged := max(held.damaged, default=-1)) >= held.of_earlier_cuts:
                 raise self._newer_damaged(held.damaged[damaged], number)
         elif type(number) is not int or not 0 <= number < 1 << 63:
             raise InvalidRequestError(f"backup {number!r:.40}", expected="the number of a backup")

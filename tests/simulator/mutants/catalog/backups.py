@@ -59,8 +59,8 @@ MUTANTS = (
             Edit(
                 _MAKING,
                 "        refs = self._copy_files(refs)\n        objects = self._copy_topics()\n"
-                "        return self._finish(refs, objects, made_cut)\n",
-                "        objects = self._copy_topics()\n        made = self._finish(refs, objects, made_cut)\n"
+                "        return self._finish(refs, objects, cut_after)\n",
+                "        objects = self._copy_topics()\n        made = self._finish(refs, objects, cut_after)\n"
                 "        self._copy_files(refs)\n        return made\n",
             ),
         ),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -423,8 +425,8 @@ def test_deferred_markers_are_announced_to_who_writes_them(engine: Engine, run_t
 
 
 def test_mapped_tasks_have_ids_of_their_own(engine: Engine, run_tasks: RunTasks) -> None:
-    """Mapped tasks have transactional ids of their own, so they load at the same time without fencing one
-    another, and each is recognised when it runs again."""
+    """Parts of a mapped task have transactional ids of their own, by what they are given. So they load at the same
+    time without fencing one another, and each is recognised when it runs again."""
     from txn_engine_airflow import TxnProduceOperator, topic_alias
 
     def make() -> None:
@@ -434,7 +436,8 @@ def test_mapped_tasks_have_ids_of_their_own(engine: Engine, run_tasks: RunTasks)
 
     run = run_tasks(make, dag_id="mapped")
     assert run.state == "success", run.errors
-    assert sorted(states(engine)) == ["mapped/load/0", "mapped/load/1"]
+    assert all(re.fullmatch("mapped/load/[0-9a-f]{16}", name) for name in states(engine))
+    assert len(states(engine)) == 2
     assert accounts_in(engine) == [*range(10), *range(100, 110)]
     assert [extra["records"] for _, extra in events(run)] == [10, 10]
     again = run_tasks(make, dag_id="mapped")
@@ -677,7 +680,7 @@ def test_a_later_try_without_its_note_is_refused_whatever_its_date(engine: Engin
     with engine.producer(transactional_id="pushed/load") as producer:
         producer.init_transactions()
         with pytest.raises(TaskError) as refused:
-            has_committed_before(producer, f"pushed/load@{late.isoformat()}", context, {})
+            has_committed_before(engine, producer, f"pushed/load@{late.isoformat()}", context, {})
     assert refused.value.reason == "forgotten_run"
 
 
@@ -712,16 +715,18 @@ def test_a_run_whose_id_somebody_made_up_is_new_at_its_first_try(engine: Engine)
         producer.init_transactions()
         run_id, memory = "named/load@mine", Memory()
         with pytest.raises(TaskError) as unknown:
-            has_committed_before(producer, run_id, context(2, Memory()), {})
+            has_committed_before(engine, producer, run_id, context(2, Memory()), {})
         assert unknown.value.reason == "forgotten_run"
         for try_number in (1, 2):
-            assert not has_committed_before(producer, run_id, context(try_number, memory), {"path": "a"})
+            assert not has_committed_before(
+                engine, producer, run_id, context(try_number, memory), {"path": "a"}
+            )
         with producer.transaction(run_id):
             producer.produce("payments", payments(0, 1))
-        assert has_committed_before(producer, run_id, context(3, memory), {"path": "a"})
-        assert has_committed_before(producer, run_id, context(3, Memory()), {"path": "b"})
+        assert has_committed_before(engine, producer, run_id, context(3, memory), {"path": "a"})
+        assert has_committed_before(engine, producer, run_id, context(3, Memory()), {"path": "b"})
         with pytest.raises(TaskError) as other:
-            has_committed_before(producer, run_id, context(3, memory), {"path": "b"})
+            has_committed_before(engine, producer, run_id, context(3, memory), {"path": "b"})
         assert (other.value.reason, other.value.subject) == ("other_arguments", "path was a and is b")
 
 
@@ -759,32 +764,172 @@ def test_tasks_that_share_a_transactional_id_load_each_its_own(engine: Engine, r
     assert list(states(engine)) == ["shared"]
 
 
-def test_a_part_that_was_committed_with_other_arguments_is_refused(
-    engine: Engine, tmp_path: Path, run_tasks: RunTasks
-) -> None:
-    """A part that was committed with other arguments is refused, as when a mapped task is cleared and its
-    list has another order. The error says what was and what is."""
+# --- a mapped list that changes ---------------------------------------------------------------------------
+
+
+def files_of(folder: Path, *numbers: int) -> list[str]:
+    """A file with one record for each of these accounts."""
+    for number in numbers:
+        (folder / f"{number}.csv").write_text(f"account_id,amount\n{number},2.50\n")
+    return [str(folder / f"{number}.csv") for number in numbers]
+
+
+def mapped_over_paths(paths: list[str]) -> None:
     from txn_engine_airflow import TxnProduceOperator
 
-    for number, name in enumerate("ab"):
-        (tmp_path / f"{name}.csv").write_text(f"account_id,amount\n{number},2.50\n")
-    a, b = str(tmp_path / "a.csv"), str(tmp_path / "b.csv")
+    TxnProduceOperator.partial(task_id="load", topic="payments").expand(path=paths)
 
-    def make(*paths: str) -> None:
-        TxnProduceOperator.partial(task_id="load", topic="payments").expand(path=list(paths))
+
+def mapped_with_ids(paths: list[str]) -> None:
+    from txn_engine_airflow import TxnProduceOperator
+
+    TxnProduceOperator.partial(task_id="load", topic="payments").expand_kwargs(
+        [{"path": path, "transactional_id": f"file {path}"} for path in paths]
+    )
+
+
+def mapped_over_a_task(paths: list[str]) -> None:
+    from airflow.sdk import task
+
+    from txn_engine_airflow import TxnProduceOperator
+
+    @task
+    def listing() -> list[str]:
+        return paths
+
+    TxnProduceOperator.partial(task_id="load", topic="payments").expand(path=listing())
+
+
+def in_a_mapped_group(paths: list[str]) -> None:
+    from airflow.sdk import task, task_group
+
+    from txn_engine_airflow import TxnProduceOperator
+
+    @task
+    def found(path: str) -> list[str]:
+        return [path]
+
+    @task_group
+    def group(path: str) -> None:
+        TxnProduceOperator(task_id="load", topic="payments", path=found(path))
+
+    group.expand(path=paths)
+
+
+SHAPES = [mapped_over_paths, mapped_with_ids, mapped_over_a_task, in_a_mapped_group]
+
+
+@pytest.mark.parametrize("make", SHAPES, ids=lambda make: make.__name__)
+def test_a_mapped_list_that_shifts_loads_no_file_twice(
+    engine: Engine, tmp_path: Path, run_tasks: RunTasks, make: Callable[[list[str]], None]
+) -> None:
+    """A part is known by its file. If the list is longer when a run is cleared, the file that was loaded is not
+    loaded again under its new index. The index that has another file now fails, and says which it had."""
+    (new, old), dag_id = files_of(tmp_path, 0, 1), f"shift_{make.__name__}"
+    assert run_tasks(lambda: make([old]), dag_id=dag_id).state == "success"
+    run = run_tasks(lambda: make([new, old]), dag_id=dag_id)
+    assert accounts_in(engine) == [1]
+    (fault,) = run.faults
+    assert (fault[0], old in fault[1], new in fault[1]) == ("other_arguments", True, True)
+    loads = {name: state for name, state in run.tasks.items() if "load" in name}
+    assert sorted(loads.values()) == ["failed", "success"]
+    grown = run_tasks(lambda: make([old, new]), dag_id=dag_id)
+    assert grown.state == "success", grown.errors
+    assert accounts_in(engine) == [0, 1]
+
+
+@pytest.mark.parametrize("make", SHAPES, ids=lambda make: make.__name__)
+def test_a_mapped_list_in_another_order_loads_nothing(
+    engine: Engine, tmp_path: Path, run_tasks: RunTasks, make: Callable[[list[str]], None]
+) -> None:
+    """A run that is cleared with its list in another order finds each file loaded."""
+    paths, dag_id = files_of(tmp_path, 0, 1), f"order_{make.__name__}"
+    for given in (paths, paths[::-1]):
+        run = run_tasks(lambda given=given: make(given), dag_id=dag_id)  # type: ignore[misc]
+        assert run.state == "success", run.errors
+        assert accounts_in(engine) == [0, 1]
+
+
+@pytest.mark.parametrize("make", SHAPES, ids=lambda make: make.__name__)
+def test_a_file_twice_in_a_mapped_list_is_loaded_once(
+    engine: Engine, tmp_path: Path, run_tasks: RunTasks, make: Callable[[list[str]], None]
+) -> None:
+    """Parts with the same file are the same load."""
+    run = run_tasks(lambda: make(files_of(tmp_path, 0) * 2), dag_id=f"twice_{make.__name__}")
+    assert run.state == "success", run.errors
+    assert accounts_in(engine) == [0]
+
+
+def test_parts_that_are_given_nothing_of_their_own(engine: Engine, run_tasks: RunTasks) -> None:
+    """A part that is given nothing of its own is known by its map index, so each part loads."""
+    from airflow.sdk import task_group
+
+    from txn_engine_airflow import TxnProduceOperator
+
+    def by_index(ti: Any) -> pa.Table:
+        return payments(10 * ti.map_index, 1)
+
+    def make() -> None:
+        @task_group
+        def group(_number: int) -> None:
+            TxnProduceOperator(task_id="load", topic="payments", python_callable=by_index)
+
+        group.expand(_number=[5, 6])
 
     for _ in range(2):
-        assert run_tasks(lambda: make(a, b), dag_id="order").state == "success"
-    run = run_tasks(lambda: make(b, a), dag_id="order", retries=1)
-    assert run.state == "failed"
-    assert sorted(run.faults) == [
-        ("other_arguments", f'path was "{a}" and is "{b}"', ""),
-        ("other_arguments", f'path was "{b}" and is "{a}"', ""),
-    ]
-    first, second = sorted(run.errors)
-    assert "transactional id 'order/load/0', run 'order/load/0@2026-03-01T00:00:00+00:00': " in first
-    assert "'order/load/1'" in second
-    assert accounts_in(engine) == [0, 1]
+        run = run_tasks(make)
+        assert run.state == "success", run.errors
+    assert accounts_in(engine) == [0, 10]
+
+
+def test_a_part_has_to_be_plain_data(engine: Engine, run_tasks: RunTasks) -> None:
+    """A part that is given an object cannot be told from another one, so it is refused before anything is loaded."""
+    from txn_engine_airflow import TxnProduceOperator
+
+    def make() -> None:
+        TxnProduceOperator.partial(task_id="load", topic="payments", python_callable=payments).expand(
+            op_kwargs=[{"first": 0, "count": object()}]
+        )
+
+    assert run_tasks(make).faults == [("bad_argument", "op_kwargs", "")]
+    assert accounts_in(engine) == []
+
+
+def test_a_dag_that_is_renamed_keeps_its_identity(
+    engine: Engine, tmp_path: Path, run_tasks: RunTasks
+) -> None:
+    """With `identity` a DAG of another name finds the runs of the old one, mapped or not."""
+    from txn_engine_airflow import TxnProduceOperator
+
+    (path, *mapped) = files_of(tmp_path, 0, 1, 2)
+
+    def make(**settings: Any) -> None:
+        load(path=path, **settings.get("load", {}))
+        TxnProduceOperator.partial(task_id="parts", topic="payments", **settings.get("parts", {})).expand(
+            path=mapped
+        )
+
+    assert run_tasks(make, dag_id="old_name").state == "success"
+    kept = {name: {"identity": f"old_name/{name}"} for name in ("load", "parts")}
+    run = run_tasks(lambda: make(**kept), dag_id="new_name")
+    assert run.state == "success", run.errors
+    assert accounts_in(engine) == [0, 1, 2]
+    for wrong in ("", "a@b", "x" * 901, 5):
+        with pytest.raises(ValueError, match="identity"):
+            load(path=path, identity=wrong)
+
+
+def test_a_changed_transactional_id_loads_nothing_again(
+    engine: Engine, tmp_path: Path, run_tasks: RunTasks
+) -> None:
+    """A task that is cleared with another transactional id, or another identity, has its note of the first one."""
+    (path,) = files_of(tmp_path, 0)
+    assert run_tasks(lambda: load(path=path)).state == "success"
+    again = run_tasks(lambda: load(path=path, transactional_id="another"))
+    assert again.xcom("load")["committed_before"] is True
+    other = run_tasks(lambda: load(path=path, identity="another/load"))
+    assert [reason for reason, *_ in other.faults] == ["other_arguments"]
+    assert accounts_in(engine) == [0]
 
 
 def test_arguments_that_may_be_secret_are_compared_and_not_told(engine: Engine, run_tasks: RunTasks) -> None:

@@ -275,6 +275,8 @@ def test_a_letter_says_which_run_of_airflow_wrote_it(client: Callable[..., Any],
     known = {
         f"load_payments/load@{by_hand[1]}": by_hand,
         f"load_payments/group.load/7@{at}": by_date,
+        f"load_payments/group.load/0123456789abcdef@{at}": by_date,
+        f"load_payments/load@{at}/{(dag_runs + timedelta(days=1)).isoformat()}": by_date,
         f"load_payments/load@{at}@incarnation=3": by_date,
         f"load_payments/load@{by_date[1]}": by_date,
     }

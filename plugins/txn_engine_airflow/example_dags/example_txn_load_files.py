@@ -1,9 +1,9 @@
 """
 ### Loads files into a topic, each once
 
-One part of the mapped task for each file, each with a transactional id of its own: `example_txn_load_files/load/0`,
-`/1`, ... Clear a part, retry it, run the whole date again: nothing is loaded twice. `check` waits until readers see
-every part.
+One part of the mapped task for each file, each with a transactional id of its own: `example_txn_load_files/load/` and
+a digest of the path. Clear a part, retry it, run the whole date again, with a longer list too: nothing is loaded twice.
+`check` waits until readers see every part.
 
 Params: the files, as the workers see them (csv with a header line, jsonl or parquet; columns `account_id`, `amount`),
 below a folder that the deployment names in TXN_ENGINE_INPUT_ROOTS. Params are what anybody writes who may trigger the

@@ -8,13 +8,12 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import date, time, timedelta
 from decimal import Decimal
-from pathlib import PurePath
 from typing import Any
 from uuid import UUID
 
 SHOWN_CHARS_MAX = 200
 _PLAIN = (str, int, float, bool, type(None))
-_AS_TEXT = (date, time, timedelta, Decimal, PurePath, UUID)
+_AS_TEXT = (date, time, timedelta, Decimal, UUID)
 
 
 def shown(value: Any) -> str:
@@ -28,8 +27,26 @@ def hidden(value: Any) -> str:
 
     Objects that are no plain data (connections, tables, functions) count by their type alone.
     """
-    text = json.dumps(_comparable(value))
-    return f"sha256 {hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    return f"sha256 {digest(value)}"
+
+
+def digest(value: Any) -> str:
+    """16 hex digits, as `hidden` has them."""
+    return hashlib.sha256(json.dumps(_comparable(value)).encode()).hexdigest()[:16]
+
+
+def is_given(value: Any) -> bool:
+    """Whether an argument says anything: None, and a text, list or mapping without anything in it, does not."""
+    return value is not None and not (isinstance(value, (str, Sequence, Mapping)) and not value)
+
+
+def is_plain(value: Any) -> bool:
+    """Whether the digest is of what the value holds, and not of its type alone."""
+    if isinstance(value, Mapping):
+        return all(isinstance(name, str) for name in value) and all(map(is_plain, value.values()))
+    if isinstance(value, AbstractSet) or (isinstance(value, Sequence) and not isinstance(value, str)):
+        return all(map(is_plain, value))
+    return isinstance(value, (*_PLAIN, *_AS_TEXT)) or _is_path(value)
 
 
 def differences(then: Mapping[str, Any], now: Mapping[str, str]) -> str:
@@ -44,7 +61,7 @@ def differences(then: Mapping[str, Any], now: Mapping[str, str]) -> str:
 def _comparable(value: Any) -> Any:
     if isinstance(value, _PLAIN):
         return value
-    if isinstance(value, _AS_TEXT):
+    if isinstance(value, _AS_TEXT) or _is_path(value):
         return str(value)
     if isinstance(value, Mapping):
         return sorted(
@@ -57,3 +74,8 @@ def _comparable(value: Any) -> Any:
     if isinstance(value, Sequence):
         return [_comparable(part) for part in value]
     return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def _is_path(value: Any) -> bool:
+    """Whether it is a path of any kind, Airflow's ObjectStoragePath too, which is no PurePath."""
+    return hasattr(type(value), "joinpath")

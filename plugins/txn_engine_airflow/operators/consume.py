@@ -13,7 +13,7 @@ from airflow.sdk.bases.decorator import determine_kwargs
 from txn_engine_airflow.assets import TopicUpdate
 from txn_engine_airflow.connection import DEFAULT_CONN_ID
 from txn_engine_airflow.hook import open_engine
-from txn_engine_airflow.operators.identity import checked_transactional_id, run_id_of, transactional_id_of
+from txn_engine_airflow.operators.identity import checked_transactional_id, identity_of
 from txn_engine_airflow.operators.transactions import (
     answered,
     emit,
@@ -112,7 +112,7 @@ class TxnConsumeOperator(BaseOperator):
             return self._returned(engine, context, start, consumer.positions(), records, sent)
 
     def _producer(self, engine: Engine, context: Context) -> Producer:
-        name = checked_transactional_id(self.transactional_id or transactional_id_of(context))
+        name = checked_transactional_id(self.transactional_id or identity_of(context).transactional_id)
         timeout_ms = min(self.transaction_timeout_s * 1_000, engine.limits.max_transaction_timeout_ms)
         return engine.producer(transactional_id=name, transaction_timeout_ms=timeout_ms)
 
@@ -175,7 +175,7 @@ class TxnConsumeOperator(BaseOperator):
             records=written,
             offsets=offsets,
             end_offsets=end_offsets(engine, self.output_topic),
-            run_id=run_id_of(context),
+            run_id=identity_of(context).run_id,
         )
         if written or may_have_loaded_before(context):
             emit(context, self.conn_id, update)

@@ -13,7 +13,7 @@ from txn_engine_airflow.connection import DEFAULT_CONN_ID
 from txn_engine_airflow.errors import TaskError, TaskReason
 from txn_engine_airflow.hook import open_engine
 from txn_engine_airflow.operators.arguments import hidden, shown
-from txn_engine_airflow.operators.identity import checked_transactional_id, run_id_of, transactional_id_of
+from txn_engine_airflow.operators.identity import checked_identity, checked_transactional_id, identity_of
 from txn_engine_airflow.operators.transactions import (
     ForgottenRuns,
     answered,
@@ -46,10 +46,13 @@ class PostgresToTxnOperator(BaseOperator):
     a DAG whose runs have intervals (`CronDataIntervalTimetable`, `DeltaDataIntervalTimetable`). A range does not say
     that no other row of it commits later: where rows come late, use an outbox.
 
-    Of the query a run is loaded once, as `TxnProduceOperator` loads: under the id `<dag>/<task>[/<map index>]`, as the
-    run `<dag>/<task>[/<map index>]@<logical date>`, so that a retry, a cleared task and a backfill load nothing twice,
-    and mapped tasks do not fence one another. `forgotten_runs`, and a run that was committed with another query,
-    parameters or topic: as there. A query without rows commits nothing, so its run may be cleared to load what came.
+    Of the query a run is loaded once, as `TxnProduceOperator` loads: under the id `<dag>/<task>[/<part>]`, as the run
+    `<dag>/<task>[/<part>]@<logical date>`, so that a retry, a cleared task and a backfill load nothing twice, and
+    mapped tasks do not fence one another. With `interval_column` the run is `@<start>/<end>` of its interval, so a
+    manual run in the interval of another one loads nothing. A part is known by those of topic, query, parameters,
+    `interval_column`, dead letter topic and `postgres_conn_id` that the parts do not share. `identity`,
+    `forgotten_runs`, and a run that was committed with another query, parameters or topic: as there. A query without
+    rows commits nothing, so its run may be cleared to load what came.
 
     `outbox`: a table that applications insert into, `[schema.]table`, with the topic's columns, and a text column
     `run_column` for claims (`ALTER TABLE outbox ADD COLUMN txn_engine_run text`, with an index). A run loads what is
@@ -100,6 +103,7 @@ class PostgresToTxnOperator(BaseOperator):
         dead_letter_topic: str | None = None,
         max_dead_letters: int | str | None = None,
         transactional_id: str | None = None,
+        identity: str | None = None,
         transaction_timeout_s: int = 300,
         forgotten_runs: ForgottenRuns = "refuse",
         postgres_conn_id: str = POSTGRES_CONN_ID,
@@ -134,6 +138,7 @@ class PostgresToTxnOperator(BaseOperator):
         self.dead_letter_topic = dead_letter_topic
         self.max_dead_letters = max_dead_letters
         self.transactional_id = transactional_id
+        self.identity = checked_identity(identity)
         self.transaction_timeout_s = transaction_timeout_s
         self.forgotten_runs = forgotten_runs
         self.postgres_conn_id = postgres_conn_id
@@ -157,7 +162,10 @@ class PostgresToTxnOperator(BaseOperator):
     ) -> dict[str, Any]:
         from txn_engine.producer import run_into
 
-        name = checked_transactional_id(self.transactional_id or transactional_id_of(context))
+        key_range = self._key_range(context)
+        interval = None if key_range is None else (key_range.start, key_range.end)
+        identity = identity_of(context, self._own(), name=self.identity, interval=interval)
+        name = checked_transactional_id(self.transactional_id or identity.transactional_id)
         if self.forgotten_runs not in get_args(ForgottenRuns):
             raise TaskError(
                 f"forgotten_runs: {self.forgotten_runs!r}; expected one of {get_args(ForgottenRuns)}",
@@ -165,15 +173,15 @@ class PostgresToTxnOperator(BaseOperator):
                 subject="forgotten_runs",
             )
         topic = engine.logs.topics.look_up(self.topic)
-        run_id = run_into(run_id_of(context), topic)
-        load = self._query(engine, connection, topic, run_id, self._key_range(context))
+        run_id = run_into(identity.run_id, topic)
+        load = self._query(engine, connection, topic, run_id, key_range)
         limit_ms = engine.limits.max_transaction_timeout_ms
         with engine.producer(
             transactional_id=name, transaction_timeout_ms=min(self.transaction_timeout_s * 1_000, limit_ms)
         ) as producer:
             producer.init_transactions()
             committed_before = has_committed_before(
-                producer, run_id, context, self._arguments(), forgotten=self.forgotten_runs
+                engine, producer, run_id, context, self._arguments(), forgotten=self.forgotten_runs
             )
             if not committed_before:
                 self._commit(engine, producer, run_id, load, context)
@@ -246,6 +254,17 @@ class PostgresToTxnOperator(BaseOperator):
                 subject="interval_column",
             )
         return KeyRange(self.interval_column, start, end)
+
+    def _own(self) -> dict[str, Any]:
+        """What tells a part of a mapped task from the others."""
+        return {
+            "topic": self.topic,
+            "sql": self.sql,
+            "parameters": self.parameters,
+            "interval_column": self.interval_column,
+            "dead_letter_topic": self.dead_letter_topic,
+            "postgres_conn_id": self.postgres_conn_id,
+        }
 
     def _arguments(self) -> dict[str, str]:
         """What decides which rows this run loads, as it was rendered."""

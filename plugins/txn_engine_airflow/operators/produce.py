@@ -18,7 +18,12 @@ from txn_engine_airflow.errors import TaskError, TaskReason
 from txn_engine_airflow.hook import open_engine
 from txn_engine_airflow.operators.arguments import hidden, shown
 from txn_engine_airflow.operators.catching_up import check_files_are_of_the_run, is_template_of_the_run
-from txn_engine_airflow.operators.identity import checked_transactional_id, run_id_of, transactional_id_of
+from txn_engine_airflow.operators.identity import (
+    checked_identity,
+    checked_transactional_id,
+    identity_of,
+    place_of,
+)
 from txn_engine_airflow.operators.transactions import (
     ForgottenRuns,
     answered,
@@ -103,10 +108,19 @@ class TxnProduceOperator(BaseOperator):
     name among `TXN_ENGINE_SUITES`, or a function: none of these imports Great Expectations when Airflow parses the DAG,
     which takes seconds for each file. Expectations as objects are taken as well.
 
-    Exactly once. The transaction is of the id `<dag>/<task>[/<map index>]` unless `transactional_id` says another, and
-    of the run `<dag>/<task>[/<map index>]@<logical date in UTC>` (the DAG run's id where it has no date). A try fences
-    whatever earlier one is alive, ends what that left open, asks the log whether the run was committed, and loads only
-    where it was not. So a retry, a cleared task and a second scheduler load nothing twice.
+    Exactly once. The transaction is of the id `<dag>/<task>[/<part>]` unless `transactional_id` says another, and of
+    the run `<dag>/<task>[/<part>]@<logical date in UTC>` (the DAG run's id where it has no date). A try fences whatever
+    earlier one is alive, ends what that left open, asks the log whether the run was committed, and loads only where it
+    was not. So a retry, a cleared task and a second scheduler load nothing twice. `identity` stands for `<dag>/<task>`:
+    give the old one to a task whose DAG or id was renamed, so that it knows what it has loaded.
+
+    A part of a mapped task is known by what it is given: by those of topic, path, `op_kwargs`, `read_options`,
+    partition, dead letter topic and manifest that the parts do not share. These have to be plain data. So a list that
+    is longer, or in another order, when it is cleared loads no file twice, and parts that are given the same load once.
+    A part that is given nothing of these is known by its map index.
+
+    A DAG run is a run of its own, also a manual one in the same data interval: what is loaded then by a path with
+    `{{ ds }}` or `{{ data_interval_start }}` is loaded again. Where people trigger such a DAG by hand, use a manifest.
 
     The log remembers the last 100 runs of a transactional id, Airflow what it has noted of a task. A run that both may
     have forgotten fails with a line that says so: as a backfill of dates before the last 100 runs, or where many tasks
@@ -115,10 +129,10 @@ class TxnProduceOperator(BaseOperator):
 
     A topic that was deleted and made again is another topic: its runs have `@incarnation=<number>` behind their names.
 
-    Where the run was committed with another topic, path, `op_kwargs` or `read_options` than are asked for now, as when
-    a mapped task's list has come in another order, the task fails: nothing is left out silently. So these may not hold
-    what differs from try to try. The check needs the note that Airflow keeps of the task; without it (the DAG run was
-    deleted, or `[state_store] clear_on_success` is set) nothing can be compared.
+    Where the task has committed another topic, path, `op_kwargs` or `read_options` in this run than are asked for now,
+    as when a mapped list has another file at its index, the task fails: nothing is left out silently, and nothing is
+    loaded beside it. So these may not hold what differs from try to try. The check needs the note that Airflow keeps of
+    the task; without it (the DAG run was deleted, or `[state_store] clear_on_success` is set) nothing can be compared.
 
     Runs side by side would fence one another, and each try again: `max_active_tis_per_dag` is 1 unless told. Each part
     of a mapped task has an id of its own; there the DAG's `max_active_runs=1` does it, and `outlets` are to be given.
@@ -163,6 +177,7 @@ class TxnProduceOperator(BaseOperator):
         again: bool = False,
         only_permitted_files: bool = False,
         transactional_id: str | None = None,
+        identity: str | None = None,
         transaction_timeout_s: int = 300,
         markers: Literal["inline", "deferred"] = "inline",
         forgotten_runs: ForgottenRuns = "refuse",
@@ -217,6 +232,7 @@ class TxnProduceOperator(BaseOperator):
         self.again = again
         self.only_permitted_files = only_permitted_files
         self.transactional_id = transactional_id
+        self.identity = checked_identity(identity)
         self.transaction_timeout_s = transaction_timeout_s
         self.markers = markers
         self.forgotten_runs = forgotten_runs
@@ -228,7 +244,8 @@ class TxnProduceOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Load what this run has not loaded yet."""
-        name = checked_transactional_id(self.transactional_id or transactional_id_of(context))
+        identity = identity_of(context, self._own(), name=self.identity)
+        name = checked_transactional_id(self.transactional_id or identity.transactional_id)
         if self.forgotten_runs not in get_args(ForgottenRuns):
             raise TaskError(
                 f"forgotten_runs: {self.forgotten_runs!r}; expected one of {get_args(ForgottenRuns)}",
@@ -241,7 +258,7 @@ class TxnProduceOperator(BaseOperator):
 
         with open_engine(self.conn_id) as engine, fenced_means_retry():
             topic = engine.logs.topics.look_up(self.topic)
-            run_id = run_into(run_id_of(context), topic)
+            run_id = run_into(identity.run_id, topic)
             load = self._checked(engine, topic, run_id, context)
             limit_ms = engine.limits.max_transaction_timeout_ms
             with engine.producer(
@@ -252,7 +269,7 @@ class TxnProduceOperator(BaseOperator):
                 producer.init_transactions()
                 forgotten: ForgottenRuns = self.forgotten_runs if self.manifest is None else "load"
                 committed_before = has_committed_before(
-                    producer, run_id, context, self._arguments(), forgotten=forgotten
+                    engine, producer, run_id, context, self._arguments(), forgotten=forgotten
                 )
                 batches = [] if committed_before else load(engine, producer, topic, run_id, context)
                 is_committed = producer.has_committed(run_id)
@@ -289,6 +306,18 @@ class TxnProduceOperator(BaseOperator):
             return partial(self._load, row_checks=row_checks)
         letters, vote = self._vote(engine, run_id, context)
         return partial(self._load_by_spark, letters=letters, vote=vote)
+
+    def _own(self) -> dict[str, Any]:
+        """What tells a part of a mapped task from the others."""
+        return {
+            "topic": self.topic,
+            "path": self.path,
+            "op_kwargs": self.op_kwargs,
+            "read_options": self.read_options,
+            "partition": self.partition,
+            "dead_letter_topic": self.dead_letter_topic,
+            "manifest": self.manifest,
+        }
 
     def _arguments(self) -> dict[str, str]:
         """What decides which records this run loads, as it was rendered."""
@@ -354,9 +383,9 @@ class TxnProduceOperator(BaseOperator):
         from txn_engine.loading.tables import TableLoad
 
         function = cast("Callable[..., Any]", self.python_callable)
-        name = transactional_id_of(context)
         uploads = producer.upload()
-        load = None if dead is None else TableLoad(topic, uploads, dead, name, self.partition, row_checks)
+        source = f"{context['ti'].dag_id}/{place_of(context)}"
+        load = None if dead is None else TableLoad(topic, uploads, dead, source, self.partition, row_checks)
         records = function(**determine_kwargs(function, (), {**context, **self.op_kwargs}))
         for part in parts_of(records, task=self.task_id):
             if load is None:

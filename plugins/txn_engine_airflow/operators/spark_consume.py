@@ -10,7 +10,7 @@ from airflow.sdk import AssetAlias, BaseOperator, Context
 from txn_engine_airflow.assets import topic_alias
 from txn_engine_airflow.connection import DEFAULT_CONN_ID
 from txn_engine_airflow.deployment import named_checks
-from txn_engine_airflow.operators.identity import checked_transactional_id, run_id_of, transactional_id_of
+from txn_engine_airflow.operators.identity import checked_transactional_id, identity_of
 from txn_engine_airflow.operators.transactions import fenced_means_retry, report_folder_of, with_outlets
 
 
@@ -90,7 +90,7 @@ class TxnSparkConsumeOperator(BaseOperator):
         """Run the job."""
         from txn_engine_airflow.consume import consume_with_spark
 
-        name = checked_transactional_id(self.transactional_id or transactional_id_of(context))
+        name = checked_transactional_id(self.transactional_id or identity_of(context).transactional_id)
 
         def emit(asset: Any, extra: dict[str, Any]) -> None:
             mine = topic_alias(extra["topic"], self.conn_id)
@@ -112,4 +112,6 @@ class TxnSparkConsumeOperator(BaseOperator):
         }
         folder = report_folder_of(context, self.report_folder)
         with fenced_means_retry():
-            return consume_with_spark(params, run_id=run_id_of(context), emit=emit, report_folder=folder)
+            return consume_with_spark(
+                params, run_id=identity_of(context).run_id, emit=emit, report_folder=folder
+            )

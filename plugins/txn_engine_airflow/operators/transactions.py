@@ -15,7 +15,7 @@ from txn_engine_airflow.assets import COORDINATOR_TOPIC, TopicUpdate, topic_alia
 from txn_engine_airflow.connection import StoreConnection
 from txn_engine_airflow.errors import RetriedTaskError, TaskError, TaskReason
 from txn_engine_airflow.operators.arguments import differences
-from txn_engine_airflow.operators.identity import moment_of, transactional_id_of
+from txn_engine_airflow.operators.identity import Identity, moment_of, place_of, without_incarnation
 from txn_engine_airflow.progress import by_name, stable_end
 from txn_engine_airflow.verification import vote_folder
 
@@ -106,6 +106,7 @@ def fenced_means_retry() -> Iterator[None]:
 
 
 def has_committed_before(
+    engine: Engine,
     producer: Producer,
     run_id: str,
     context: Context,
@@ -120,9 +121,10 @@ def has_committed_before(
     still has that one, it would have anything that came later. Without a note (the first try; or the DAG run was
     deleted, or `[state_store] clear_on_success` is set) `_is_new` tells.
 
-    The note also holds what the try was asked for. Raises `AirflowFailException` where the run was committed with other
-    `arguments`: what is asked for now would be left out; where the note is gone nothing can be compared. Raises it too
-    where neither log nor note can tell, unless `forgotten` is "load": then it counts as not committed.
+    The note also holds what the try was asked for. Raises `AirflowFailException` where the task has committed other
+    `arguments` in this run, under whatever name: what is asked for now would be left out, or be loaded beside them;
+    where the note is gone nothing can be compared. Raises it too where neither log nor note can tell, unless
+    `forgotten` is "load": then it counts as not committed.
     """
     from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
@@ -131,13 +133,21 @@ def has_committed_before(
     known = producer.has_committed(run_id)
     memory = context["task_state_store"]
     found = memory.get(_MEMORY)
-    is_mine = isinstance(found, dict) and found.get("transactional_id") == producer.transactional_id
-    noted = cast("dict[str, Any]", found) if is_mine else None
+    noted = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+    mine = Identity(str(producer.transactional_id), run_id)
+    earlier = Identity(noted.get("transactional_id", ""), noted.get("run_id", ""))
     if known:
-        _check_arguments(producer, run_id, noted, arguments)
+        _check_arguments(mine, noted if earlier == mine else {}, arguments)
         return True
+    if noted and earlier != mine and _has_committed(engine, producer, earlier):
+        _check_arguments(earlier, noted, arguments)
+        if without_incarnation(earlier.run_id) != without_incarnation(run_id):
+            raise _other_arguments(earlier, f"the run's name was {earlier.run_id!r} and is {run_id!r}")
+        if earlier.run_id == run_id:
+            return True  # and not where the topic was made again since
+    newest = noted["newest_run_id"] if earlier == mine else None
     is_certain = known is False or bool(
-        producer.has_committed(noted["newest_run_id"]) if noted else _is_new(producer, run_id, context)
+        _is_new(producer, run_id, context) if newest is None else producer.has_committed(newest)
     )
     if not is_certain:
         try:
@@ -152,12 +162,24 @@ def has_committed_before(
                 subject=run_id,
             ) from None
     note: dict[str, JsonValue] = {
-        "transactional_id": producer.transactional_id,
-        "newest_run_id": noted["newest_run_id"] if noted else producer.last_committed_run_id or "",
+        "transactional_id": mine.transactional_id,
+        "run_id": run_id,
+        "newest_run_id": producer.last_committed_run_id or "" if newest is None else newest,
         "arguments": dict(arguments),
     }
     memory.set(_MEMORY, note, retention=NEVER_EXPIRE)
     return False
+
+
+def _has_committed(engine: Engine, producer: Producer, earlier: Identity) -> bool:
+    """Whether what an earlier try of this task began under another name was committed. It ends here, also where that
+    try is still alive.
+    """
+    if earlier.transactional_id == producer.transactional_id:
+        return producer.has_committed(earlier.run_id) is not False
+    with engine.producer(transactional_id=earlier.transactional_id) as its:
+        its.init_transactions()
+        return its.has_committed(earlier.run_id) is not False
 
 
 def _is_new(producer: Producer, run_id: str, context: Context) -> bool:
@@ -181,19 +203,21 @@ def _is_new(producer: Producer, run_id: str, context: Context) -> bool:
     return bool(older_half) and moment > max(older_half)
 
 
-def _check_arguments(
-    producer: Producer, run_id: str, noted: Mapping[str, Any] | None, arguments: Mapping[str, str]
-) -> None:
+def _check_arguments(identity: Identity, noted: Mapping[str, Any], arguments: Mapping[str, str]) -> None:
     changed = differences(noted["arguments"], arguments) if noted else ""
     if changed:
-        raise TaskError(
-            f"transactional id {producer.transactional_id!r}, run {run_id!r}: it was committed before with other"
-            f" arguments: {changed}; expected the same whenever it runs, and a mapped task's list in the same order;"
-            " nothing was loaded now: look which records are there, then load what is missing in a DAG run of its own,"
-            " and mark this task as success",
-            reason=TaskReason.OTHER_ARGUMENTS,
-            subject=changed,
-        )
+        raise _other_arguments(identity, changed)
+
+
+def _other_arguments(identity: Identity, changed: str) -> TaskError:
+    return TaskError(
+        f"transactional id {identity.transactional_id!r}, run {identity.run_id!r}: this task has committed other"
+        f" arguments in this run before: {changed}; expected the same whenever it runs, of a mapped task the same part"
+        " at each map index; nothing was loaded now: look which records are there, then load what is missing in a DAG"
+        " run of its own, and mark this task as success",
+        reason=TaskReason.OTHER_ARGUMENTS,
+        subject=changed,
+    )
 
 
 def report_folder_of(context: Context, given: str | None) -> Path:
@@ -203,7 +227,7 @@ def report_folder_of(context: Context, given: str | None) -> Path:
     return vote_folder(
         dag_id=context["dag_run"].dag_id,
         run_id=context["dag_run"].run_id,
-        task=transactional_id_of(context).partition("/")[2],
+        task=place_of(context),
     )
 
 

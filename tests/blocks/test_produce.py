@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import re
-from collections.abc import Callable
+import signal
+import threading
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -24,6 +27,7 @@ from txn_engine import Engine, found_files
 from txn_engine.errors import InvalidRequestError
 from txn_engine.files import read_records
 from txn_engine.loading import DEAD_LETTERS, LOADED_FILES
+from txn_engine.producer import Producer
 from txn_engine.reasons import Reason
 
 pytestmark = pytest.mark.airflow
@@ -762,6 +766,47 @@ def test_tasks_that_share_a_transactional_id_load_each_its_own(engine: Engine, r
     assert other.state == "success"
     assert accounts_in(engine) == [0, 100, 200, 300]
     assert list(states(engine)) == ["shared"]
+
+
+# --- told to end -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sigterm() -> Iterator[None]:
+    """Airflow's runner leaves its handler behind in this process."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.usefixtures("sigterm")
+@pytest.mark.parametrize("retries", [0, 1])
+def test_a_task_that_is_told_to_end_leaves_nothing_open(
+    engine: Engine, run_tasks: RunTasks, monkeypatch: pytest.MonkeyPatch, retries: int
+) -> None:
+    """A task that is marked failed gets SIGTERM. It aborts its open transaction at once, and does not wait for the
+    time-out and a sweep. If it has a try left, this one loads."""
+    commit_transaction, calls = Producer.commit_transaction, []
+
+    def told_to_end(producer: Producer, **given: Any) -> None:
+        calls.append(states(engine))
+        if len(calls) == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+            threading.Event().wait(300)
+        commit_transaction(producer, **given)
+
+    monkeypatch.setattr(Producer, "commit_transaction", told_to_end)
+    run = run_tasks(lambda: load(python_callable=payments), retries=retries)
+    (name,) = states(engine)
+    assert calls[0] == {name: "Ongoing"}
+    assert (run.state, states(engine)[name], len(accounts_in(engine))) == (
+        ("failed", "CompleteAbort", 0) if retries == 0 else ("success", "CompleteCommit", 10)
+    )
+
+
+def test_a_task_that_has_ended_may_be_told_to_end() -> None:
+    """Airflow also calls `on_kill` after a time-out has ended the work."""
+    load(python_callable=payments).on_kill()
 
 
 # --- a mapped list that changes ---------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from txn_engine_airflow.assets import TopicUpdate
 from txn_engine_airflow.connection import DEFAULT_CONN_ID
 from txn_engine_airflow.hook import open_engine
 from txn_engine_airflow.operators.identity import checked_transactional_id, identity_of
+from txn_engine_airflow.operators.killing import Killable, ended_by_a_kill
 from txn_engine_airflow.operators.transactions import (
     answered,
     emit,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     Positions = Mapping[TopicPartition, OffsetAndMetadata]
 
 
-class TxnConsumeOperator(BaseOperator):
+class TxnConsumeOperator(Killable, BaseOperator):
     """Hands a group's new committed records, at most `max_records` at a time, to `python_callable(table, **op_kwargs)`.
 
     The run reads up to the last stable offsets as they are when it starts. The table has the topic's columns and
@@ -99,7 +100,12 @@ class TxnConsumeOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Read what is new, batch by batch."""
-        with open_engine(self.conn_id) as engine, fenced_means_retry(), ExitStack() as stack:
+        with (
+            ended_by_a_kill(self.task_id),
+            open_engine(self.conn_id) as engine,
+            fenced_means_retry(),
+            ExitStack() as stack,
+        ):
             consumer = stack.enter_context(engine.consumer(group_id=self.group_id))
             consumer.subscribe([self.topics] if isinstance(self.topics, str) else list(self.topics))
             producer = None

@@ -14,6 +14,7 @@ from txn_engine_airflow.errors import TaskError, TaskReason
 from txn_engine_airflow.hook import open_engine
 from txn_engine_airflow.operators.arguments import hidden, shown
 from txn_engine_airflow.operators.identity import checked_identity, checked_transactional_id, identity_of
+from txn_engine_airflow.operators.killing import Killable, ended_by_a_kill
 from txn_engine_airflow.operators.transactions import (
     ForgottenRuns,
     answered,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from txn_engine.producer import Producer
 
 
-class PostgresToTxnOperator(BaseOperator):
+class PostgresToTxnOperator(Killable, BaseOperator):
     """Loads rows of a Postgres database into a topic: those of a query, or of an outbox table; each once.
 
     `sql`: a query with the topic's columns by their names (a file, where it ends in `.sql`), in one transaction of the
@@ -147,6 +148,7 @@ class PostgresToTxnOperator(BaseOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Load what is not loaded yet."""
         with (
+            ended_by_a_kill(self.task_id),
             open_engine(self.conn_id) as engine,
             open_postgres(self.postgres_conn_id) as connection,
             fenced_means_retry(),

@@ -24,6 +24,7 @@ from txn_engine_airflow.operators.identity import (
     identity_of,
     place_of,
 )
+from txn_engine_airflow.operators.killing import Killable, ended_by_a_kill
 from txn_engine_airflow.operators.transactions import (
     ForgottenRuns,
     answered,
@@ -72,7 +73,7 @@ READ_OPTIONS = frozenset(
 )
 
 
-class TxnProduceOperator(BaseOperator):
+class TxnProduceOperator(Killable, BaseOperator):
     """Loads records into a topic in one transaction: readers see all of them or none, and each run's once.
 
     `path`: a csv, jsonl or parquet file, a folder or a pattern, or several, read as `txn-engine produce` reads them,
@@ -256,7 +257,7 @@ class TxnProduceOperator(BaseOperator):
             check_files_are_of_the_run(context, self._paths(), takes_manifest=self.engine == "local")
         from txn_engine.producer import run_into
 
-        with open_engine(self.conn_id) as engine, fenced_means_retry():
+        with ended_by_a_kill(self.task_id), open_engine(self.conn_id) as engine, fenced_means_retry():
             topic = engine.logs.topics.look_up(self.topic)
             run_id = run_into(identity.run_id, topic)
             load = self._checked(engine, topic, run_id, context)

@@ -11,10 +11,11 @@ from txn_engine_airflow.assets import topic_alias
 from txn_engine_airflow.connection import DEFAULT_CONN_ID
 from txn_engine_airflow.deployment import named_checks
 from txn_engine_airflow.operators.identity import checked_transactional_id, identity_of
+from txn_engine_airflow.operators.killing import Killable, ended_by_a_kill
 from txn_engine_airflow.operators.transactions import fenced_means_retry, report_folder_of, with_outlets
 
 
-class TxnSparkConsumeOperator(BaseOperator):
+class TxnSparkConsumeOperator(Killable, BaseOperator):
     """Reads what is new for a group with Spark, transforms it, and writes the result with the group's new position.
 
     Output and position are one transaction of the id `<dag>/<task>[/<map index>]`, unless `transactional_id` says
@@ -111,7 +112,7 @@ class TxnSparkConsumeOperator(BaseOperator):
             "conn_id": self.conn_id,
         }
         folder = report_folder_of(context, self.report_folder)
-        with fenced_means_retry():
+        with ended_by_a_kill(self.task_id), fenced_means_retry():
             return consume_with_spark(
                 params, run_id=identity_of(context).run_id, emit=emit, report_folder=folder
             )

@@ -11,6 +11,7 @@ from airflow.sdk.bases.decorator import determine_kwargs
 from txn_engine_airflow.connection import DEFAULT_CONN_ID
 from txn_engine_airflow.errors import TaskError, TaskReason
 from txn_engine_airflow.hook import open_engine
+from txn_engine_airflow.operators.killing import Killable, ended_by_a_kill
 from txn_engine_airflow.postgres import POSTGRES_CONN_ID, open_postgres
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 WriteMode = Literal["insert", "upsert", "append"]
 
 
-class TxnToPostgresOperator(BaseOperator):
+class TxnToPostgresOperator(Killable, BaseOperator):
     """Writes a group's new committed records into a Postgres table, up to the ends as they are when it starts.
 
     `mode`: "insert", each record a row more; "upsert", each in the place of the row with its `key` (with
@@ -98,6 +99,7 @@ class TxnToPostgresOperator(BaseOperator):
 
         write = self._write(context)
         with (
+            ended_by_a_kill(self.task_id),
             open_engine(self.conn_id) as engine,
             open_postgres(self.postgres_conn_id) as connection,
             engine.consumer({"group.id": self.group_id, "auto.offset.reset": "earliest"}) as consumer,

@@ -370,6 +370,48 @@ def test_files_that_a_manifest_knows_are_passed_over(
     assert failed.engine_reasons == [Reason.FILE_CHANGED_SINCE_LOAD]
 
 
+def test_a_cleared_run_goes_by_its_manifest(engine: Engine, tmp_path: Path, run_tasks: RunTasks) -> None:
+    """A run with a manifest that is cleared loads what is new, and fails for a file that has changed. With `again`
+    it has loaded all of its files."""
+    engine.admin.create_topic("loaded", partitions=1, schema=LOADED_FILES)
+    (one, two) = files_of(tmp_path, 1, 2)
+    Path(two).rename(tmp_path / "two")
+    make = lambda **more: load(path=str(tmp_path / "*.csv"), manifest="loaded", **more)  # noqa: E731
+    assert run_tasks(make).xcom("load")["records"] == 1
+    (tmp_path / "two").rename(two)
+    late = run_tasks(make)
+    assert (late.state, late.xcom("load")["records"], accounts_in(engine)) == ("success", 1, [1, 2])
+    for more in ({}, {"again": True}):
+        done = run_tasks(lambda more=more: make(**more)).xcom("load")
+        assert (done["committed_before"], done["records"], accounts_in(engine)) == (True, 0, [1, 2])
+    Path(one).write_text("account_id,amount\n9,9\n")
+    assert run_tasks(make).engine_reasons == [Reason.FILE_CHANGED_SINCE_LOAD]
+
+
+def test_a_cleared_run_says_which_files_have_changed(
+    engine: Engine, tmp_path: Path, run_tasks: RunTasks
+) -> None:
+    """A run without a manifest that is cleared loads nothing. Its log says which files are not as they were loaded."""
+    one, two, three = files_of(tmp_path, 1, 2, 3)
+    make = lambda: load(path=str(tmp_path / "*.csv"))  # noqa: E731
+    assert run_tasks(make).state == "success"
+    assert "differences" not in run_tasks(make).log
+    Path(one).write_text("account_id,amount\n9,99999\n")
+    Path(two).unlink()
+    files_of(tmp_path, 4)
+    run = run_tasks(make)
+    assert (run.state, accounts_in(engine)) == ("success", [1, 2, 3])
+    assert "3 differences from what was loaded" in run.log
+    for line in (f"{one} has another size", f"{two} is gone", f"{tmp_path / '4.csv'} is new"):
+        assert line in run.log
+    for file in tmp_path.glob("*.csv"):
+        file.unlink()
+    run = run_tasks(make)
+    assert (run.state, accounts_in(engine)) == ("success", [1, 2, 3])
+    assert "differences from what was loaded" in run.log
+    assert three not in run.errors
+
+
 def test_a_run_with_nothing_to_load_may_load_what_comes_late(
     engine: Engine, tmp_path: Path, run_tasks: RunTasks
 ) -> None:

@@ -25,6 +25,7 @@ from txn_engine_airflow.operators.identity import (
     place_of,
 )
 from txn_engine_airflow.operators.killing import Killable, ended_by_a_kill
+from txn_engine_airflow.operators.seen_files import changed_files, note_files
 from txn_engine_airflow.operators.transactions import (
     ForgottenRuns,
     answered,
@@ -93,7 +94,8 @@ class TxnProduceOperator(Killable, BaseOperator):
     the row by its number in all that it gave.
 
     With a `manifest` (a topic, `topics create NAME --manifest`) files whose content was loaded before, by whatever run,
-    are passed over and named in the log, unless `again` is true; one that has changed since fails the task. It also
+    are passed over and named in the log, unless `again` is true; one that has changed since fails the task. That is so
+    in a run that is cleared too: what is new is loaded, where without a manifest the log says that it is not. It also
     knows files longer than the log knows runs. A DAG that catches up, and a backfill, starts a run for each date: there
     a manifest is asked for unless the paths hold the run's date, or `again=True` says that every run is to load all of
     its files.
@@ -272,7 +274,11 @@ class TxnProduceOperator(Killable, BaseOperator):
                 committed_before = has_committed_before(
                     engine, producer, run_id, context, self._arguments(), forgotten=forgotten
                 )
-                batches = [] if committed_before else load(engine, producer, topic, run_id, context)
+                if committed_before and not self._has_manifest_to_ask:
+                    self._tell_changed_files(context)
+                    batches: Sequence[RecordMetadata] = []
+                else:
+                    batches = load(engine, producer, topic, run_id, context)
                 is_committed = producer.has_committed(run_id)
             return told_load(
                 self,
@@ -281,8 +287,13 @@ class TxnProduceOperator(Killable, BaseOperator):
                 batches,
                 transactional_id=name,
                 run_id=run_id if is_committed else "",
-                committed_before=committed_before,
+                committed_before=committed_before and not batches,
             )
+
+    @property
+    def _has_manifest_to_ask(self) -> bool:
+        """Whether the manifest says what is loaded, also of a run that was committed before."""
+        return self.manifest is not None and not self.again
 
     def _checked(self, engine: Engine, topic: Topic, run_id: str, context: Context) -> Load:
         """How to load, once every argument was looked at: what is wrong with one is raised before anybody is fenced."""
@@ -345,7 +356,7 @@ class TxnProduceOperator(Killable, BaseOperator):
     ) -> Sequence[RecordMetadata]:
         dead = self._dead_letters(engine, run_id)
         if self.python_callable is None:
-            sent = self._load_files(engine, producer, topic, run_id, dead, row_checks)
+            sent = self._load_files(engine, producer, topic, run_id, context, dead, row_checks)
         else:
             sent = self._load_called(engine, producer, topic, run_id, context, dead, row_checks)
         if dead is not None:
@@ -411,6 +422,7 @@ class TxnProduceOperator(Killable, BaseOperator):
         producer: Producer,
         topic: Topic,
         run_id: str,
+        context: Context,
         dead: DeadLetters | None,
         row_checks: Sequence[RowCheck],
     ) -> Sent:
@@ -426,25 +438,49 @@ class TxnProduceOperator(Killable, BaseOperator):
             load = FileLoad(engine, topic, reading, self.partition, dead, kept, run_id, named=named)
             uploads = producer.upload()
             load.upload_to(uploads)
-            for file in self._files(kept):
-                load.take(file) if isinstance(file, Path) else load.take_seen(file)
+            if kept is None:
+                files = self._found()
+                note_files(context, files)
+                for file in files:
+                    load.take(file)
+            else:
+                for seen in self._new(kept):
+                    load.take_seen(seen)
             load.check()
             commit_run(producer, run_id, uploads, lambda: load.send(producer))
         self._tell_passed_over("which have no rows", list(load.empty))
         return load.sent
 
-    def _files(self, kept: Manifest | None) -> Sequence[Path | SeenFile]:
-        """Those that are named, without what the manifest knows."""
+    def _found(self) -> Sequence[Path]:
+        """The files that are named."""
         from txn_engine.files import files_named
 
         passed_over: list[Path] = []
         files = files_named(self._named(), self.read_options.get("format"), passed_over=passed_over.append)
         self._tell_passed_over("for how their names begin or end", passed_over)
-        if kept is None:
-            return files
-        new = kept.new(files, again=self.again)
+        return files
+
+    def _new(self, kept: Manifest) -> Sequence[SeenFile]:
+        """Those of the files that the manifest does not know."""
+        new = kept.new(self._found(), again=self.again)
         self._tell_passed_over(f"which manifest {self.manifest!r} knows", kept.passed_over)
         return new
+
+    def _tell_changed_files(self, context: Context) -> None:
+        """Say of a run that was committed before how its files differ from those that it loaded."""
+        from txn_engine.errors import TxnEngineError
+
+        if self.path is None or self.engine != "local":
+            return
+        try:
+            changed = changed_files(context, self._found())
+        except TxnEngineError as error:
+            changed = [str(error)]
+        if changed:
+            told = "; ".join(changed[:_TOLD])
+            self.log.warning(
+                "%d differences from what was loaded, nothing of which is loaded now: %s", len(changed), told
+            )
 
     def _paths(self) -> Sequence[str]:
         return [self.path] if isinstance(self.path, str) else self.path or ()

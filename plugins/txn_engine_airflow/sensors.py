@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from airflow.sdk import BaseOperator, BaseSensorOperator, Context
 from airflow.sdk.exceptions import (
@@ -27,6 +27,8 @@ from airflow.sdk.exceptions import (
 from txn_engine_airflow.connection import DEFAULT_CONN_ID
 from txn_engine_airflow.errors import TaskError, TaskReason
 from txn_engine_airflow.hook import open_engine
+from txn_engine_airflow.operators.identity import checked_transactional_id
+from txn_engine_airflow.operators.rendered import Kind, offsets, or_none, refused, take_rendered, text
 from txn_engine_airflow.progress import (
     Position,
     group_position,
@@ -91,12 +93,16 @@ class StoreSensor(BaseSensorOperator):
                 "silent_fail: the sensor is deferred, and looks every poke_interval"
             )
 
+    rendered: ClassVar[Mapping[str, Kind]]
+    """The arguments that may be templates, besides `conn_id`."""
+
     @abstractmethod
     def wait_for(self, engine: Engine) -> StoreTrigger:
         """The trigger that waits for what is there now. Raises `AirflowFailException` for what will never be."""
 
     def execute(self, context: Context) -> Any:  # noqa: ARG002 -- Airflow's signature
         """The answer at once, or later by `execute_complete`."""
+        take_rendered(self, conn_id=text, **self.rendered)
         with open_engine(self.conn_id) as engine:
             trigger = self.wait_for(engine)
             answer = trigger.look(engine)
@@ -148,6 +154,14 @@ class StoreSensor(BaseSensorOperator):
         return {"conn_id": self.conn_id, "poll_interval_s": self.poke_interval}
 
 
+def _of_partitions(end: Position, name: str, given: Any) -> Position:
+    """A position of the topic whose end this is. Raises `TaskError` for a partition that it does not have."""
+    partitions = end.offsets or {}
+    if unknown := sorted(set(given) - set(partitions)):
+        raise refused(name, given, f"partitions of 0 to {len(partitions) - 1}, and not {unknown[0]}")
+    return Position(end.incarnation, given)
+
+
 class NewRecordsSensor(StoreSensor):
     """Waits until a topic has committed records that are new, at least `records_min` of them.
 
@@ -158,13 +172,18 @@ class NewRecordsSensor(StoreSensor):
     """
 
     template_fields: Sequence[str] = ("topic", "group_id", "start_offsets", "conn_id")
+    rendered: ClassVar[Mapping[str, Kind]] = {
+        "topic": text,
+        "group_id": or_none(text),
+        "start_offsets": or_none(offsets),
+    }
 
     def __init__(
         self,
         *,
         topic: str,
         group_id: str | None = None,
-        start_offsets: Mapping[str, int] | None = None,
+        start_offsets: Mapping[str, int] | str | None = None,
         records_min: int = 1,
         **kwargs: Any,
     ) -> None:
@@ -183,7 +202,8 @@ class NewRecordsSensor(StoreSensor):
         if self.group_id is not None:
             since = group_position(engine, self.topic, self.group_id)
         elif self.start_offsets is not None:
-            since = Position(-1, {int(number): int(at) for number, at in self.start_offsets.items()})
+            found = _of_partitions(stable_end(engine, self.topic), "start_offsets", self.start_offsets)
+            since = Position(-1, found.offsets)
         else:
             since = stable_end(engine, self.topic)
         return NewRecordsTrigger(
@@ -199,9 +219,14 @@ class GroupCaughtUpSensor(StoreSensor):
     """
 
     template_fields: Sequence[str] = ("topic", "group_id", "end_offsets", "conn_id")
+    rendered: ClassVar[Mapping[str, Kind]] = {
+        "topic": text,
+        "group_id": text,
+        "end_offsets": or_none(offsets),
+    }
 
     def __init__(
-        self, *, topic: str, group_id: str, end_offsets: Mapping[str, int] | None = None, **kwargs: Any
+        self, *, topic: str, group_id: str, end_offsets: Mapping[str, int] | str | None = None, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
         self.topic = topic
@@ -212,7 +237,7 @@ class GroupCaughtUpSensor(StoreSensor):
         """For the group to be at the end as it is now."""
         end = stable_end(engine, self.topic)
         if self.end_offsets is not None:
-            end = Position(end.incarnation, {int(name): int(at) for name, at in self.end_offsets.items()})
+            end = _of_partitions(end, "end_offsets", self.end_offsets)
         return GroupCaughtUpTrigger(
             topic=self.topic, group_id=self.group_id, until=end.to_json(), **self._settings
         )
@@ -230,6 +255,7 @@ class TransactionFinalSensor(StoreSensor):
     """
 
     template_fields: Sequence[str] = ("transactional_id", "run_id", "conn_id")
+    rendered: ClassVar[Mapping[str, Kind]] = {"transactional_id": checked_transactional_id}
 
     def __init__(
         self, *, transactional_id: str, run_id: str | NotGiven = NotGiven.NOT_GIVEN, **kwargs: Any
@@ -243,9 +269,6 @@ class TransactionFinalSensor(StoreSensor):
         """For the transaction that is under way now, or for the run's. Raises `AirflowFailException` where the run's
         template found none: the load before it did not happen.
         """
-        from txn_engine_airflow.operators.identity import checked_transactional_id
-
-        checked_transactional_id(self.transactional_id)
         if self._asks_for_run and (not isinstance(self.run_id, str) or self.run_id.strip() == "None"):
             raise TaskError(
                 f"run_id {self.run_id!r:.80}; expected that of a load, as its task returned it: did it run?",

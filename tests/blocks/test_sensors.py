@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -236,8 +237,37 @@ def test_a_template_that_found_no_run(engine: Engine, rendered: object) -> None:
         sensor.wait_for(engine)
     sensor = TransactionFinalSensor(transactional_id="{{ a_template }}", **FAST)
     sensor.transactional_id = rendered
-    with pytest.raises(TaskError, match="transactional id"):
-        sensor.wait_for(engine)
+    with pytest.raises(TaskError, match="transactional_id"):
+        sensor.execute({})
+
+
+@pytest.mark.parametrize("as_text", [str, json.dumps, lambda offsets: offsets], ids=["str", "JSON", "native"])
+def test_offsets_by_template(
+    engine: Engine, run_tasks: RunTasks, as_text: Callable[[dict[str, int]], Any]
+) -> None:
+    """Offsets may come from a template, as text or as a mapping. A partition that the topic does not have is named."""
+    from txn_engine_airflow import GroupCaughtUpSensor, NewRecordsSensor
+
+    commit(engine, payments(0, 10))
+    ends = {
+        str(at.partition): found.last_stable_offset
+        for at, found in engine.admin.list_offsets("payments").items()
+    }
+    since: Any = as_text({"0": 0, "1": ends["1"]})
+    run = run_tasks(lambda: NewRecordsSensor(topic="payments", start_offsets=since, **FAST), date=None)
+    assert run.xcom("wait")["start_offsets"] == {"0": 0, "1": ends["1"]}
+    move_group(engine)
+    until: Any = as_text(ends)
+    run = run_tasks(
+        lambda: GroupCaughtUpSensor(topic="payments", group_id="balances", end_offsets=until, **FAST),
+        date=None,
+    )
+    assert run.state == "success", run.errors
+    for unknown in (as_text({"0": 0, "7": 1}), as_text({"0": -1})):
+        run = run_tasks(
+            lambda given=unknown: NewRecordsSensor(topic="payments", start_offsets=given, **FAST), date=None
+        )
+        assert run.faults == [("bad_argument", "start_offsets", "")]
 
 
 def test_what_a_dag_asks_of_all_its_sensors(engine: Engine, run_tasks: RunTasks) -> None:

@@ -11,6 +11,7 @@ from txn_engine_airflow.connection import DEFAULT_CONN_ID
 from txn_engine_airflow.errors import TaskError, TaskReason
 from txn_engine_airflow.hook import open_engine
 from txn_engine_airflow.operators.identity import checked_transactional_id
+from txn_engine_airflow.operators.rendered import or_none, take_rendered, text
 from txn_engine_airflow.progress import open_transaction
 
 if TYPE_CHECKING:
@@ -54,9 +55,12 @@ class TxnAbortOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 -- Airflow's signature
         """Abort it, if it is open."""
+        take_rendered(
+            self, transactional_id=or_none(checked_transactional_id), topic=or_none(text), conn_id=text
+        )
         with open_engine(self.conn_id) as engine:
             if self.transactional_id is not None:
-                name = checked_transactional_id(self.transactional_id)
+                name = self.transactional_id
                 what = f"transactional id {name!r}"
                 aborted = self._abort(engine, name)
             else:

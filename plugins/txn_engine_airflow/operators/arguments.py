@@ -46,7 +46,12 @@ def is_plain(value: Any) -> bool:
         return all(isinstance(name, str) for name in value) and all(map(is_plain, value.values()))
     if isinstance(value, AbstractSet) or (isinstance(value, Sequence) and not isinstance(value, str)):
         return all(map(is_plain, value))
-    return isinstance(value, (*_PLAIN, *_AS_TEXT)) or _is_path(value)
+    return isinstance(value, (*_PLAIN, *_AS_TEXT)) or is_path(value)
+
+
+def is_path(value: Any) -> bool:
+    """Whether it is a path of any kind, Airflow's ObjectStoragePath too, which is no PurePath."""
+    return hasattr(type(value), "joinpath")
 
 
 def differences(then: Mapping[str, Any], now: Mapping[str, str]) -> str:
@@ -61,7 +66,7 @@ def differences(then: Mapping[str, Any], now: Mapping[str, str]) -> str:
 def _comparable(value: Any) -> Any:
     if isinstance(value, _PLAIN):
         return value
-    if isinstance(value, _AS_TEXT) or _is_path(value):
+    if isinstance(value, _AS_TEXT) or is_path(value):
         return str(value)
     if isinstance(value, Mapping):
         return sorted(
@@ -74,8 +79,3 @@ def _comparable(value: Any) -> Any:
     if isinstance(value, Sequence):
         return [_comparable(part) for part in value]
     return f"{type(value).__module__}.{type(value).__qualname__}"
-
-
-def _is_path(value: Any) -> bool:
-    """Whether it is a path of any kind, Airflow's ObjectStoragePath too, which is no PurePath."""
-    return hasattr(type(value), "joinpath")

@@ -15,6 +15,7 @@ from txn_engine_airflow.connection import DEFAULT_CONN_ID
 from txn_engine_airflow.hook import open_engine
 from txn_engine_airflow.operators.identity import checked_transactional_id, identity_of
 from txn_engine_airflow.operators.killing import Killable, ended_by_a_kill
+from txn_engine_airflow.operators.rendered import or_none, take_rendered, text, texts
 from txn_engine_airflow.operators.transactions import (
     answered,
     emit,
@@ -100,6 +101,14 @@ class TxnConsumeOperator(Killable, BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Read what is new, batch by batch."""
+        take_rendered(
+            self,
+            topics=texts,
+            group_id=text,
+            output_topic=or_none(text),
+            transactional_id=or_none(checked_transactional_id),
+            conn_id=text,
+        )
         with (
             ended_by_a_kill(self.task_id),
             open_engine(self.conn_id) as engine,
@@ -118,7 +127,7 @@ class TxnConsumeOperator(Killable, BaseOperator):
             return self._returned(engine, context, start, consumer.positions(), records, sent)
 
     def _producer(self, engine: Engine, context: Context) -> Producer:
-        name = checked_transactional_id(self.transactional_id or identity_of(context).transactional_id)
+        name = self.transactional_id or identity_of(context).transactional_id
         timeout_ms = min(self.transaction_timeout_s * 1_000, engine.limits.max_transaction_timeout_ms)
         return engine.producer(transactional_id=name, transaction_timeout_ms=timeout_ms)
 

@@ -13,6 +13,7 @@ from txn_engine_airflow.cuts import announce_cut, cut_told
 from txn_engine_airflow.deployment import DAYS_MAX
 from txn_engine_airflow.errors import TaskError, TaskReason
 from txn_engine_airflow.hook import open_engine
+from txn_engine_airflow.operators.rendered import or_none, take_rendered, text, texts
 from txn_engine_airflow.operators.transactions import with_outlets
 
 _DAY_MS = 86_400_000
@@ -56,6 +57,7 @@ class TxnCutOperator(BaseOperator):
 
     def execute(self, context: Context) -> int:
         """Make it."""
+        take_rendered(self, topics=or_none(texts), conn_id=text)
         keep_ms = _keep_ms(self.keep_days)
         with open_engine(self.conn_id) as engine:
             made = engine.cut(self.topics, keep_ms=keep_ms)

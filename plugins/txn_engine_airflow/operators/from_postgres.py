@@ -15,6 +15,7 @@ from txn_engine_airflow.hook import open_engine
 from txn_engine_airflow.operators.arguments import hidden, shown
 from txn_engine_airflow.operators.identity import checked_identity, checked_transactional_id, identity_of
 from txn_engine_airflow.operators.killing import Killable, ended_by_a_kill
+from txn_engine_airflow.operators.rendered import or_none, take_rendered, text
 from txn_engine_airflow.operators.transactions import (
     ForgottenRuns,
     answered,
@@ -147,6 +148,17 @@ class PostgresToTxnOperator(Killable, BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Load what is not loaded yet."""
+        take_rendered(
+            self,
+            topic=text,
+            sql=or_none(text),
+            outbox=or_none(text),
+            interval_column=or_none(text),
+            dead_letter_topic=or_none(text),
+            transactional_id=or_none(checked_transactional_id),
+            postgres_conn_id=text,
+            conn_id=text,
+        )
         with (
             ended_by_a_kill(self.task_id),
             open_engine(self.conn_id) as engine,
@@ -167,7 +179,7 @@ class PostgresToTxnOperator(Killable, BaseOperator):
         key_range = self._key_range(context)
         interval = None if key_range is None else (key_range.start, key_range.end)
         identity = identity_of(context, self._own(), name=self.identity, interval=interval)
-        name = checked_transactional_id(self.transactional_id or identity.transactional_id)
+        name = self.transactional_id or identity.transactional_id
         if self.forgotten_runs not in get_args(ForgottenRuns):
             raise TaskError(
                 f"forgotten_runs: {self.forgotten_runs!r}; expected one of {get_args(ForgottenRuns)}",
@@ -285,7 +297,6 @@ class PostgresToTxnOperator(Killable, BaseOperator):
     ) -> dict[str, Any]:
         from txn_engine.postgres import load_outbox
 
-        name = None if self.transactional_id is None else checked_transactional_id(self.transactional_id)
         done = load_outbox(
             engine,
             connection,
@@ -295,7 +306,7 @@ class PostgresToTxnOperator(Killable, BaseOperator):
             run_column=self.run_column,
             mark_column=self.mark_column,
             batch_rows=self.batch_rows,
-            transactional_id=name,
+            transactional_id=self.transactional_id,
             timeout_ms=min(self.transaction_timeout_s * 1_000, engine.limits.max_transaction_timeout_ms),
             dead_letter_topic=self.dead_letter_topic,
             max_dead_letters=self.max_dead_letters,

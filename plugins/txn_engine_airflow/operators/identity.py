@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from txn_engine_airflow.errors import TaskError, TaskReason
 from txn_engine_airflow.operators.arguments import digest, is_given, is_plain
+from txn_engine_airflow.operators.rendered import refused, text
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -159,21 +160,11 @@ def dag_run_of(run_id: str) -> tuple[str, str, datetime | None] | None:
     return dag_id, which, None if moment.tzinfo is None else moment
 
 
-def checked_transactional_id(name: object) -> str:
-    """The id, as it was rendered. Raises `AirflowFailException` for one that the coordinator would refuse, and for the
-    word that a template makes of nothing.
+def checked_transactional_id(name: str, value: object) -> str:
+    """The argument `transactional_id`, as it was rendered. Raises `TaskError` for one that the coordinator would
+    refuse, and for the word that a template makes of nothing.
     """
-    if not isinstance(name, str) or name.strip() == "None":
-        raise TaskError(
-            f"transactional id {name!r:.80}; expected a text: did its template find nothing?",
-            reason=TaskReason.BAD_ARGUMENT,
-            subject="transactional_id",
-        )
-    if not name.strip() or len(name) > TRANSACTIONAL_ID_CHARS_MAX:
-        raise TaskError(
-            f"transactional id {name!r:.80}: {len(name)} characters; expected 1 to {TRANSACTIONAL_ID_CHARS_MAX},"
-            " not blank",
-            reason=TaskReason.BAD_ARGUMENT,
-            subject="transactional_id",
-        )
-    return name
+    found = text(name, value)
+    if len(found) > TRANSACTIONAL_ID_CHARS_MAX:
+        raise refused(name, value, f"1 to {TRANSACTIONAL_ID_CHARS_MAX} characters")
+    return found

@@ -25,6 +25,7 @@ from txn_engine_airflow.operators.identity import (
     place_of,
 )
 from txn_engine_airflow.operators.killing import Killable, ended_by_a_kill
+from txn_engine_airflow.operators.rendered import or_none, take_rendered, text, texts
 from txn_engine_airflow.operators.seen_files import changed_files, note_files
 from txn_engine_airflow.operators.transactions import (
     ForgottenRuns,
@@ -247,8 +248,17 @@ class TxnProduceOperator(Killable, BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Load what this run has not loaded yet."""
+        take_rendered(
+            self,
+            topic=text,
+            path=or_none(texts),
+            dead_letter_topic=or_none(text),
+            manifest=or_none(text),
+            transactional_id=or_none(checked_transactional_id),
+            conn_id=text,
+        )
         identity = identity_of(context, self._own(), name=self.identity)
-        name = checked_transactional_id(self.transactional_id or identity.transactional_id)
+        name = self.transactional_id or identity.transactional_id
         if self.forgotten_runs not in get_args(ForgottenRuns):
             raise TaskError(
                 f"forgotten_runs: {self.forgotten_runs!r}; expected one of {get_args(ForgottenRuns)}",

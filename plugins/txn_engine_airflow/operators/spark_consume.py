@@ -12,6 +12,7 @@ from txn_engine_airflow.connection import DEFAULT_CONN_ID
 from txn_engine_airflow.deployment import named_checks
 from txn_engine_airflow.operators.identity import checked_transactional_id, identity_of
 from txn_engine_airflow.operators.killing import Killable, ended_by_a_kill
+from txn_engine_airflow.operators.rendered import or_none, take_rendered, text
 from txn_engine_airflow.operators.transactions import fenced_means_retry, report_folder_of, with_outlets
 
 
@@ -89,9 +90,18 @@ class TxnSparkConsumeOperator(Killable, BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the job."""
+        take_rendered(
+            self,
+            topic=text,
+            group_id=text,
+            output_topic=or_none(text),
+            transactional_id=or_none(checked_transactional_id),
+            dead_letter_topic=or_none(text),
+            conn_id=text,
+        )
         from txn_engine_airflow.consume import consume_with_spark
 
-        name = checked_transactional_id(self.transactional_id or identity_of(context).transactional_id)
+        name = self.transactional_id or identity_of(context).transactional_id
 
         def emit(asset: Any, extra: dict[str, Any]) -> None:
             mine = topic_alias(extra["topic"], self.conn_id)

@@ -12,6 +12,7 @@ from txn_engine_airflow.connection import DEFAULT_CONN_ID
 from txn_engine_airflow.errors import TaskError, TaskReason
 from txn_engine_airflow.hook import open_engine
 from txn_engine_airflow.operators.killing import Killable, ended_by_a_kill
+from txn_engine_airflow.operators.rendered import or_none, take_rendered, text, texts
 from txn_engine_airflow.postgres import POSTGRES_CONN_ID, open_postgres
 
 if TYPE_CHECKING:
@@ -95,6 +96,16 @@ class TxnToPostgresOperator(Killable, BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Write what is new, batch by batch."""
+        take_rendered(
+            self,
+            topics=texts,
+            group_id=text,
+            table=or_none(text),
+            mode=text,
+            key=or_none(texts),
+            postgres_conn_id=text,
+            conn_id=text,
+        )
         from txn_engine.postgres import consume_into
 
         write = self._write(context)

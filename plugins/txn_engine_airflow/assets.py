@@ -37,6 +37,11 @@ CONSUMED_ALIAS = AssetAlias("txn_spark_consume")
 VERIFIED_ALIAS = AssetAlias("txn_verify_exactly_once")
 """What `txn_verify_exactly_once` has proved: the schedule of whatever must wait for that."""
 
+RENDERED_ALIAS = AssetAlias("txn_engine_rendered")
+"""Through it go the events of a task whose topic or connection is a template, so that only its run knows the asset.
+They start what `topic_schedule` schedules where the environment names the store.
+"""
+
 
 def topic_asset(topic: str, store: StoreConnection | str | None = None) -> Asset:
     """The asset of a topic in `store`: a connection, a URL, or None for the one that the environment names.

@@ -810,6 +810,21 @@ def test_tasks_that_share_a_transactional_id_load_each_its_own(engine: Engine, r
     assert list(states(engine)) == ["shared"]
 
 
+@pytest.mark.parametrize("markers", ["inline", "deferred"])
+def test_a_topic_by_template_sends_its_event(engine: Engine, run_tasks: RunTasks, markers: str) -> None:
+    """Only the run knows a topic or a connection that a template says. Its event is the topic's all the same."""
+    for name in ("topic", "conn_id"):
+        settings = {name: f"{{{{ '{ {'topic': 'payments', 'conn_id': 'txn_engine_default'}[name] }' }}}}"}
+        run = run_tasks(
+            lambda settings=settings: load(python_callable=payments, markers=markers, **settings),
+            dag_id=f"by_template_{name}_{markers}",
+        )
+        assert run.state == "success", run.errors
+        assert events(run)[0][1]["records"] == 10
+        assert events(run)[0][0].endswith("/payments")
+        engine.coordinator.write_pending_markers()
+
+
 # --- told to end -------------------------------------------------------------------------------------------
 
 

@@ -49,6 +49,11 @@ def is_plain(value: Any) -> bool:
     return isinstance(value, (*_PLAIN, *_AS_TEXT)) or is_path(value)
 
 
+def is_template(text: str) -> bool:
+    """Whether Jinja makes another text of it."""
+    return "{{" in text or "{%" in text
+
+
 def is_path(value: Any) -> bool:
     """Whether it is a path of any kind, Airflow's ObjectStoragePath too, which is no PurePath."""
     return hasattr(type(value), "joinpath")

@@ -7,7 +7,7 @@ from typing import Any
 
 from airflow.sdk import BaseOperator, Context
 
-from txn_engine_airflow.assets import CUTS, topic_alias
+from txn_engine_airflow.assets import CUTS, RENDERED_ALIAS, topic_alias
 from txn_engine_airflow.connection import DEFAULT_CONN_ID
 from txn_engine_airflow.cuts import announce_cut, cut_told
 from txn_engine_airflow.deployment import DAYS_MAX
@@ -64,7 +64,8 @@ class TxnCutOperator(BaseOperator):
             told = cut_told(made)
         context["ti"].xcom_push("cut", dict(told))
         if made.every_topic:
-            alias = topic_alias(CUTS, self.conn_id)
+            is_rendered = RENDERED_ALIAS in context["outlets"]
+            alias = RENDERED_ALIAS if is_rendered else topic_alias(CUTS, self.conn_id)
             announce_cut(self.conn_id, told, context["outlet_events"][alias].add)
         return made.number
 

@@ -147,7 +147,8 @@ class TxnProduceOperator(Killable, BaseOperator):
     `markers="deferred"` leaves the markers to `txn_write_markers`. Returns, and sends as the event of the topic's
     asset, where the records went: `TopicUpdate`. A run that loads nothing sends none and commits nothing (its `run_id`
     is ""), so it may be cleared to load what came late; one that was committed before sends its event again, for the
-    first try may have died before it could.
+    first try may have died before it could. Where the topic or the connection is a template, the event goes through
+    `assets.RENDERED_ALIAS`.
     """
 
     template_fields: Sequence[str] = (

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from airflow.sdk import AssetAlias
 
-from txn_engine_airflow.assets import COORDINATOR_TOPIC, TopicUpdate, topic_alias, topic_asset
+from txn_engine_airflow.assets import COORDINATOR_TOPIC, RENDERED_ALIAS, TopicUpdate, topic_alias, topic_asset
 from txn_engine_airflow.connection import StoreConnection
 from txn_engine_airflow.errors import RetriedTaskError, TaskError, TaskReason
-from txn_engine_airflow.operators.arguments import differences
+from txn_engine_airflow.operators.arguments import differences, is_template
 from txn_engine_airflow.operators.identity import Identity, moment_of, place_of, without_incarnation
 from txn_engine_airflow.progress import by_name, stable_end
 from txn_engine_airflow.verification import vote_folder
@@ -269,13 +269,15 @@ def with_outlets(
     given: Iterable[Any] | None, topic: str | None, conn_id: str, *, is_deferred: bool = False
 ) -> list[Any]:
     """A task's outlets, and the aliases that its events go to: the topic's, and for deferred markers the coordinator's.
-
-    A topic or connection that is a template only the run knows: such a task is given its outlets.
+    Where a template says the topic or the connection, that of events whose assets only the run knows.
     """
     outlets = list(given or ())
-    if topic is not None and "{{" not in topic + conn_id:
-        topics = [topic, COORDINATOR_TOPIC] if is_deferred else [topic]
-        outlets += [alias for name in topics if (alias := topic_alias(name, conn_id)) not in outlets]
+    if topic is None:
+        return outlets
+    for name in (topic, COORDINATOR_TOPIC) if is_deferred else (topic,):
+        alias = RENDERED_ALIAS if is_template(name) or is_template(conn_id) else topic_alias(name, conn_id)
+        if alias not in outlets:
+            outlets.append(alias)
     return outlets
 
 

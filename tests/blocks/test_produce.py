@@ -693,19 +693,20 @@ def test_a_run_whose_note_is_lost_loads_nothing_twice(engine: Engine, run_tasks:
 
 @pytest.mark.shard("airflow")
 def test_a_backfill_beyond_the_logs_memory_loads_where_it_is_told_to(
-    engine: Engine, run_tasks: RunTasks
+    engine: Engine, run_tasks: RunTasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A backfill that is older than the log's memory loads only if the DAG's param says that it was not
-    loaded before, because nobody else can know."""
+    """A backfill that is older than the log's memory loads only if somebody says that it was not loaded before. A run
+    that is cleared keeps its params, so a Variable says it."""
     commit_days(engine, "older/load", DAY, 101)
     before = DAY - timedelta(days=30)
-    refused = run_tasks(lambda: load(python_callable=payments), dag_id="older", date=before)
+    told_by = "{{ var.value.get('forgotten_runs', 'refuse') }}"
+    make = lambda: load(python_callable=payments, forgotten_runs=told_by)  # noqa: E731
+    refused = run_tasks(make, dag_id="older", date=before)
     assert refused.state == "failed"
     assert [reason for reason, *_ in refused.faults] == ["forgotten_run"]
+    monkeypatch.setenv("AIRFLOW_VAR_FORGOTTEN_RUNS", "load")
     for _ in range(2):
-        told = run_tasks(
-            lambda: load(python_callable=payments, forgotten_runs="load"), dag_id="older", date=before
-        )
+        told = run_tasks(make, dag_id="older", date=before)
         assert told.state == "success", told.errors
     assert accounts_in(engine).count(0) == 1
     wrong = run_tasks(lambda: load(python_callable=payments, forgotten_runs="{{ 'yes' }}"), dag_id="older")
@@ -938,6 +939,22 @@ def test_a_mapped_list_that_shifts_loads_no_file_twice(
     grown = run_tasks(lambda: make([old, new]), dag_id=dag_id)
     assert grown.state == "success", grown.errors
     assert accounts_in(engine) == [0, 1]
+
+
+def test_a_mapped_list_that_shifts_without_airflows_notes(
+    engine: Engine, tmp_path: Path, run_tasks: RunTasks
+) -> None:
+    """Airflow may drop its notes of a task. Then a list that has shifted loads what is new, and nothing twice."""
+    from airflow.models.task_state_store import TaskStateStoreModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import delete
+
+    new, old = files_of(tmp_path, 0, 1)
+    assert run_tasks(lambda: mapped_over_paths([old])).state == "success"
+    with create_session() as session:
+        session.execute(delete(TaskStateStoreModel))
+    run = run_tasks(lambda: mapped_over_paths([new, old]))
+    assert (run.state, accounts_in(engine)) == ("success", [0, 1])
 
 
 @pytest.mark.parametrize("make", SHAPES, ids=lambda make: make.__name__)

@@ -128,8 +128,9 @@ class TxnProduceOperator(Killable, BaseOperator):
 
     The log remembers the last 100 runs of a transactional id, Airflow what it has noted of a task. A run that both may
     have forgotten fails with a line that says so: as a backfill of dates before the last 100 runs, or where many tasks
-    share an id. `forgotten_runs="load"` (a template, so it may come from a DAG's params) loads those: for a backfill of
-    what is known never to have been loaded.
+    share an id. `forgotten_runs="load"` loads those: for a backfill of what is known never to have been loaded. It may
+    be a template: of a DAG's param, or, because a run that is cleared keeps its params, of an Airflow Variable:
+    `"{{ var.value.get('forgotten_runs', 'refuse') }}"`.
 
     A topic that was deleted and made again is another topic: its runs have `@incarnation=<number>` behind their names.
 

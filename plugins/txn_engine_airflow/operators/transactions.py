@@ -157,7 +157,7 @@ def has_committed_before(
                 f"transactional id {producer.transactional_id!r}, run {run_id!r}: an earlier try may have committed it,"
                 " and more than 100 runs have followed, so nobody can tell; expected a run that is not so old, of a"
                 " transactional id that few tasks share; look whether its records are there: if so mark the task as"
-                " success, if not run it with forgotten_runs='load'",
+                " success, if not run it with forgotten_runs='load', which may be the template of an Airflow Variable",
                 reason=TaskReason.FORGOTTEN_RUN,
                 subject=run_id,
             ) from None

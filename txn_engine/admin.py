@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
@@ -23,6 +25,7 @@ from txn_engine.errors import (
     InvalidRequestError,
     InvalidTxnStateError,
     OffsetOutOfRangeError,
+    OffsetsPendingError,
     TransactionalIdNotFoundError,
     TxnEngineError,
 )
@@ -583,7 +586,27 @@ class Admin:
         the same answer, and nothing is written.
         """
         self.describe_group(group_id)
-        return self._groups.delete(group_id, dry_run=dry_run)
+        with self._telling_who_is_pending(group_id):
+            return self._groups.delete(group_id, dry_run=dry_run)
+
+    @contextmanager
+    def _telling_who_is_pending(self, group_id: str) -> Iterator[None]:
+        """Let a refusal for pending offsets name the transactional id that holds them, and what ends it."""
+        try:
+            yield
+        except OffsetsPendingError as error:
+            with suppress(TxnEngineError):  # the refusal stands without it
+                error.action = self._end_of_pending(group_id)
+            raise
+
+    def _end_of_pending(self, group_id: str) -> str:
+        pending = {each.pending_producer_id for each in self.describe_group(group_id).partitions}
+        known = {each.producer_id: each.transactional_id for each in self.list_transactions()}
+        names = sorted(known[producer_id] for producer_id in pending if producer_id in known)
+        if not names:
+            return "try again: that transaction is complete by now"
+        told = f"wait for transactional id {names[0]!r}, or end its transaction:"
+        return f"{told} txn-engine transactions fence {shlex.quote(names[0])}"
 
     def expire_group_offsets(
         self,
@@ -638,9 +661,10 @@ class Admin:
             moves[tp] = (old.offset if old else -1, at)
         if execute:
             group = ConsumerGroupMetadata(group_id, "", {tp: fetched for tp, (_, fetched) in found.items()})
-            self._groups.commit(
-                group, {target: OffsetAndMetadata(at, RESET_METADATA) for target, at in targets.items()}
-            )
+            with self._telling_who_is_pending(group_id):
+                self._groups.commit(
+                    group, {target: OffsetAndMetadata(at, RESET_METADATA) for target, at in targets.items()}
+                )
         return moves
 
     def _reset_target(

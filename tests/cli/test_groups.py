@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -221,8 +222,21 @@ def test_a_group_that_cannot_be_deleted_keeps_the_others(
     refused = run("groups", "delete", group, "sums", *execute)
     assert (refused.code, refused.stdout) == (1, "")
     assert refused.error_code == "OFFSETS_PENDING"
+    assert "transactions fence job-sums" in refused.stderr
     assert engine.admin.list_groups() == ["audit", "sums"]
     producer.abort_transaction()
+
+
+def test_pending_offsets_name_the_transaction_that_holds_them(run: Run, engine: Engine, group: str) -> None:
+    """A reset that is refused for pending offsets says which transactional id to fence. Once it is fenced, the reset
+    goes through."""
+    pending(engine, "sums", 1)
+    reset = ("groups", "reset-offsets", "sums", "--topic", "payments", "--to-earliest", "--execute")
+    refused = run(*reset)
+    assert (refused.code, refused.error_code) == (1, "OFFSETS_PENDING")
+    (command,) = re.findall(r"txn-engine (transactions fence \S+)", refused.stderr)
+    assert run(*command.split()).code == 0
+    assert run(*reset).code == 0
 
 
 def test_groups_that_were_deleted_before_a_refusal_are_shown(

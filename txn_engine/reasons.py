@@ -296,6 +296,8 @@ class Reason(StrEnum):
     """The slot of the call's entry was sealed, and the log could not be loaded again to see whether it was written."""
     NO_SOUND_SNAPSHOT = "no_sound_snapshot"
     """Entries are sealed or gone, and no sound snapshot has the state after them."""
+    LOG_LOST = "log_lost"
+    """The log of a partition is empty, and something else on the store says that it went further once."""
     FILE_BELOW_FLOOR = "file_below_floor"
     """The data file is older than the floor of its partition, so clean-up may have removed it."""
     FILE_NAMED_BEFORE = "file_named_before"

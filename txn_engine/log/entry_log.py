@@ -423,6 +423,11 @@ class EntryLog:
 
     # --- snapshots ------------------------------------------------------------------------------------------
 
+    def leave_snapshot_of_a_sweep(self) -> None:
+        """Have a snapshot left behind, in another thread, if the log took long to load. A failure is only logged."""
+        with self._lock.here():
+            self._openers_snapshot.swept()
+
     def write_snapshot(self) -> int | None:
         """Write a snapshot at the log's end, built from entries read back, from an older snapshot on; its offset, or
         None where one stands already.

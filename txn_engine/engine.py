@@ -70,7 +70,7 @@ from txn_engine.partition_log import PartitionLog
 from txn_engine.producer import Producer, ProducerTools
 from txn_engine.protocol.transaction_rows import TransactionPartition
 from txn_engine.reasons import Reason
-from txn_engine.scan import Scan, SchemaVersion, first_offset_behind
+from txn_engine.scan import Scan, SchemaVersion, begin_behind
 from txn_engine.tables import Tables
 from txn_engine.tables.tables import KEEP_CUT_MS
 from txn_engine.types import IsolationLevel, MarkerMode, ProducerIdAndEpoch, TopicPartition
@@ -321,10 +321,17 @@ class Engine:
     def offsets_behind_cut(
         self, cut: Cut | int, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, int]:
-        """The first offset of each partition that is not inside: where to begin with what came since."""
+        """The first offset of each partition that is not inside: where to begin with what came since. Raises
+        `OffsetOutOfRangeError` where retention has deleted some of that.
+        """
         found, wanted = self.find_cut(cut), list(partitions)
         topics = {topic.name: topic for topic in self.logs.look_up_topics(tp.topic for tp in wanted)}
-        return {tp: first_offset_behind(found, topics[tp.topic], tp.partition) for tp in wanted}
+        logs = [self.logs.get(tp.topic, topics[tp.topic].incarnation, tp.partition) for tp in wanted]
+        states = self.logs.refresh_all(logs)
+        return {
+            tp: begin_behind(found, topics[tp.topic], tp.partition, state)
+            for tp, state in zip(wanted, states, strict=True)
+        }
 
     def cut_changes(self, earlier: Cut | int, later: Cut | int) -> CutChanges:
         """What became visible between two cuts: records by partition, and groups' positions."""

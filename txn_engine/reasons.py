@@ -320,6 +320,8 @@ class Reason(StrEnum):
     """The transaction is not hanging: a coordinator knows it and will end it."""
     NO_COMMITTED_OFFSET = "no_committed_offset"
     """The group has no committed offset for the partition, and `auto_offset_reset` is `none`."""
+    CUT_BEFORE_LOG_START = "cut_before_log_start"
+    """Retention has deleted records that came after the cut, so nobody can read on from it."""
     PARTITION_WITHOUT_TOPIC = "partition_without_topic"
     """The call names a partition but no topic."""
     NOT_UTF8 = "not_utf8"

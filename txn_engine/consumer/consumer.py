@@ -30,7 +30,7 @@ from txn_engine.log.topics import Topic
 from txn_engine.protocol.partition import PartitionState
 from txn_engine.protocol.transaction_rows import TransactionPartition
 from txn_engine.reasons import Reason
-from txn_engine.scan import check_isolation, first_offset_behind
+from txn_engine.scan import begin_behind, check_isolation
 from txn_engine.types import ConsumerGroupMetadata, IsolationLevel, OffsetAndMetadata, TopicPartition
 
 _POLL_PAUSE_MS = 50
@@ -158,13 +158,17 @@ class Consumer:
         """Go on behind a cut, in every partition that is read: from the first offset that is not inside.
 
         Raises:
-            OffsetOutOfRangeError: a log begins further on by now.
+            OffsetOutOfRangeError: retention has deleted records behind the cut; no position has changed then.
             InvalidRequestError: there is no such cut, or it is not of a topic that is read.
         """
         self._open()
         found = self._find_cut(cut)
         cursors = [self._cursor(tp) for tp in self.assignment()]
-        offsets = [first_offset_behind(found, each.topic, each.partition) for each in cursors]
+        states = self._logs.refresh_all(self._logs.of(each.key) for each in cursors)
+        offsets = [
+            begin_behind(found, each.topic, each.partition, state)
+            for each, state in zip(cursors, states, strict=True)
+        ]
         for tp, offset in zip(self.assignment(), offsets, strict=True):
             self.seek(tp, offset)
 

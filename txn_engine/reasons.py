@@ -322,6 +322,8 @@ class Reason(StrEnum):
     """The group has no committed offset for the partition, and `auto_offset_reset` is `none`."""
     CUT_BEFORE_LOG_START = "cut_before_log_start"
     """Retention has deleted records that came after the cut, so nobody can read on from it."""
+    OFFSET_BEYOND_END = "offset_beyond_end"
+    """The offset is beyond the end of the partition's log."""
     PARTITION_WITHOUT_TOPIC = "partition_without_topic"
     """The call names a partition but no topic."""
     NOT_UTF8 = "not_utf8"

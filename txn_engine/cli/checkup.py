@@ -94,7 +94,7 @@ def _missing_folder(url: str) -> list[Check] | None:
         return None
     text = unquote(urlsplit(url).path) if url.startswith("file://") else url
     folder = Path(os.path.expanduser(text)).absolute()
-    if not text.strip() or folder.exists():
+    if url != url.strip() or not text.strip() or folder.exists():
         return None
     kind = Check("store", "ok", f"local folder {folder}")
     in_the_way = _why_not_made(folder.parent)

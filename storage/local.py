@@ -323,7 +323,7 @@ class LocalStore:
                 "there is no such folder",
                 actor="local store",
                 place=self._root,
-                action="create the store or mend the path",
+                action="create the store, or correct the path",
             )
         with contextlib.suppress(FileExistsError):
             os.mkdir(self._root, _OWNER_FOLDER)
@@ -342,6 +342,14 @@ class LocalStore:
     def _refuse_root(self, error: OSError) -> NoReturn:
         if error.errno in _NO_ROOM | _TOO_MANY_FILES or error.errno == errno.EROFS:
             self._refuse_write(error, "")
+        if isinstance(error, FileNotFoundError):
+            raise BucketNotFoundError(
+                "there is no folder to make it in",
+                actor="local store",
+                place=self._root,
+                expected=f"a folder {os.path.dirname(self._root)}",
+                action="create that folder, or correct the path",
+            ) from error
         raise StoreNotWritableError(
             _words(error),
             actor="local store",

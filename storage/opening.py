@@ -57,6 +57,8 @@ def open_store(
     """
     _check_known(settings)
     text = os.fspath(url)
+    if isinstance(url, str):
+        _check_ends(text)
     if "://" not in text:
         if isinstance(url, str) and _NEARLY_A_URL.match(text):  # what stands behind it may be keys
             action = "fix the URL, or write ./ in front of a folder's name"
@@ -126,6 +128,19 @@ def would_overlap(store: ObjectStore, url: str | os.PathLike[str]) -> bool:
 def _server(store: ObjectStore) -> str | None:
     """Which server's bucket it is; None for what no server has, and for a provider's own."""
     return store.server if isinstance(store, BucketStore) else None
+
+
+def _check_ends(url: str) -> None:
+    """A blank at an end is hard to see, and in the name of a folder it would make another store."""
+    begin, end = url[: len(url) - len(url.lstrip())], url[len(url.rstrip()) :]
+    if url.strip() and (begin or end):
+        raise InvalidStoreUrlError(
+            f"the URL {'begins' if begin else 'ends'} with {begin or end!r}",
+            actor="open_store",
+            expected=_EXPECTED,
+            action="remove it; if a folder's name really has it, write %20 in a file URL",
+            reason=StoreReason.BLANK_AROUND_URL,
+        )
 
 
 def _keywords(backend: Backend) -> list[str]:

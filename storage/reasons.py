@@ -49,6 +49,8 @@ class StoreReason(StrEnum):
     """The URL does not have a name that a bucket or a container can have."""
     BAD_PREFIX = "bad_prefix"
     """The path in the URL cannot begin an object's key."""
+    BLANK_AROUND_URL = "blank_around_url"
+    """The URL begins or ends with white space."""
     URL_WITH_QUERY = "url_with_query"
     """The URL has a query or a fragment, which mean nothing here."""
     URL_WITH_CREDENTIALS = "url_with_credentials"

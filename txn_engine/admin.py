@@ -47,7 +47,13 @@ from txn_engine.protocol.measures import (
     transaction_age_ms,
     transaction_start_ms,
 )
-from txn_engine.protocol.offset_commits import TOMBSTONE_OFFSET, GroupOffsets, OffsetKey, StoredCommit
+from txn_engine.protocol.offset_commits import (
+    TOMBSTONE_OFFSET,
+    GroupOffsets,
+    OffsetKey,
+    StoredCommit,
+    skipped_offsets,
+)
 from txn_engine.protocol.partition import PartitionState
 from txn_engine.protocol.producers import ProducerEntry
 from txn_engine.protocol.proposals import MarkerProposal
@@ -855,6 +861,8 @@ def _group_offset(key: OffsetKey, offsets: GroupOffsets, state: PartitionState |
         measured.high_watermark,
         measured.held_back_offsets,
         measured.gone_offsets,
+        measured.beyond_offsets,
+        skipped_offsets(stored.commit.metadata) if stored else 0,
     )
 
 

@@ -64,12 +64,13 @@ from txn_engine.log.store_config import StoreConfig, StoreLimits, open_store_con
 from txn_engine.log.store_settings import StoreSettings
 from txn_engine.log.topics import Survey, Topic, TopicRegistry
 from txn_engine.log.turns import WRITER_CHARS
+from txn_engine.log.witnesses import Witnesses
 from txn_engine.maintain import Maintenance
 from txn_engine.partition_log import PartitionLog
 from txn_engine.producer import Producer, ProducerTools
 from txn_engine.protocol.transaction_rows import TransactionPartition
 from txn_engine.reasons import Reason
-from txn_engine.scan import Scan, SchemaVersion, first_offset_behind
+from txn_engine.scan import Scan, SchemaVersion, begin_behind
 from txn_engine.tables import Tables
 from txn_engine.tables.tables import KEEP_CUT_MS
 from txn_engine.types import IsolationLevel, MarkerMode, ProducerIdAndEpoch, TopicPartition
@@ -79,8 +80,10 @@ if TYPE_CHECKING:
     from txn_engine.sql.query import SqlEngine
 
 URL_VARIABLE = "TXN_ENGINE_URL"
-_NEAR, _FAR = (16, 16, 16), (128, 32, 16)
-"""Readers, workers and senders at once, where an object is a file away and where it is a round trip."""
+_NEAR, _FAR = (16, 16, 16, 16), (128, 32, 32, 16)
+"""Readers, those who look for witnesses of empty logs, workers and senders at once, where an object is a file away and
+where it is a round trip.
+"""
 _REAL_WAITING = Waiting()
 
 
@@ -146,14 +149,26 @@ class Engine:
         begun = store_begun_with(configs)
         self.config: StoreConfig = open_store_config(objects, clock, new_id, begun)
         sizes = _NEAR if objects.is_near else _FAR
-        names = ("txn-read", "txn-work", "txn-send")
-        readers, workers, senders = self._pools = [
+        names = ("txn-read", "txn-look", "txn-work", "txn-send")
+        readers, lookers, workers, senders = self._pools = [
             executors(size, name) for size, name in zip(sizes, names, strict=True)
         ]
         self._new_id = new_id
         self._waiting = waiting
         writer = new_id()[:WRITER_CHARS]
-        tools = LogTools(objects, clock, waiting, new_id, readers, writer, snapshot_after)
+        self._cuts = CutStore(objects, clock, new_id, self.config.store_id, readers)
+        self._pins = pins = PinStore(objects, clock, new_id)
+        witnesses = Witnesses(objects, self._cuts, pins, waiting, lookers)
+        tools = LogTools(
+            objects,
+            clock,
+            waiting,
+            new_id,
+            readers,
+            writer,
+            snapshot_after,
+            lambda prefix: witnesses.loss(self.logs, prefix),
+        )
         topics = TopicRegistry(objects, clock, new_id, readers, waiting.monotonic_ms)
         settings = StoreSettings(objects, self.config, clock, new_id, readers, waiting.monotonic_ms)
         if begun:
@@ -163,8 +178,6 @@ class Engine:
         self.coordinator = Coordinator(self.logs, producer_ids, clock)
         self._groups = GroupCoordinator(self.logs, clock)
         self.admin = Admin(self.logs, self.coordinator, self._groups, clock)
-        self._cuts = CutStore(objects, clock, new_id, self.config.store_id, readers)
-        self._pins = pins = PinStore(objects, clock, new_id)
         self._erasures = Erasures(objects, clock, new_id)
         self.maintenance = Maintenance(self.logs, self._cuts, pins, clock)
         self.tables = Tables(
@@ -308,10 +321,17 @@ class Engine:
     def offsets_behind_cut(
         self, cut: Cut | int, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, int]:
-        """The first offset of each partition that is not inside: where to begin with what came since."""
+        """The first offset of each partition that is not inside: where to begin with what came since. Raises
+        `OffsetOutOfRangeError` where retention has deleted some of that.
+        """
         found, wanted = self.find_cut(cut), list(partitions)
         topics = {topic.name: topic for topic in self.logs.look_up_topics(tp.topic for tp in wanted)}
-        return {tp: first_offset_behind(found, topics[tp.topic], tp.partition) for tp in wanted}
+        logs = [self.logs.get(tp.topic, topics[tp.topic].incarnation, tp.partition) for tp in wanted]
+        states = self.logs.refresh_all(logs)
+        return {
+            tp: begin_behind(found, topics[tp.topic], tp.partition, state)
+            for tp, state in zip(wanted, states, strict=True)
+        }
 
     def cut_changes(self, earlier: Cut | int, later: Cut | int) -> CutChanges:
         """What became visible between two cuts: records by partition, and groups' positions."""
@@ -508,7 +528,7 @@ class Engine:
         """Let go of threads and connections, once what is under way is settled."""
         if self._sql is not None:
             self._sql.close()
-        for pool in reversed(self._pools):  # senders work with workers, and both with readers
+        for pool in reversed(self._pools):  # each pool works with those before it
             pool.shutdown(wait=True)
         self.store.close()
 

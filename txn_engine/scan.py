@@ -379,6 +379,23 @@ def first_offset_behind(cut: Cut, topic: Topic, partition: int) -> int:
     return cut.offsets.get(TopicPartition(topic.name, partition), 0)
 
 
+def begin_behind(cut: Cut, topic: Topic, partition: int, state: PartitionState) -> int:
+    """As `first_offset_behind`, for a reader that begins there. Raises `OffsetOutOfRangeError` if the log begins
+    further on by now: retention has deleted records that came after the cut.
+    """
+    offset = first_offset_behind(cut, topic, partition)
+    if offset < state.log_start_offset:
+        raise OffsetOutOfRangeError(
+            f"cut {cut.number} ends at offset {offset} of {topic.name}-{partition}, and retention has deleted what came"
+            f" after it: the log begins at offset {state.log_start_offset}",
+            expected=f"a cut that ends at {state.log_start_offset} or later (`txn-engine cuts list`)",
+            action="begin at the first record that is left (`groups reset-offsets --to-earliest`, `Consumer.seek`);"
+            f" what is inside the cut can still be read as of it (`sql --cut {cut.number}`, `scan(cut=...)`)",
+            reason=Reason.CUT_BEFORE_LOG_START,
+        )
+    return offset
+
+
 def _together(tables: Sequence[pa.Table]) -> pa.Table:
     """Tables of several topics in one; null where a topic has not the column of another."""
     kinds: dict[str, pa.DataType] = {}

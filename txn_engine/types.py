@@ -269,6 +269,8 @@ class GroupOffset:
 
     `lag` counts offsets to the last stable one. `held_back_offsets` counts those from there to the high watermark,
     which wait behind an open transaction. `gone_offsets` is the part of the lag that was deleted before it was read.
+    `beyond_offsets` is how far the committed offset is beyond the log's end, and `lag` is -1 then. `skipped_offsets` is
+    how many offsets the group never read, because they were deleted before it came to them.
     """
 
     topic: str
@@ -283,6 +285,8 @@ class GroupOffset:
     high_watermark: int = -1
     held_back_offsets: int = -1
     gone_offsets: int = -1
+    beyond_offsets: int = -1
+    skipped_offsets: int = 0
 
 
 @dataclass(frozen=True, slots=True)

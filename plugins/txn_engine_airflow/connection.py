@@ -38,6 +38,8 @@ URL_VARIABLE = "TXN_ENGINE_URL"
 
 _NEARLY_A_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _OF_THE_CONNECTION: Final = ("login", "password")
+_TYPES: Final = ("txn_engine", "generic", "", None)
+"""Airflow's form offers "generic" where the provider is not installed beside it."""
 _HOW = (
     f"extra.url, or host and schema, of the connection, or {URL_VARIABLE} in the environment where {DEFAULT_CONN_ID!r} "
     "is not defined"
@@ -113,6 +115,13 @@ class StoreConnection:
     def of(cls, connection: Connection) -> StoreConnection:
         """What a connection says. Raises `AirflowFailException` for one that says nothing, or two things."""
         name = f"connection {connection.conn_id!r}"
+        if connection.conn_type not in _TYPES:
+            raise TaskError(
+                f"{name}: it is of type {connection.conn_type!r:.40}; expected one of type txn_engine, which names a"
+                " store",
+                reason=TaskReason.WRONG_CONNECTION_TYPE,
+                subject=str(connection.conn_id),
+            )
         for place in ("host", "schema", "login", "password"):
             _check_text(name, place, getattr(connection, place))
         extra = _extra(connection)

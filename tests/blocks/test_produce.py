@@ -919,7 +919,24 @@ def in_a_mapped_group(paths: list[str]) -> None:
     group.expand(path=paths)
 
 
-SHAPES = [mapped_over_paths, mapped_with_ids, mapped_over_a_task, in_a_mapped_group]
+def by_a_template(paths: list[str]) -> None:
+    from airflow.sdk import task, task_group
+
+    from txn_engine_airflow import TxnProduceOperator
+
+    @task
+    def listing() -> list[str]:
+        return paths
+
+    @task_group
+    def group(_number: int) -> None:
+        path = "{{ ti.xcom_pull(task_ids='listing')[ti.map_index] }}"
+        TxnProduceOperator(task_id="load", topic="payments", path=path)
+
+    listing() >> group.expand(_number=[*range(len(paths))])  # type: ignore[operator]
+
+
+SHAPES = [mapped_over_paths, mapped_with_ids, mapped_over_a_task, in_a_mapped_group, by_a_template]
 
 
 @pytest.mark.parametrize("make", SHAPES, ids=lambda make: make.__name__)
@@ -941,20 +958,21 @@ def test_a_mapped_list_that_shifts_loads_no_file_twice(
     assert accounts_in(engine) == [0, 1]
 
 
+@pytest.mark.parametrize("make", SHAPES, ids=lambda make: make.__name__)
 def test_a_mapped_list_that_shifts_without_airflows_notes(
-    engine: Engine, tmp_path: Path, run_tasks: RunTasks
+    engine: Engine, tmp_path: Path, run_tasks: RunTasks, make: Callable[[list[str]], None]
 ) -> None:
     """Airflow may drop its notes of a task. Then a list that has shifted loads what is new, and nothing twice."""
     from airflow.models.task_state_store import TaskStateStoreModel
     from airflow.utils.session import create_session
     from sqlalchemy import delete
 
-    new, old = files_of(tmp_path, 0, 1)
-    assert run_tasks(lambda: mapped_over_paths([old])).state == "success"
+    (new, old), dag_id = files_of(tmp_path, 0, 1), f"lost_{make.__name__}"
+    assert run_tasks(lambda: make([old]), dag_id=dag_id).state == "success"
     with create_session() as session:
         session.execute(delete(TaskStateStoreModel))
-    run = run_tasks(lambda: mapped_over_paths([new, old]))
-    assert (run.state, accounts_in(engine)) == ("success", [0, 1])
+    run = run_tasks(lambda: make([new, old]), dag_id=dag_id)
+    assert (run.state, accounts_in(engine)) == ("success", [0, 1]), run.errors
 
 
 @pytest.mark.parametrize("make", SHAPES, ids=lambda make: make.__name__)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.cli.conftest import Run
+from txn_engine import Engine
+from txn_engine.protocol.proposals import TrimProposal
 
 
 def test_a_cut_is_made_listed_described_and_deleted(run: Run, payments: str, good: Path) -> None:
@@ -53,6 +55,18 @@ def test_a_group_is_moved_to_a_cut(run: Run, payments: str, good: Path) -> None:
     assert [(row["partition"], row["new_offset"]) for row in moved.json["offsets"]] == [(0, 0), (1, 0)]
     unknown = run("groups", "reset-offsets", "audit", "--all-topics", "--to-cut", "7", "--json")
     assert unknown.error_reason == "cut_not_found"
+
+
+def test_a_group_cannot_move_to_a_cut_that_retention_has_passed(
+    run: Run, payments: str, good: Path, engine: Engine
+) -> None:
+    """`groups reset-offsets --to-cut` is refused if records that came after the cut were deleted."""
+    assert run("cuts", "create").code == 0
+    assert run("produce", payments, str(good), "--partition", "0").code == 0
+    assert run("consume", payments, "--group", "audit", "--format", "jsonl").code == 0
+    engine.logs.get(payments, 0, 0).append([TrimProposal(3, 0)])
+    moved = run("groups", "reset-offsets", "audit", "--all-topics", "--to-cut", "0", "--json")
+    assert (moved.code, moved.error_reason) == (1, "cut_before_log_start")
 
 
 def test_wrong_calls(run: Run, payments: str) -> None:

@@ -6,6 +6,7 @@ import os
 import tomllib
 from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -85,6 +86,34 @@ def test_a_folder_that_may_not_be_written(run: Run, tmp_path: Path) -> None:
     assert (created.code, created.error_code) == (1, "CLUSTER_AUTHORIZATION_FAILED")
     assert str(folder) in created.error
     assert run("doctor", store=f"file://{folder}").code == 1
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"f_flag": os.ST_RDONLY}, "read-only file system"),
+        ({"f_bavail": 0}, "no space left"),
+        ({"f_favail": 0, "f_files": 1}, "no space left"),
+    ],
+)
+def test_a_folder_that_cannot_be_made(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, int], words: str
+) -> None:
+    """A store that was never set up: on a full disk or a read-only mount the doctor fails, and says why."""
+    names = ("f_bavail", "f_files", "f_favail", "f_flag")
+    there = os.statvfs(tmp_path)
+    disk = SimpleNamespace(**{name: getattr(there, name) for name in names} | changed)
+    monkeypatch.setattr("txn_engine.cli.checkup.os.statvfs", lambda _: disk)
+    answer = run("doctor", "--json", store=f"file://{tmp_path}/new")
+    assert (answer.code, checks(answer)["reachable"]["status"]) == (1, "failed")
+    assert words in checks(answer)["reachable"]["seen"]
+
+
+def test_a_folder_in_none_cannot_be_made(run: Run, tmp_path: Path) -> None:
+    """The doctor names the folder that has to be there first."""
+    answer = run("doctor", "--json", store=f"file://{tmp_path}/none/new")
+    assert (answer.code, checks(answer)["reachable"]["status"]) == (1, "failed")
+    assert f"{tmp_path}/none" in checks(answer)["reachable"]["seen"]
 
 
 def test_a_topic_behind_a_link_is_damaged(run: Run, tmp_path: Path) -> None:
@@ -317,7 +346,7 @@ def test_conformance_without_a_store(run: Run, tmp_path: Path) -> None:
     does."""
     assert "no store was named" in run("doctor", "--conformance", store="").stderr
     missing = run("doctor", "--conformance", store=f"file://{tmp_path}/none")
-    assert (missing.code, missing.error_code) == (1, "CLUSTER_AUTHORIZATION_FAILED")
+    assert (missing.code, missing.error_code) == (1, "STORE_NOT_FOUND")
     keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
     away = run("doctor", "--conformance", "--endpoint", "http://127.0.0.1:1", store="s3://bucket/x", env=keys)
     assert (away.code, away.error_code) == (1, "NETWORK_EXCEPTION")

@@ -45,6 +45,8 @@ def test_groups_list_and_describe(run: Run, group: str) -> None:
         "HELD-BACK",
         "PENDING-OFFSET",
         "PENDING-PRODUCER-ID",
+        "BEYOND-END",
+        "SKIPPED",
     ]
     rows = run("groups", "describe", "--group", group, "--json").json["offsets"]
     assert rows[0] == {
@@ -57,6 +59,8 @@ def test_groups_list_and_describe(run: Run, group: str) -> None:
         "held_back": 0,
         "pending_offset": None,
         "pending_producer_id": None,
+        "beyond_end": 0,
+        "skipped": 0,
     }
     unknown = run("groups", "describe", "nobody")
     assert (unknown.code, unknown.error_code) == (1, "GROUP_ID_NOT_FOUND")

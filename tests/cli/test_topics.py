@@ -272,7 +272,7 @@ def test_only_create_sets_up_a_ledger(run: Run, tmp_path: Path, good: Callable[.
         ["coordinator", "sweep"],
     ):
         missing = run(*arguments, store=f"file://{folder}")
-        assert (missing.code, missing.error_code) == (1, "CLUSTER_AUTHORIZATION_FAILED"), arguments
+        assert (missing.code, missing.error_code) == (1, "STORE_NOT_FOUND"), arguments
         assert not folder.exists()
     folder.mkdir()
     empty = run("topics", "list", store=f"file://{folder}")

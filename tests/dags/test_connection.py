@@ -109,6 +109,12 @@ def test_credentials_endpoint_and_region_stand_where_the_aws_connection_has_them
         ('{"conn_type": "txn_engine", "host": "ledger", "extra": "[1]"}', "unreadable_connection", "extra"),
         ('{"conn_type": "txn_engine", "extra": {"url": {"a": 1}}}', "not_text", "extra.url"),
         ('{"conn_type": "txn_engine", "host": 5}', "not_text", "host"),
+        ("postgres://user:HIDDEN@db/ledger", "wrong_connection_type", "txn_engine_default"),
+        (
+            '{"conn_type": "aws", "extra": {"url": "s3://ledger"}}',
+            "wrong_connection_type",
+            "txn_engine_default",
+        ),
         *((text, "unreadable_connection", "txn_engine_default") for text in UNREADABLE),
         *((text, "url_with_secrets", "connection 'txn_engine_default'") for text in WITH_A_SECRET),
     ],

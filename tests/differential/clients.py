@@ -203,6 +203,11 @@ def _check_may_send(clients: ClientSide, actor: str) -> None:
         raise SkippedError
 
 
+def _in_log(clients: ClientSide, place: Place, offset: int) -> int:
+    """The offset, or the end of the log if that is lower: the engine refuses a commit beyond it, Kafka does not."""
+    return min(offset, clients.consume(place, "read_uncommitted")[2])
+
+
 @dataclass(frozen=True)
 class SendOffsets(ClientStep):
     actor: str
@@ -211,7 +216,7 @@ class SendOffsets(ClientStep):
     offset: int
 
     def call(self, clients: ClientSide) -> Answer:
-        clients.send_offset(self.actor, self.group, self.place, self.offset)
+        clients.send_offset(self.actor, self.group, self.place, _in_log(clients, self.place, self.offset))
         clients.ledger.pending[self.actor].add((self.group, self.place))
         return "sent"
 
@@ -251,7 +256,7 @@ class CommitSync(ClientStep):
     offset: int
 
     def call(self, clients: ClientSide) -> Answer:
-        clients.commit_offset(self.group, self.place, self.offset)
+        clients.commit_offset(self.group, self.place, _in_log(clients, self.place, self.offset))
         clients.ledger.moves[self.group, self.place] += 1
         return "committed"
 

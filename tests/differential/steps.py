@@ -419,6 +419,11 @@ class TimeOut(Step):
         return "over"
 
 
+def _in_log(scene: Scene, place: Place, offset: int) -> int:
+    """The offset, or the end of the log if that is lower: the engine refuses a commit beyond it, Kafka does not."""
+    return min(offset, scene.side.ends(place).high_watermark) if scene.side.has(place) else offset
+
+
 @dataclass(frozen=True)
 class SendOffset(Step):
     """A group's offset in the transaction."""
@@ -432,7 +437,8 @@ class SendOffset(Step):
 
     def ask(self, scene: Scene) -> Answer:
         who = scene.identity(self.actor, self.epoch_shift)
-        scene.side.send_offset(self.transactional_id, who, self.group, self.place, self.offset)
+        offset = _in_log(scene, self.place, self.offset)
+        scene.side.send_offset(self.transactional_id, who, self.group, self.place, offset)
         scene.sent_offsets[self.group, self.place].add(self.transactional_id)
         return "pending"
 
@@ -513,7 +519,7 @@ class CommitOffset(Step):
     offset: int
 
     def ask(self, scene: Scene) -> Answer:
-        scene.side.commit_offset(self.group, self.place, self.offset)
+        scene.side.commit_offset(self.group, self.place, _in_log(scene, self.place, self.offset))
         return "committed"
 
     def look(self, scene: Scene) -> Seen:

@@ -20,6 +20,7 @@ from txn_engine import Engine, TopicPartition
 from txn_engine.errors import (
     CorruptObjectError,
     InvalidRequestError,
+    OffsetOutOfRangeError,
     OutcomeUnknownError,
     UnknownTopicOrPartitionError,
 )
@@ -29,7 +30,7 @@ from txn_engine.log.cuts import CLAIM_MS
 from txn_engine.maintain import MaintenancePolicy
 from txn_engine.maintain.policy import DAY_MS
 from txn_engine.producer import Producer
-from txn_engine.protocol.proposals import MarkerProposal
+from txn_engine.protocol.proposals import MarkerProposal, TrimProposal
 from txn_engine.reasons import Reason
 from txn_engine.testing import ManualClock
 
@@ -604,3 +605,27 @@ def test_a_consumer_goes_on_behind_a_cut(engine: Engine) -> None:
     assert sorted(table.column("account_id").to_pylist()) == [2, 2, 3]
     with refused(InvalidRequestError, Reason.CUT_NOT_FOUND):
         consumer.seek_to_cut(9)
+
+
+def test_nobody_goes_on_behind_a_cut_that_retention_has_passed(engine: Engine) -> None:
+    """Where records that came after a cut were deleted, to begin behind it is refused, and no position changes. What is
+    inside can still be read as of the cut."""
+    commit(engine, 1, partitions=(0, 1))
+    engine.coordinator.write_pending_markers()
+    cut = engine.cut()
+    commit(engine, 2, partitions=(1,))
+    engine.coordinator.write_pending_markers()
+    state = engine.logs.get("payments", 0, 1).refresh()
+    engine.logs.get("payments", 0, 1).append([TrimProposal(state.high_watermark, 0)])
+    consumer = engine.consumer()
+    consumer.subscribe(["payments"])
+    consumer.seek(P0, 1)
+    with refused(OffsetOutOfRangeError, Reason.CUT_BEFORE_LOG_START) as told:
+        consumer.seek_to_cut(cut)
+    words = "cut 0 ends at offset 2 of payments-1, and retention has deleted what came after it: the log begins at"
+    assert f"{words} offset {state.high_watermark}" in str(told.value)
+    assert consumer.position(P0) == 1
+    with refused(OffsetOutOfRangeError, Reason.CUT_BEFORE_LOG_START):
+        engine.offsets_behind_cut(cut, [P0, P1])
+    assert engine.offsets_behind_cut(cut, [P0]) == {P0: 2}
+    assert accounts_at(engine, cut) == [1, 1]

@@ -23,13 +23,13 @@ class Disk:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.objects_left = 1_000
-        self.pauses: list[int] = []
+        self.errno = errno.ENOSPC
         self.pauses: list[int] = []
         write = os.write
 
         def written(descriptor: int, data: bytes) -> int:
             if self.objects_left <= 0:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                raise OSError(self.errno, os.strerror(self.errno))
             self.objects_left -= 1
             return write(descriptor, data)
 
@@ -78,6 +78,27 @@ def test_a_full_disk_ends_an_abort_at_once(producer: Producer, disk: Disk, left:
     producer.begin_transaction()
     producer.produce("payments", payments(3), partition=1)
     producer.commit_transaction()
+
+
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [
+        (errno.ENOSPC, StoreReason.NO_ROOM),
+        (errno.EDQUOT, StoreReason.NO_ROOM),
+        (errno.EROFS, StoreReason.READ_ONLY),
+    ],
+)
+def test_a_disk_that_takes_nothing_is_no_refusal(
+    producer: Producer, disk: Disk, number: int, reason: StoreReason
+) -> None:
+    """On a full disk, beyond a quota and on a read-only mount a producer names the disk, and not its own rights."""
+    producer.begin_transaction()
+    disk.errno, disk.objects_left = number, 0
+    with pytest.raises(StoreFaultError) as caught:
+        producer.produce("payments", payments(1), partition=0).result()
+    assert (caught.value.code, caught.value.reason) == ("KAFKA_STORAGE_ERROR", reason)
+    disk.objects_left = 1_000
+    producer.abort_transaction()
 
 
 def test_too_many_open_files_is_no_refusal(

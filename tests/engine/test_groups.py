@@ -19,11 +19,14 @@ from txn_engine.errors import (
     OffsetsMovedError,
     OffsetsPendingError,
     OutcomeUnknownError,
+    StoreUnavailableError,
     TransactionAbortableError,
     UnknownTopicOrPartitionError,
     UnstableOffsetCommitError,
 )
 from txn_engine.producer import Producer
+from txn_engine.protocol.offset_commits import OffsetCommit, OffsetKey
+from txn_engine.protocol.proposals import Appended, OffsetCommitProposal, TrimProposal
 from txn_engine.reasons import Reason
 from txn_engine.testing import ManualClock
 from txn_engine.types import ConsumerGroupMetadata, ForgottenOffset
@@ -525,6 +528,8 @@ def test_off_04_expiry_is_by_the_logs_time_and_leaves_what_is_pending(
 def test_offsets_are_forgotten_only_in_the_topic_and_partition_that_are_named(engine: Engine) -> None:
     """Offsets are forgotten only in the named topic and partition, however old other ones are. A partition
     without a topic is refused."""
+    load(engine, *range(4), partition=0)
+    load(engine, *range(5), partition=1)
     committed(engine, "g", 4)
     committed(engine, "g", 5, P1)
     assert engine.admin.expire_group_offsets(retention_ms=0, topic="other") == []
@@ -792,6 +797,116 @@ def test_where_retention_has_overtaken_a_group(
     assert consumer.position(at) == start
     consumer.commit()
     assert consumer.committed([at])[at].offset == start
+    assert skipped(engine) == start - 1
+
+
+def skipped(engine: Engine) -> int:
+    (described,) = engine.admin.describe_group("g").partitions
+    return described.skipped_offsets
+
+
+def overtaken(engine: Engine) -> None:
+    """Let a group read one record of five, and delete three."""
+    load(engine, *range(3), partition=0)
+    load(engine, *range(2), partition=0)
+    with engine.consumer(group_id="g") as consumer:
+        consumer.assign([P0])
+        consumer.poll(1)
+        consumer.commit()
+    delete_up_to(engine, 3)
+
+
+def delete_up_to(engine: Engine, offset: int) -> None:
+    (verdict,) = engine.logs.get("payments", 0, 0).append([TrimProposal(offset, 0)])
+    assert isinstance(verdict, Appended)
+
+
+def test_a_group_keeps_how_many_offsets_it_skipped(engine: Engine) -> None:
+    """The count is committed with the positions behind what was deleted, plainly and in a transaction. It adds up, goes
+    on with other members and ends with a reset."""
+    overtaken(engine)
+    with engine.consumer(group_id="g") as consumer:
+        consumer.assign([P0])
+        consumer.poll(1)
+        assert skipped(engine) == 0
+        consumer.commit({P0: consumer.position(P0)})
+        assert skipped(engine) == 2
+        consumer.poll()
+        consumer.commit()
+        assert skipped(engine) == 2
+    load(engine, *range(8), partition=0)
+    end = engine.partition("payments", 0).high_watermark
+    load(engine, 9, partition=0)
+    delete_up_to(engine, end)
+    with engine.consumer(group_id="g") as consumer, engine.producer(transactional_id="job") as producer:
+        consumer.assign([P0])
+        consumer.poll()
+        producer.init_transactions()
+        with producer.transaction():
+            producer.send_offsets_to_transaction(consumer.positions(), consumer.group_metadata())
+    assert skipped(engine) == 2 + 8
+    engine.admin.reset_offsets("g", {P0: "latest"}, execute=True)
+    assert skipped(engine) == 0
+
+
+def test_what_a_member_writes_beside_its_position_stays(engine: Engine) -> None:
+    """A member's own metadata is committed as it is."""
+    overtaken(engine)
+    with engine.consumer(group_id="g") as consumer:
+        consumer.assign([P0])
+        consumer.poll(1)
+        consumer.commit({P0: OffsetAndMetadata(4, "mine")})
+        assert consumer.committed([P0])[P0].metadata == "mine"
+
+
+def test_a_poll_that_fails_counts_nothing(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a failed poll passed over is counted once, by the poll that follows."""
+    with engine.consumer(group_id="g") as consumer:
+        consumer.assign([P0])
+        load(engine, *range(3), partition=0)
+        load(engine, *range(2), partition=0)
+        consumer.poll(1)
+        delete_up_to(engine, 3)
+
+        def fail(*_: object) -> None:
+            raise StoreUnavailableError("no answer")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(consumer._fetcher, "_parts", fail)
+            with pytest.raises(StoreUnavailableError):
+                consumer.poll(1)
+        consumer.poll(1)
+        consumer.commit()
+    assert skipped(engine) == 2
+
+
+def test_a_commit_beyond_the_end_is_refused(engine: Engine) -> None:
+    """Nobody has read beyond the end, so nobody may say so: not plainly, and not in a transaction, which can only abort
+    then."""
+    load(engine, 1, 2, partition=0)
+    beyond = refused(OffsetOutOfRangeError, Reason.OFFSET_BEYOND_END)
+    with engine.consumer(group_id="g") as consumer, engine.producer(transactional_id="job") as producer:
+        consumer.assign([P0])
+        with beyond:
+            consumer.commit({P0: 3})
+        producer.init_transactions()
+        producer.begin_transaction()
+        with beyond:
+            producer.send_offsets_to_transaction({P0: 3}, consumer.group_metadata())
+        with pytest.raises(TransactionAbortableError):
+            producer.commit_transaction()
+        producer.abort_transaction()
+        assert consumer.committed([P0]) == {}
+        consumer.commit({P0: 2})
+
+
+def test_a_group_beyond_the_end_is_shown_as_such(engine: Engine) -> None:
+    """A group that is beyond the end of a log, because that lost its last entries, has no lag that anybody knows."""
+    load(engine, 1, 2, partition=0)
+    key = OffsetKey("g", "payments", 0, 0)
+    engine.logs.of(engine.logs.group_partition("g")).append([OffsetCommitProposal(OffsetCommit(key, 9))])
+    (described,) = engine.admin.describe_group("g").partitions
+    assert (described.committed_offset, described.lag, described.beyond_offsets) == (9, -1, 7)
 
 
 def test_offsets_that_name_no_topic_are_about_the_present_one(

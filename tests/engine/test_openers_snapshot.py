@@ -150,3 +150,37 @@ def test_coordinators_and_groups_leave_theirs(store: Shelf) -> None:
             producer.commit_transaction()
     assert store.snapshots(TRANSACTION_STATE_TOPIC)
     assert store.snapshots(CONSUMER_OFFSETS_TOPIC)
+
+
+SWEEPS = ["abort_timed_out_transactions", "write_pending_markers", "expire_transactional_ids"]
+
+
+@pytest.mark.parametrize("sweep", SWEEPS)
+def test_a_sweep_that_had_to_replay_much_leaves_what_it_read(store: Shelf, sweep: str) -> None:
+    """A sweep comes every minute or so. If it replayed more than 64 entries of a coordinator's log, the next one finds
+    a snapshot. Reading the ids leaves none."""
+    with Engine(store) as engine:
+        home = engine.logs.coordinator_partition("job")
+        for _ in range(65):
+            engine.coordinator.init_producer_id("job")
+        end = engine.logs.coordinator("job").refresh().log_end_offset
+    with Engine(store) as engine:
+        assert len(engine.coordinator.rows()) == 1
+    assert store.snapshots(TRANSACTION_STATE_TOPIC) == []
+    for _ in range(2):
+        with Engine(store) as engine:
+            assert getattr(engine.coordinator, sweep)().failures == ()
+        assert store.snapshots(TRANSACTION_STATE_TOPIC) == [
+            f"topics/{TRANSACTION_STATE_TOPIC}/0/{home}/snapshots/{end:020d}.parquet"
+        ]
+
+
+def test_a_sweep_that_may_leave_no_snapshot_sweeps(store: Shelf) -> None:
+    """A store that refuses the snapshot does not stop the sweep."""
+    with Engine(store) as engine:
+        for _ in range(65):
+            engine.coordinator.init_producer_id("job")
+    store.refuses = True
+    with Engine(store) as engine:
+        assert engine.coordinator.abort_timed_out_transactions().failures == ()
+    assert store.snapshots(TRANSACTION_STATE_TOPIC) == []

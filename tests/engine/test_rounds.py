@@ -136,11 +136,12 @@ def test_a_fresh_process_initialises_an_id(world: RoundWorld, known: bool) -> No
 # --- loading a log ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("entries", "rounds"), [(0, 3), (1, 5), (3, 5), (50, 6)])
+@pytest.mark.parametrize(("entries", "rounds"), [(0, 5), (1, 5), (3, 5), (50, 6)])
 def test_a_scan_is_planned_without_snapshots(world: RoundWorld, entries: int, rounds: int) -> None:
     """Without snapshots, a fresh process reads store.json, the topic, the listings with the first slots, and
     the entries with the slot that is likely to be the log's end. If there are files, it also reads whether
-    the topic's columns have changed meanwhile."""
+    the topic's columns have changed meanwhile. If logs are empty, it asks in two rounds whether they always
+    were."""
     world.do(lambda engine: fill(engine, entries))
     assert world.fresh(plan) == (entries * PARTITIONS, rounds)
 

@@ -13,6 +13,8 @@ from tests.pages import busy_store
 from txn_engine import Engine, OffsetAndMetadata, TopicPartition, connect
 from txn_engine.cli.main import cli
 from txn_engine.clock import system_clock
+from txn_engine.protocol.offset_commits import OffsetCommit, OffsetKey
+from txn_engine.protocol.proposals import OffsetCommitProposal, TrimProposal
 from txn_engine_airflow import tables
 from txn_engine_airflow.pages.cuts_seen import SeenCuts
 from txn_engine_airflow.pages.moment import Moment, look
@@ -162,3 +164,29 @@ def test_what_was_deleted_unread_is_part_of_the_lag_and_said(busy: Engine) -> No
         cli, ["groups", "describe", "slow", "--url", "memory://gone"], catch_exceptions=False
     )
     assert "deleted before the group read them: short-0 5" in told.stderr
+
+
+def test_what_a_group_skipped_and_how_far_it_is_beyond_the_end_is_the_same_everywhere(busy: Engine) -> None:
+    """What a group skipped stays in its description, and a group beyond the end has no lag: on the pages, too."""
+    with connect("memory://skipped") as engine:
+        engine.admin.create_topic("short", partitions=2, schema=busy_store.SCHEMA)
+        for partition in (0, 1):
+            engine.partition("short", partition).append(busy_store.records(0, 8))
+        place = TopicPartition("short", 0)
+        engine.consumer(group_id="slow").commit({place: OffsetAndMetadata(3)})
+        engine.logs.get("short", 0, 0).append([TrimProposal(8, 0)])
+        with engine.consumer(group_id="slow") as consumer:
+            consumer.assign([place])
+            consumer.commit()
+        lost = OffsetCommitProposal(OffsetCommit(OffsetKey("slow", "short", 0, 1), 20))
+        engine.logs.of(engine.logs.group_partition("slow")).append([lost])
+        described = engine.admin.describe_group("slow").partitions
+        assert [(at.skipped_offsets, at.beyond_offsets, at.lag) for at in described] == [
+            (5, 0, 1),
+            (0, 12, -1),
+        ]
+        (line,) = group_lines(look(engine, engine.logs.topics.survey(), SeenCuts()))
+        assert (line.skipped, line.beyond, line.lag, line.unknown) == (5, 12, 1, 1)
+        told = CliRunner().invoke(cli, ["groups", "describe", "slow", "--url", "memory://skipped", "--json"])
+        rows = json.loads(told.stdout)["offsets"]
+        assert [(row["skipped"], row["beyond_end"], row["lag"]) for row in rows] == [(5, 0, 1), (0, 12, None)]

@@ -98,7 +98,7 @@ CALM: tuple[tuple[str, Todo, Callable[[Producer], Any]], ...] = (
     (
         "offsets",
         calls.SEND_OFFSETS,
-        lambda p: p.send_offsets_to_transaction({T3: OffsetAndMetadata(5)}, GROUP),
+        lambda p: p.send_offsets_to_transaction({T3: OffsetAndMetadata(0)}, GROUP),
     ),
     ("flush", calls.FLUSH, Producer.flush),
     ("commit", calls.COMMIT, Producer.commit_transaction),

@@ -60,6 +60,7 @@ FIRST_SEEDS: dict[bool, dict[str, int]] = {
         "reload": 7,
         "remade": 4,
         "requests": 4,
+        "resets": 13,
         "schemas": 2,
         "seals": 24,
         "settings": 16,

@@ -424,7 +424,7 @@ def test_opening_makes_the_root_but_not_its_parent(tmp_path: Path) -> None:
     LocalStore(tmp_path / "new")
     assert mode_of(tmp_path / "new") == 0o700
     assert os.listdir(tmp_path / "new") == []
-    with pytest.raises(StoreNotWritableError) as caught:
+    with pytest.raises(BucketNotFoundError) as caught:
         LocalStore(tmp_path / "no" / "new")
     assert "\n" not in str(caught.value)
     assert caught.value.place == str(tmp_path / "no" / "new")

@@ -10,7 +10,6 @@ from storage import (
     LocalStore,
     MemoryStore,
     StorageError,
-    StoreNotWritableError,
     open_store,
 )
 from storage.reasons import StoreReason
@@ -131,9 +130,7 @@ def test_no_secret_of_a_url_is_repeated(url: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "url", ["s3://bucket/a b", "s3://bucket/a ", "az://container/ä", "gs://bucket/a/../b"]
-)
+@pytest.mark.parametrize("url", ["s3://bucket/a b", "az://container/ä", "gs://bucket/a/../b"])
 def test_a_place_that_no_key_begins_with(url: str) -> None:
     """The error shows the place, its blanks too, and says which characters and lengths are allowed."""
     with refused(InvalidStoreUrlError, StoreReason.BAD_PREFIX) as caught:
@@ -150,11 +147,24 @@ def test_credentials_in_an_endpoint_are_refused_and_not_repeated(endpoint: str) 
     assert "top" not in str(caught.value)
 
 
+@pytest.mark.parametrize("blanks", [" ", "\n", "\u00a0", "\r\n"])
+@pytest.mark.parametrize("url", ["s3://bucket", "s3://bucket/a", "file://{}", "{}", "memory://name"])
+def test_blanks_around_a_url_are_refused_and_shown(tmp_path: Path, url: str, blanks: str) -> None:
+    """A blank before or behind a URL is named, and makes no folder of its own."""
+    place = url.format(tmp_path / "store")
+    for wrong, end in ((place + blanks, "ends"), (blanks + place, "begins")):
+        with refused(InvalidStoreUrlError, StoreReason.BLANK_AROUND_URL) as caught:
+            open_store(wrong)
+        assert f"{end} with {blanks!r}" in caught.value.seen
+    assert list(tmp_path.iterdir()) == []
+    assert open_store(tmp_path / "a ").url.endswith("a%20")  # a path is meant as it is written
+
+
 def test_create(tmp_path: Path) -> None:
     """create=False makes nothing. create=True makes the folder, but not its parents."""
     with pytest.raises(BucketNotFoundError):
         open_store(tmp_path / "a", create=False)
-    with pytest.raises(StoreNotWritableError):
+    with pytest.raises(BucketNotFoundError):
         open_store(tmp_path / "a" / "b")
     open_store(tmp_path / "a")
     assert (tmp_path / "a").is_dir()

@@ -295,7 +295,7 @@ def growth_with_a_changed_byte(story: Story) -> str:
     return key
 
 
-@damage("decision-not-carried-out")
+@damage("log-lost")
 def grown_partition_without_its_marker(story: Story) -> str:
     ledger = story.ledger
     ledger.grow("payments", 0, 3)
@@ -303,7 +303,7 @@ def grown_partition_without_its_marker(story: Story) -> str:
     ledger.transaction(SUMS, "Ongoing", 1, 1, partitions=places)
     prepared = ledger.transaction(SUMS, "PrepareCommit", 1, 2, partitions=places)
     ledger.transaction(SUMS, "CompleteCommit", 1, 2, decision_offset=prepared)
-    return "topics/payments/0/2/log/"
+    return "topics/payments/0/2/"
 
 
 # --- erase ------------------------------------------------------------------------------------------------

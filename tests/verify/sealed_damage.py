@@ -102,12 +102,12 @@ def coordinator_log_missing_beside_a_sealed_one(story: Story) -> str:
     return story.entry("payments", 0, 10)
 
 
-@damage("decision-not-carried-out")
+@damage("log-lost")
 def log_of_the_groups_missing(story: Story) -> str:
     folder = f"topics/__consumer_offsets/0/{story.group_home}/"
     for key in story.ledger.keys(folder):
         story.ledger.store.delete(key)
-    return f"{folder}log/"
+    return folder
 
 
 @damage("snapshot-differs", "snapshots-too-few")

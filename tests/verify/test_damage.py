@@ -102,6 +102,15 @@ def entry_missing_at_the_start(story: Story) -> str:
     return key
 
 
+@damage("log-lost")
+def log_of_a_partition_missing(story: Story) -> str:
+    cut_damage.with_cut(story, topics=[cut_damage.a_topic(offsets=[12, 0], snapshots=[12, 0])])
+    folder = "topics/payments/0/0/"
+    for key in story.ledger.keys(folder):
+        story.ledger.store.delete(key)
+    return folder
+
+
 @damage("entry-missing")
 def coordinator_entry_missing(story: Story) -> str:
     key = story.entry("__transaction_state", story.load_home, story.commit_row)

@@ -116,7 +116,7 @@ class BackupMaker:
         """The error; or another one, where what it misses went with a topic that was deleted."""
         for topic in cut.topics:
             folder = re.escape(f"topics/{topic.topic}/{topic.incarnation}/")
-            key = re.search(rf"{folder}\S+", str(error.place))  # behind it an endpoint may stand
+            key = re.search(rf"{folder}\S*[^\s/]", str(error.place))  # behind it an endpoint may stand
             if key is None or not isinstance(error, CorruptObjectError):
                 continue
             if not self._logs.tools.objects.exists(key[0]) and self._was_deleted(topic):

@@ -94,18 +94,31 @@ def _missing_folder(url: str) -> list[Check] | None:
         return None
     text = unquote(urlsplit(url).path) if url.startswith("file://") else url
     folder = Path(os.path.expanduser(text)).absolute()
-    if not text.strip() or folder.exists():
+    if url != url.strip() or not text.strip() or folder.exists():
         return None
     kind = Check("store", "ok", f"local folder {folder}")
-    if folder.parent.is_dir() and os.access(folder.parent, os.W_OK):
+    in_the_way = _why_not_made(folder.parent)
+    if in_the_way is not None:
         return [
             kind,
-            Check(
-                "reachable", "warning", "the folder is not there yet", "`topics create` or `demo` makes it"
-            ),
+            Check("reachable", "failed", f"the folder is not there, {in_the_way[0]}", in_the_way[1]),
         ]
-    seen = f"neither the folder nor a writable {folder.parent} is there"
-    return [kind, Check("reachable", "failed", seen, "make the parent folder, or mend the URL")]
+    made = "`topics create` or `demo` makes it"
+    return [kind, Check("reachable", "warning", "the folder is not there yet", made)]
+
+
+def _why_not_made(parent: Path) -> tuple[str, str] | None:
+    """Why no folder can be made in that one, and what to do; None where one can be."""
+    if not parent.is_dir():
+        return f"nor is the folder {parent}", "make that folder, or correct the URL"
+    disk = os.statvfs(parent)
+    if disk.f_flag & os.ST_RDONLY:
+        return f"and {parent} is on a read-only file system", "have it mounted with the right to write"
+    if not os.access(parent, os.W_OK):
+        return f"and this user may not write in {parent}", "grant the user that right, or correct the URL"
+    if disk.f_bavail == 0 or (disk.f_files and disk.f_favail == 0):
+        return f"and there is no space left on the disk of {parent}", "make room on the disk"
+    return None
 
 
 def _store_checks(store: ObjectStore) -> Iterator[Check]:

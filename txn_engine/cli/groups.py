@@ -30,6 +30,8 @@ DESCRIBE = columns(
     "HELD-BACK>",
     "PENDING-OFFSET>",
     "PENDING-PRODUCER-ID>",
+    "BEYOND-END>",
+    "SKIPPED>",
 )
 RESET = columns("GROUP", "TOPIC", "PARTITION>", "CURRENT-OFFSET>", "NEW-OFFSET>")
 FORGOTTEN = columns("GROUP", "TOPIC", "PARTITION>", "CURRENT-OFFSET>")
@@ -62,6 +64,9 @@ def describe(group: str | None, named: str | None, place: Place, out: Output) ->
     LAG counts offsets up to the last stable one, which is as far as read_committed readers get. HELD-BACK counts those
     behind it, up to the end of the log: they wait for an open transaction (`topics describe` names it). A pending
     offset belongs to a transaction that is not decided yet. Offsets in a topic that was deleted have none of these.
+    BEYOND-END counts the offsets from the end of the log to the group's, if that is further: the log lost its last
+    entries, or somebody committed what nobody had read. SKIPPED counts the offsets that were deleted before the group
+    read them, until `groups reset-offsets` moves it.
     """
     name = one_name(group, named, "GROUP")
     with place.open() as engine:
@@ -77,11 +82,14 @@ def describe(group: str | None, named: str | None, place: Place, out: Output) ->
             "held_back": _known(at.held_back_offsets),
             "pending_offset": _known(at.pending_offset),
             "pending_producer_id": _known(at.pending_producer_id),
+            "beyond_end": _known(at.beyond_offsets),
+            "skipped": at.skipped_offsets,
         }
         for at in found.partitions
     ]
     out.table("offsets", DESCRIBE, rows, **as_fields(found.unreadable))
     _tell_missed(found.partitions, out)
+    _tell_beyond(found.partitions, name, out)
     _tell_gone(found, out)
     fail_for(found.unreadable, out)
 
@@ -251,6 +259,16 @@ def _tell_missed(known: Iterable[GroupOffset], out: Output) -> None:
     missed = [f"{at.topic}-{at.partition} {at.gone_offsets}" for at in known if at.gone_offsets > 0]
     if missed:
         out.note(f"offsets of the LAG that were deleted before the group read them: {', '.join(missed)}")
+
+
+def _tell_beyond(known: Iterable[GroupOffset], group: str, out: Output) -> None:
+    beyond = [f"{at.topic}-{at.partition}" for at in known if at.beyond_offsets > 0]
+    if beyond:
+        out.note(
+            f"{', '.join(beyond)}: the group is beyond the end of the log, where nobody has read;"
+            f" `txn-engine verify` says whether the log lost entries, `txn-engine groups reset-offsets {group}`"
+            " moves the group"
+        )
 
 
 def _gone(known: GroupDescription) -> list[GroupOffset]:

@@ -27,10 +27,11 @@ from txn_engine.log.cut_format import Cut
 from txn_engine.log.logs import Logs
 from txn_engine.log.reading import check_start, end_of, first_offset_at
 from txn_engine.log.topics import Topic
+from txn_engine.protocol.offset_commits import skipped_note, skipped_offsets
 from txn_engine.protocol.partition import PartitionState
 from txn_engine.protocol.transaction_rows import TransactionPartition
 from txn_engine.reasons import Reason
-from txn_engine.scan import check_isolation, first_offset_behind
+from txn_engine.scan import begin_behind, check_isolation
 from txn_engine.types import ConsumerGroupMetadata, IsolationLevel, OffsetAndMetadata, TopicPartition
 
 _POLL_PAUSE_MS = 50
@@ -158,13 +159,17 @@ class Consumer:
         """Go on behind a cut, in every partition that is read: from the first offset that is not inside.
 
         Raises:
-            OffsetOutOfRangeError: a log begins further on by now.
+            OffsetOutOfRangeError: retention has deleted records behind the cut; no position has changed then.
             InvalidRequestError: there is no such cut, or it is not of a topic that is read.
         """
         self._open()
         found = self._find_cut(cut)
         cursors = [self._cursor(tp) for tp in self.assignment()]
-        offsets = [first_offset_behind(found, each.topic, each.partition) for each in cursors]
+        states = self._logs.refresh_all(self._logs.of(each.key) for each in cursors)
+        offsets = [
+            begin_behind(found, each.topic, each.partition, state)
+            for each, state in zip(cursors, states, strict=True)
+        ]
         for tp, offset in zip(self.assignment(), offsets, strict=True):
             self.seek(tp, offset)
 
@@ -274,6 +279,7 @@ class Consumer:
             if found is not None and found.offset > states[index].high_watermark:
                 states[index] = self._refresh(cursor)  # looked at before the group had come so far
             at = None if found is None else found.offset
+            cursor.skipped = 0 if found is None else skipped_offsets(found.metadata)
             cursor.position = self._policy.within(cursor, states[index], at)
         return states
 
@@ -315,11 +321,16 @@ class Consumer:
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Where the consumer is in every partition: what a commit without arguments commits.
 
+        The metadata says how many offsets the group never read, if retention has deleted some before it came to them.
+
         Raises:
             OffsetOutOfRangeError, UnstableOffsetCommitError: as `position`.
         """
         self._start(self._assignment.cursors.values())
-        return {tp: OffsetAndMetadata(cursor.position) for tp, cursor in self._assignment.cursors.items()}
+        return {
+            tp: OffsetAndMetadata(cursor.position, skipped_note(cursor.skipped))
+            for tp, cursor in self._assignment.cursors.items()
+        }
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
         """The group's offsets, without partitions that were never committed.
@@ -345,6 +356,7 @@ class Consumer:
         """Commit these offsets, or the positions, plainly; all of them or none, as far as that can be foreseen.
 
         Raises:
+            OffsetOutOfRangeError: an offset is beyond the log's end.
             OffsetsMovedError: somebody else processed this range; final. OffsetsPendingError: somebody is about to.
             OutcomeUnknownError: it may have landed; the next commit learns it first.
             UnknownTopicOrPartitionError: a topic is gone, or another than the one that was read.
@@ -353,7 +365,15 @@ class Consumer:
         self._open()
         group = self._member()
         wanted = self.positions() if offsets is None else offsets
-        group.commit({tp: OffsetAndMetadata(at) if isinstance(at, int) else at for tp, at in wanted.items()})
+        group.commit({tp: self._noted(tp, at) for tp, at in wanted.items()})
+
+    def _noted(self, tp: TopicPartition, at: OffsetAndMetadata | int) -> OffsetAndMetadata:
+        """The position; with the note of how many offsets were skipped, if it has no metadata of its own."""
+        position = OffsetAndMetadata(at) if isinstance(at, int) else at
+        cursor = self._assignment.cursors.get(TopicPartition(*tp))
+        if cursor is None or position.metadata:
+            return position
+        return position._replace(metadata=skipped_note(cursor.skipped))
 
     # --- ends -----------------------------------------------------------------------------------------------
 

@@ -23,7 +23,8 @@ _LOGGER: Final = logging.getLogger(__name__)
 class Cursor:
     """Where the consumer is in one partition, and the file it is in the middle of.
 
-    `is_late`: the partition was made after the subscription, so that all it holds is later than that.
+    `is_late`: the partition was made after the subscription, so that all it holds is later than that. `skipped`: how
+    many offsets it passed over because they were deleted before they were read, and the group before it.
     """
 
     topic: Topic
@@ -31,6 +32,7 @@ class Cursor:
     is_late: bool = False
     position: int = -1
     open_file: OpenFile | None = None
+    skipped: int = 0
 
     @property
     def key(self) -> TransactionPartition:
@@ -54,7 +56,7 @@ class StartPolicy:
 
     def within(self, cursor: Cursor, state: PartitionState, position: int | None) -> int:
         """The position, where the log still has it; else what auto_offset_reset says. A position that the log does not
-        have is warned of, with both offsets: records may have gone unread.
+        have is warned of, with both offsets: records may have gone unread. The cursor counts those that did.
         """
         if position is not None and state.log_start_offset <= position <= state.high_watermark:
             return position
@@ -70,6 +72,7 @@ class StartPolicy:
         from_start = self.reset == "earliest" or cursor.is_late
         at = state.log_start_offset if from_start else end_of(state, self.isolation_level)
         if position is not None:
+            cursor.skipped += max(at - position, 0)
             _LOGGER.warning(
                 "%s at offset %d of %s-%d, %s; it goes on at %d (auto_offset_reset %s)",
                 "a consumer" if self.group_id is None else f"group {self.group_id!r}",

@@ -76,13 +76,14 @@ class Fetcher:
         ]
         if all(at.has_nothing for at in partitions):
             return None
-        before = [cursor.position for cursor in cursors]
+        before = [(cursor.position, cursor.skipped) for cursor in cursors]
         self._files.expect(self._likely(partitions, max_records))
         try:
             tables = self._read(partitions, max_records)
         except BaseException:
-            for cursor, position in zip(cursors, before, strict=True):
+            for cursor, (position, skipped) in zip(cursors, before, strict=True):
                 cursor.position, cursor.open_file = position, None  # nobody has seen what was read
+                cursor.skipped = skipped
             raise
         self._files.read_ahead()
         return pa.concat_tables(tables, promote_options="default") if tables else None

@@ -377,6 +377,7 @@ class Coordinator:
     def write_pending_markers(self, *, partitions: Sequence[int] | None = None) -> SweepReport:
         """Finish every decided transaction, however young."""
         rows = self.rows(partitions)
+        self._leave_snapshots(partitions)
         report = self._markers.finish([stored for stored in rows if stored.row.state.is_prepared])
         return replace(report, failures=(*map(str, rows.unreadable), *report.failures))
 
@@ -392,6 +393,11 @@ class Coordinator:
 
         return self._sweep(partitions, propose)
 
+    def _leave_snapshots(self, partitions: Sequence[int] | None) -> None:
+        """Where no snapshots are taken each sweep would replay all that the coordinator's logs ever held."""
+        for partition in self._coordinators(partitions):
+            self._logs.of(partition).leave_snapshot_of_a_sweep()
+
     def _sweep(
         self, partitions: Sequence[int] | None, propose: Callable[[StoredRow], TransactionProposal | None]
     ) -> SweepReport:
@@ -399,6 +405,7 @@ class Coordinator:
         left alone. A coordinator partition that cannot be read is among the failures; the others are swept.
         """
         looked = self._logs.look(self._coordinators(partitions))
+        self._leave_snapshots(partitions)
         swept: list[str] = []
         failures = [str(each) for each in looked.unreadable]
         objects = 0

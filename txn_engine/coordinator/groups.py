@@ -8,6 +8,7 @@ from txn_engine.clock import Clock
 from txn_engine.errors import (
     InvalidGroupIdError,
     InvalidRequestError,
+    OffsetOutOfRangeError,
     OffsetsPendingError,
     UnknownTopicOrPartitionError,
     UnstableOffsetCommitError,
@@ -203,12 +204,15 @@ class GroupCoordinator:
     def row(
         self, group: ConsumerGroupMetadata, partition: TransactionPartition, position: OffsetAndMetadata
     ) -> OffsetCommit:
-        """The row of a commit, naming what its reader fetched."""
+        """The row of a commit, naming what its reader fetched. Raises `OffsetOutOfRangeError` for an offset beyond the
+        log's end, which nobody has read.
+        """
         self.check_new_group(group.group_id)
         if position.offset < 0:
             raise InvalidRequestError(
                 f"offset {position.offset}", actor=f"group {group.group_id!r}", expected="0 or more"
             )
+        self._check_in_log(group.group_id, partition, position.offset)
         if len(position.metadata) > MAX_METADATA_CHARS:
             raise InvalidRequestError(
                 f"{len(position.metadata)} characters of offset metadata",
@@ -228,6 +232,22 @@ class GroupCoordinator:
             fetched.row_offset if fetched else FETCHED_NOTHING,
             fetched.log_end if fetched else -1,
         )
+
+    def _check_in_log(self, group_id: str, partition: TransactionPartition, offset: int) -> None:
+        """By the log as it is known here, and only then as it is on the store: an end never falls."""
+        log = self._logs.of(partition)
+        if offset == 0 or (log.is_loaded and offset <= log.view().high_watermark):
+            return
+        end = log.refresh().high_watermark
+        if offset > end:
+            raise OffsetOutOfRangeError(
+                f"offset {offset}, beyond the end of the log",
+                actor=f"group {group_id!r}",
+                place=f"{partition.topic}-{partition.partition}",
+                expected=f"at most {end}",
+                action="commit a position that was read; nothing was committed",
+                reason=Reason.OFFSET_BEYOND_END,
+            )
 
     def check_new_group(self, group_id: str) -> None:
         """Refuse a group id that is no new name, unless the group has offsets from before this rule."""

@@ -61,12 +61,15 @@ class EarlierLog:
         return PartitionState()
 
     def snapshot(self, end: int) -> PartitionState:
-        """The state that the snapshot at `end` keeps. Raises `CorruptObjectError` where it is gone or damaged."""
+        """The state that the snapshot at `end` keeps. Raises `CorruptObjectError` where it is gone or damaged, or where
+        the whole log is gone.
+        """
         if end == 0:
             return PartitionState()
         key = self.keys.snapshot(end)
         data = self._objects.find(key, max_bytes=SNAPSHOT_LIMITS.object_bytes)
         if data is None:
+            self.state_now()  # raises where the whole log is gone
             raise CorruptObjectError("no such object", place=key, expected="the snapshot that a cut names")
         state = decode_snapshot(data, key=key)
         if state.log_end_offset != end:

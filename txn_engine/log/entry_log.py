@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ from txn_engine.errors import (
     TxnEngineError,
 )
 from txn_engine.ids import IdSource
-from txn_engine.log.entry_format import ENTRY_LIMITS, LogKind, decode_entry, encode_entry
+from txn_engine.log.entry_format import ENTRY_LIMITS, USER_LOG, LogKind, decode_entry, encode_entry
 from txn_engine.log.left_snapshot import leave_snapshot
 from txn_engine.log.objects import Objects
 from txn_engine.log.openers_snapshot import OpenersSnapshot
@@ -71,7 +71,8 @@ class _Unsettled:
 class LogTools:
     """What every log of an engine shares: the store, the clock, how to wait, the source of write ids, threads for
     reading ahead. `writer`: what the write ids of all its entries begin with. `snapshot_after`: how many entries a
-    writer replays before it leaves a snapshot behind.
+    writer replays before it leaves a snapshot behind. `loss_of`: the error for a topic's log that was found empty, by
+    its folder, if it was not always so.
     """
 
     objects: Objects
@@ -81,6 +82,7 @@ class LogTools:
     executor: Executor
     writer: str
     snapshot_after: int
+    loss_of: Callable[[str], CorruptObjectError | None]
 
     def new_entry_id(self) -> str:
         """A write id for an entry: the engine's own digits, and fresh ones."""
@@ -142,7 +144,17 @@ class EntryLog:
         return self._load() if self._state is None else self._state
 
     def _load(self) -> PartitionState:
-        """A new view: the newest sound snapshot, and what follows it. Another one where a cleaner got ahead of us."""
+        """A new view. Raises `CorruptObjectError` for an empty one of a topic's log that went further once."""
+        state = self._load_newest()
+        if state.log_end_offset == 0 and self.kind is USER_LOG:
+            loss = self._tools.loss_of(self.keys.prefix)
+            if loss is not None and (state := self._load_newest()).log_end_offset == 0:
+                self._state = None
+                raise loss
+        return state
+
+    def _load_newest(self) -> PartitionState:
+        """The newest sound snapshot, and what follows it. Another one where a cleaner got ahead of us."""
         self._state, self._token = None, ViewToken()
         loaded_from = -1
         damaged: list[str] = []
@@ -410,6 +422,11 @@ class EntryLog:
             self._advance(state)
 
     # --- snapshots ------------------------------------------------------------------------------------------
+
+    def leave_snapshot_of_a_sweep(self) -> None:
+        """Have a snapshot left behind, in another thread, if the log took long to load. A failure is only logged."""
+        with self._lock.here():
+            self._openers_snapshot.swept()
 
     def write_snapshot(self) -> int | None:
         """Write a snapshot at the log's end, built from entries read back, from an older snapshot on; its offset, or

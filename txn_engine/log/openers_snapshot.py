@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from concurrent.futures import Executor
+from typing import Final
 
 from storage import LogKeys
 from txn_engine.errors import IllegalStateError, TxnEngineError
@@ -16,10 +17,13 @@ from txn_engine.log.objects import Objects
 from txn_engine.protocol.partition import PartitionState
 
 _LOG = logging.getLogger(__name__)
+_SWEPT_ENTRIES: Final = 64
+"""A sweep that replayed more entries of a log than this leaves a snapshot: the next one comes within a minute or so."""
 
 
 class OpenersSnapshot:
-    """What one log of an engine owes to who opens it next, once its writer had to replay more than `after_entries`.
+    """What one log of an engine owes to who opens it next, once its writer had to replay more than `after_entries`,
+    or a sweep more than a few.
 
     Its log's lock is held by whoever calls.
     """
@@ -29,16 +33,26 @@ class OpenersSnapshot:
         self._keys = keys
         self._executor = executor
         self._after_entries = after_entries
-        self._owed: PartitionState | None = None
+        self._opened = PartitionState()
+        self._entries = 0
 
     def opened(self, state: PartitionState, entries: int) -> None:
         """The log was loaded, and so many entries were replayed for it. Readers leave it at that."""
-        self._owed = state if entries > self._after_entries else None
+        is_owed = entries > min(self._after_entries, _SWEPT_ENTRIES)
+        self._opened, self._entries = (state, entries) if is_owed else (PartitionState(), 0)
 
     def written(self) -> None:
         """Who opened the log writes to it: what it owes is left behind, in another thread."""
-        owed, self._owed = self._owed, None
-        if owed is None:
+        self._leave_after(self._after_entries)
+
+    def swept(self) -> None:
+        """A sweep has looked at the log, as the next one will: as `written`, after fewer entries."""
+        self._leave_after(min(self._after_entries, _SWEPT_ENTRIES))
+
+    def _leave_after(self, entries: int) -> None:
+        owed, is_owed = self._opened, self._entries > entries
+        self._opened, self._entries = PartitionState(), 0
+        if not is_owed:
             return
         try:
             self._executor.submit(self._leave, owed)

@@ -110,7 +110,7 @@ class PinStore:
         knows.
         """
         names = [name for each in TABLE_FORMATS for name in self.names(topic, incarnation, each)]
-        pins = (self._read(topic, incarnation, name) for name in names)
+        pins = (self.find(topic, incarnation, name) for name in names)
         return [pin for pin in pins if pin is not None]
 
     def names(self, topic: str, incarnation: int, table_format: str) -> list[PinName]:
@@ -164,8 +164,8 @@ class PinStore:
             with self._lock.here():
                 self._known.pop(key, None)
 
-    def _read(self, topic: str, incarnation: int, name: PinName) -> Pin | None:
-        """None for one that has gone since it was listed."""
+    def find(self, topic: str, incarnation: int, name: PinName) -> Pin | None:
+        """The pin of this name; None for one that has gone since it was listed."""
         key = pin_key(topic, incarnation, name)
         with self._lock.here():
             known = self._known.get(key)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from txn_engine.coordinator.groups import GroupCoordinator, check_group_id
 from txn_engine.errors import (
     InvalidProducerEpochError,
+    OffsetOutOfRangeError,
     ProducerFencedError,
     UnknownTopicOrPartitionError,
 )
@@ -53,7 +54,10 @@ class GroupOffsets:
             return
         try:
             commits = self._rows(offsets, metadata)
-        except UnknownTopicOrPartitionError as error:  # the output may not go without its input's offsets
+        except (
+            UnknownTopicOrPartitionError,
+            OffsetOutOfRangeError,
+        ) as error:  # the output may not go without its input's offsets
             self._calls.fail(error)
             raise
         (lane,) = self._sender.lanes_for([self._logs.group_partition(metadata.group_id)])

@@ -206,7 +206,8 @@ class GroupLag:
 
     `lag_offsets`: from its committed offset to the last stable one, as Kafka counts it. `held_back_offsets`: from there
     to the high watermark, which waits behind an open transaction: a lag of 0 beside it is no "all read".
-    `gone_offsets`: the part of the lag below the log's start, deleted before the group read it.
+    `gone_offsets`: the part of the lag below the log's start, deleted before the group read it. `beyond_offsets`: how
+    far the committed offset is beyond the log's end, where nobody has read; its lag is not known then.
     """
 
     last_stable_offset: int = UNKNOWN
@@ -214,6 +215,7 @@ class GroupLag:
     lag_offsets: int = UNKNOWN
     held_back_offsets: int = UNKNOWN
     gone_offsets: int = UNKNOWN
+    beyond_offsets: int = UNKNOWN
 
 
 def group_lag(committed_offset: int, state: PartitionState | None) -> GroupLag:
@@ -226,9 +228,10 @@ def group_lag(committed_offset: int, state: PartitionState | None) -> GroupLag:
     return GroupLag(
         stable,
         end,
-        lag_offsets=max(stable - committed_offset, 0),
+        lag_offsets=UNKNOWN if committed_offset > end else max(stable - committed_offset, 0),
         held_back_offsets=max(end - max(stable, committed_offset), 0),
         gone_offsets=max(state.log_start_offset - committed_offset, 0),
+        beyond_offsets=max(committed_offset - end, 0),
     )
 
 

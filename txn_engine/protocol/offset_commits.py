@@ -6,6 +6,7 @@ commit names the row of the group's log that its reader fetched, so that of two 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 
 from immutables import Map
@@ -40,6 +41,20 @@ class OffsetCommit:
     member_id: str = ""
     fetched_row: int = FETCHED_NOTHING
     fetched_end: int = -1
+
+
+_SKIPPED = re.compile(r"skipped-offsets=([1-9][0-9]{0,17})")
+
+
+def skipped_note(offsets: int) -> str:
+    """The metadata of a commit by a group that never read so many offsets: they were deleted before it came to them."""
+    return f"skipped-offsets={offsets}" if offsets > 0 else ""
+
+
+def skipped_offsets(metadata: str) -> int:
+    """How many offsets a commit's metadata says that its group never read."""
+    found = _SKIPPED.fullmatch(metadata)
+    return 0 if found is None else int(found[1])
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,13 @@ GROUPS: Final[Mapping[str, Mapping[str, Code]]] = MappingProxyType(
             "entry-misnamed": Code(
                 "An entry's rows belong at another slot than its key says.", "1", _RESTORE
             ),
+            "log-lost": Code(
+                "A partition's log is empty and has no snapshot, but a cut, a table, a group, a transaction or a data "
+                "file says that it went further.",
+                "1",
+                "restore this folder from a copy, or the store from a backup; the topic's other partitions can be read "
+                "alone meanwhile",
+            ),
             "entry-overlaps": Code("An entry begins inside the one before it.", "1", _RESTORE),
             "entry-malformed": Code("An entry is whole, but not what the format asks for.", "1", _REPORT),
             "descriptor-malformed": Code("The columns of a row contradict one another.", "format", _REPORT),

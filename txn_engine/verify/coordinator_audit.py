@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from txn_engine.verify.audited_partition import AuditedPartition, StoredTransaction
@@ -10,7 +11,7 @@ from txn_engine.verify.control_rules import ControlRule
 from txn_engine.verify.decisions import DecisionTable
 from txn_engine.verify.descriptor_rules import DescriptorRule
 from txn_engine.verify.descriptors import Batch, TransactionRow
-from txn_engine.verify.findings import Place
+from txn_engine.verify.findings import Place, Witness
 from txn_engine.verify.judged_entry import JudgedEntry, Rule
 from txn_engine.verify.layout import Layout, LayoutAudit
 from txn_engine.verify.marker_rules import places_of
@@ -213,6 +214,17 @@ class CoordinatorAudit:
         if opened.place in decision.partitions:
             return None  # pending, or complete only now, or a finding of its own: decision-not-carried-out
         return f"{self.locate(opened.producer_id, decision.offset)} decided it without this partition"
+
+    def witnesses(self) -> Iterator[tuple[Place, Witness]]:
+        """Complete transactions: each left a marker at least in every partition of its own."""
+        for decision, places in self.decisions.not_shown():
+            for place in places:
+                yield (
+                    place,
+                    Witness(
+                        1, f"a transaction of {self.owner_of(decision.producer_id)!r}, which is complete"
+                    ),
+                )
 
     def count(self, transactions: Counter[str]) -> None:
         """Add the transactions by how far they are."""

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any, Final
 
 from txn_engine.verify.cut_spans import Spans, TornCuts
-from txn_engine.verify.findings import FindingLog, Place
+from txn_engine.verify.findings import FindingLog, Place, Witness
 from txn_engine.verify.objects import ObjectReader
 from txn_engine.verify.raw_object import Damaged, RawObject
 from txn_engine.verify.store_keys import MAX_OFFSET, is_topic_name, offset_in_name
@@ -81,6 +81,12 @@ class CutAudit:
                     offsets=(torn.first, torn.last),
                     producer_id=torn.producer_id,
                 )
+
+    def witnesses(self) -> Iterator[tuple[Place, Witness]]:
+        """How far each log went when it was cut."""
+        for place, named in self._named.items():
+            offset, number = max(zip(named.offsets, named.numbers, strict=True))
+            yield place, Witness(offset, f"cut {number}")
 
     def judge(self, log_ends: Mapping[Place, int | None]) -> None:
         """`log_ends`: of every partition that there is, and was judged, where its log ends; None: not to its end."""

@@ -30,6 +30,13 @@ class Place(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+class Witness(NamedTuple):
+    """A partition's log once went at least to this offset, by what `name` names."""
+
+    offset: int
+    name: str
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One thing that does not hold: what, where, whose, since when, and what to do.

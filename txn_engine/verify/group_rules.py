@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from txn_engine.verify.audited_partition import AuditedPartition, StoredCommit
 from txn_engine.verify.descriptors import Batch, OffsetCommit
-from txn_engine.verify.findings import FindingLog, Place
+from txn_engine.verify.findings import FindingLog, Place, Witness
 from txn_engine.verify.hashing import home_partition
 from txn_engine.verify.judged_entry import JudgedEntry
 
@@ -93,6 +93,11 @@ class HighestOffsets:
             held = self._held.get(place)
             if held is None or commit.offset > held[1].commit.offset:
                 self._held[place] = (home, stored)
+
+    def witnesses(self) -> Iterator[tuple[Place, Witness]]:
+        """How far each log went when a group committed."""
+        for place, (_, stored) in self._held.items():
+            yield place, Witness(stored.commit.offset, f"the offset of group {stored.commit.group_id!r}")
 
     def judge(self, log_ends: Mapping[Place, int | None], findings: FindingLog) -> None:
         """Warn of those beyond their log's end (None or absent: not known)."""

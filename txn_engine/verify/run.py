@@ -22,6 +22,7 @@ from txn_engine.verify.findings import FindingLog, Place
 from txn_engine.verify.group_rules import GroupCommit, GroupCommits, GroupRule, HighestOffsets
 from txn_engine.verify.judged_entry import Rule
 from txn_engine.verify.layout import Layout, LayoutAudit, Topic
+from txn_engine.verify.lost_logs import LostLogs
 from txn_engine.verify.marker_rules import MarkerRule
 from txn_engine.verify.objects import ObjectReader
 from txn_engine.verify.partition_audit import Audit, PartitionAudit, Progress
@@ -261,15 +262,20 @@ class _Run:
     def judge_across_logs(self) -> None:
         """What no single log tells: decisions carried out everywhere, nothing hanging, offsets within their logs."""
         self._markers.judge_deferred()
+        lost = LostLogs(self._bench.reader, self._audit.findings)
+        findings, erased = self._audit.findings, self.replay.erased
+        tables = TableAudit(self._bench.reader, findings, self._layouts.store_id, erased, lost)
+        tables.run(self._audited_topics())
+        for witnesses in (self._cuts, self._offsets, self._coordinator):
+            lost.see(witnesses.witnesses())
+        for place in lost.judge(self._log_ends):
+            self._log_ends[place] = None
+            self._whole.discard(place)
         self._judge_carried_out()
         for opened in self._open:
             self._judge_hanging(opened)
         self._offsets.judge(self._log_ends, self._audit.findings)
         self._cuts.judge(self._log_ends)
-        tables = TableAudit(
-            self._bench.reader, self._audit.findings, self._layouts.store_id, self.replay.erased
-        )
-        tables.run(self._audited_topics())
         owned = self._coordinator.highest_id
         self._layouts.judge_blocks(max(self._ids.highest, owned), owned)
         self._coordinator.judge_open(self.now_ms)

@@ -10,10 +10,11 @@ from typing import Any, Final
 from txn_engine.verify.delta_audit import DeltaAudit
 from txn_engine.verify.descriptors import MalformedError
 from txn_engine.verify.file_table import DataFile
-from txn_engine.verify.findings import FindingLog, Place
+from txn_engine.verify.findings import FindingLog, Place, Witness
 from txn_engine.verify.iceberg_audit import IcebergAudit
 from txn_engine.verify.layout import Topic
 from txn_engine.verify.limits import SNAPSHOT
+from txn_engine.verify.lost_logs import LostLogs
 from txn_engine.verify.objects import ObjectReader
 from txn_engine.verify.raw_object import Damaged
 from txn_engine.verify.snapshot_audit import snapshot_rows
@@ -35,7 +36,9 @@ class _Pin:
 
 
 class TableAudit:
-    """Audits the tables of topics, after their logs were. erased: what the logs say stands for which file."""
+    """Audits the tables of topics, after their logs were. erased: what the logs say stands for which file. lost: who
+    is told how far each log went by what is published.
+    """
 
     def __init__(
         self,
@@ -43,11 +46,13 @@ class TableAudit:
         findings: FindingLog,
         store_id: str | None,
         erased: Mapping[Place, Mapping[str, DataFile | None]],
+        lost: LostLogs,
     ) -> None:
         self._reader = reader
         self._findings = findings
         self._store_id = store_id
         self._erased = erased
+        self._lost = lost
 
     def run(self, topics: Sequence[Topic]) -> None:
         """Those that these topics have."""
@@ -65,7 +70,14 @@ class TableAudit:
         files = _Files(self._reader, topic, self._erased)
         pins = {name: self._pins(folder, topic, name) for name in _FORMATS}
         held: dict[int, ShownCut] = {}
-        for pin in (pin for each in pins.values() for pin in each):
+        for name, pin in ((name, pin) for name, each in pins.items() for pin in each):
+            self._lost.see(
+                (
+                    Place(topic.name, topic.incarnation, at),
+                    Witness(offset, f"version {pin.version} of its {name} table"),
+                )
+                for at, (offset, _) in enumerate(pin.at.logs)
+            )
             if self._is_kept(pin, files):
                 held[pin.at.number] = pin.at
         delta.judge({pin.at.number for pin in pins["delta"]}, held, files.visible)

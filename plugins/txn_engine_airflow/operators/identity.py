@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from txn_engine_airflow.errors import TaskError, TaskReason
-from txn_engine_airflow.operators.arguments import digest, is_given, is_plain
+from txn_engine_airflow.operators.arguments import digest, is_given, is_plain, is_template
 from txn_engine_airflow.operators.rendered import refused, text
 
 if TYPE_CHECKING:
@@ -39,19 +39,23 @@ def identity_of(
     *,
     name: str | None = None,
     interval: tuple[datetime, datetime] | None = None,
+    knows_its_index: bool = False,
 ) -> Identity:
     """The identity of this task's run, the same in every try, cleared or not.
 
     own: the arguments that say what a load loads. A part of a mapped load is known by those that it does not share with
-    the other parts, so that it stays the same when the list changes; a part without any, and of another task, by its
-    map index. name: stands for `<dag>/<task>`. The run is the logical date in UTC, or the id of a DAG run without one;
-    or the interval of the data, of which several runs may be.
+    the other parts, so that it stays the same when the list changes; else by what its templates gave, unless what loads
+    may ask for its map index (knows_its_index). Any other part is known by the map index. name: stands for
+    `<dag>/<task>`. The run is the logical date in UTC, or the id of a DAG run without one; or the interval of the data,
+    of which several runs may be.
 
     Neither a DAG's nor a task's id can hold a slash or an `@`, so no two tasks share one. Raises `TaskError` for
     arguments of a part that are no plain data.
     """
     task, run = context["ti"], context["dag_run"]
-    who = (f"{task.dag_id}/{task.task_id}" if name is None else name) + _part(context, own or {})
+    who = (f"{task.dag_id}/{task.task_id}" if name is None else name) + _part(
+        context, own or {}, knows_its_index=knows_its_index
+    )
     date: datetime | None = run.logical_date
     if interval is not None:
         which = "/".join(each.astimezone(UTC).isoformat() for each in interval)
@@ -70,11 +74,13 @@ def _is_part(task: Any) -> bool:
     return task.map_index is not None and task.map_index >= 0
 
 
-def _part(context: Context, own: Mapping[str, Any]) -> str:
+def _part(context: Context, own: Mapping[str, Any], *, knows_its_index: bool) -> str:
     task = context["ti"]
     if not _is_part(task):
         return ""
     given = {name: own[name] for name in _of_this_part(context, own) if is_given(own[name])}
+    if not given and not knows_its_index:
+        given = {name: own[name] for name in _templates(context, own) if is_given(own[name])}
     if not given:
         return f"/{task.map_index}"
     if unknown := [name for name, value in given.items() if not is_plain(value)]:
@@ -94,6 +100,22 @@ def _of_this_part(context: Context, names: Iterable[str]) -> list[str]:
     if shared is not None:
         return [name for name in names if name not in shared]
     return [name for name in names if _is_of_this_part(getattr(task, name))]  # a task of a mapped group
+
+
+def _templates(context: Context, names: Iterable[str]) -> list[str]:
+    """Which of the arguments are templates in the DAG file: the map index may be in them."""
+    task = context["dag"].get_task(context["ti"].task_id)
+    shared = getattr(task, "partial_kwargs", None)
+    values = {name: getattr(task, name, None) if shared is None else shared.get(name) for name in names}
+    return [name for name, value in values.items() if _has_template(value)]
+
+
+def _has_template(value: Any) -> bool:
+    if isinstance(value, str):
+        return is_template(value)
+    if isinstance(value, Mapping):
+        return any(map(_has_template, value.values()))
+    return isinstance(value, Sequence) and any(map(_has_template, value))
 
 
 def _is_of_this_part(value: Any) -> bool:

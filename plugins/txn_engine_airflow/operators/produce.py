@@ -121,7 +121,8 @@ class TxnProduceOperator(Killable, BaseOperator):
     A part of a mapped task is known by what it is given: by those of topic, path, `op_kwargs`, `read_options`,
     partition, dead letter topic and manifest that the parts do not share. These have to be plain data. So a list that
     is longer, or in another order, when it is cleared loads no file twice, and parts that are given the same load once.
-    A part that is given nothing of these is known by its map index.
+    A part that is given nothing of these is known by what its templates gave, and a part of a `python_callable`, which
+    may ask for its map index, by that.
 
     A DAG run is a run of its own, also a manual one in the same data interval: what is loaded then by a path with
     `{{ ds }}` or `{{ data_interval_start }}` is loaded again. Where people trigger such a DAG by hand, use a manifest.
@@ -259,7 +260,12 @@ class TxnProduceOperator(Killable, BaseOperator):
             transactional_id=or_none(checked_transactional_id),
             conn_id=text,
         )
-        identity = identity_of(context, self._own(), name=self.identity)
+        identity = identity_of(
+            context,
+            self._own(),
+            name=self.identity,
+            knows_its_index=self.python_callable is not None,
+        )
         name = self.transactional_id or identity.transactional_id
         if self.forgotten_runs not in get_args(ForgottenRuns):
             raise TaskError(

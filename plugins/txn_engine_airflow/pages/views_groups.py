@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC
 from txn_engine.protocol.batches import BatchDescriptor
 from txn_engine.protocol.measures import group_lag, total
-from txn_engine.protocol.offset_commits import TOMBSTONE_OFFSET, OffsetCommit, OffsetKey
+from txn_engine.protocol.offset_commits import TOMBSTONE_OFFSET, OffsetCommit, OffsetKey, skipped_offsets
 from txn_engine.protocol.partition import PartitionState
 from txn_engine_airflow.pages.moment import Moment
 from txn_engine_airflow.pages.tails import TailRows
@@ -20,7 +20,8 @@ HISTORY_MAX = 100
 class GroupPartition:
     """A group in one partition; -1 for what is not there. `position`: where it stands once what is pending commits.
     `lag`, `held_back`, `gone`: offsets to the last stable one; from there to the log's end, which wait behind an open
-    transaction; and those of the lag that were deleted before the group read them.
+    transaction; and those of the lag that were deleted before the group read them. `beyond`: how far it is beyond the
+    log's end; its lag is not known then. `skipped`: how many offsets were deleted before it came to them.
 
     `is_deleted`: the topic that the offsets are of is not there any more; one of that name may have been made since.
     `is_damaged`: its partition cannot be read, so that its end and the lag are not known.
@@ -39,14 +40,16 @@ class GroupPartition:
     lag: int
     held_back: int
     gone: int
+    beyond: int
+    skipped: int
     committed_ms: int
     metadata: str
 
 
 @dataclass(frozen=True, slots=True)
 class GroupLine:
-    """A group in one line; `lag`, `held_back` and `gone` are sums over its partitions, of those where they are known;
-    -1: of none. `unknown`: the partitions whose lag is not known, although their topic is there.
+    """A group in one line; `lag`, `held_back`, `gone`, `beyond` and `skipped` are sums over its partitions, of those
+    where they are known; -1: of none. `unknown`: the partitions whose lag is not known, although their topic is there.
     """
 
     group_id: str
@@ -56,6 +59,8 @@ class GroupLine:
     lag: int
     held_back: int
     gone: int
+    beyond: int
+    skipped: int
     unknown: int
     committed_ms: int
 
@@ -151,6 +156,8 @@ def _parts(moment: Moment, state: PartitionState) -> Iterable[tuple[str, GroupPa
                 lag=measured.lag_offsets,
                 held_back=measured.held_back_offsets,
                 gone=measured.gone_offsets,
+                beyond=measured.beyond_offsets,
+                skipped=skipped_offsets(stored.commit.metadata) if stored else 0,
                 committed_ms=stored.append_time if stored else -1,
                 metadata=stored.commit.metadata if stored else "",
             ),
@@ -176,6 +183,8 @@ def _line(group_id: str, parts: Sequence[GroupPartition]) -> GroupLine:
         lag=total(part.lag for part in parts),
         held_back=total(part.held_back for part in parts),
         gone=total(part.gone for part in parts),
+        beyond=total(part.beyond for part in parts),
+        skipped=total(part.skipped for part in parts),
         unknown=sum(part.lag < 0 and not part.is_deleted for part in parts),
         committed_ms=max(part.committed_ms for part in parts),
     )

@@ -17,19 +17,21 @@ export function render(data) {
     summary: `Lag ${line.lag >= 0 ? number(line.lag) : "not known"}${line.held_back > 0 ? `, ${number(line.held_back)} held back` : ""}`,
     content: [
       tiles([
-        ["Lag", number(line.lag), lagNote(data), line.gone > 0 ? "bad" : ""],
+        ["Lag", number(line.lag), lagNote(data), line.gone > 0 || line.beyond > 0 ? "bad" : ""],
         ["Held back", number(line.held_back), line.held_back > 0 ? "offsets that wait for an open transaction" : "", line.held_back > 0 ? "warn" : ""],
         ["Partitions", number(line.partitions)],
+        ["Skipped", number(line.skipped), line.skipped > 0 ? "offsets that were deleted before the group read them" : "", line.skipped > 0 ? "bad" : ""],
         ["Pending commits", number(line.pending), line.pending ? "a transaction is between output and decision" : "", line.pending ? "warn" : ""],
         ["Last commit", line.committed_ms >= 0 ? ago(line.committed_ms) : DASH],
       ]),
       table({
         caption: "Partitions",
-        columns: ["Partition", "#Committed", "#Pending", "#Position", "#Last stable", "#Log end", "#Lag", "#Held back", "When committed", "Metadata"],
+        columns: ["Partition", "#Committed", "#Pending", "#Position", "#Last stable", "#Log end", "#Lag", "#Held back", "#Beyond the end", "#Skipped", "When committed", "Metadata"],
         rows: data.partitions.map((at) => [
           place(at), number(at.committed),
           at.pending >= 0 ? h("span", { class: "strong-warn", title: `by producer ${at.pending_producer_id}` }, number(at.pending)) : DASH,
           number(at.position), number(at.last_stable), number(at.log_end), number(at.lag), warned(at.held_back),
+          warned(at.beyond), warned(at.skipped),
           at.committed_ms >= 0 ? ago(at.committed_ms) : DASH, at.metadata || DASH,
         ]),
         empty: "",
@@ -56,6 +58,7 @@ function place(at) {
 }
 
 function lagNote({ line }) {
+  if (line.beyond > 0) return "the group is beyond the end of a log, where nobody has read";
   if (line.lag < 0) return "not known: nothing is committed in a topic that is there";
   if (line.gone > 0) return `${number(line.gone)} of these offsets were deleted before the group read them`;
   return line.unknown ? `to the last stable offsets; ${plural(line.unknown, "partition")} not known` : "offsets to the last stable ones";

@@ -611,7 +611,13 @@ def test_what_was_written_before_there_were_settings(
 ) -> None:
     """Topics, cuts and a store.json that were written before a setting existed are read with its default."""
     cut = made.cut()
-    new = {"retention_bytes", "min_cleanable_dirty_ratio", "max_message_bytes"}
+    new = {
+        "retention_bytes",
+        "min_cleanable_dirty_ratio",
+        "max_message_bytes",
+        "message_timestamp_before_max_ms",
+        "message_timestamp_after_max_ms",
+    }
     for key, kind, strip in (
         ("topics/t/0.json", "topic", lambda held: [held.pop(name) for name in new]),
         ("store.json", "store", lambda held: held["limits"].pop("offsets_retention_minutes")),

@@ -326,11 +326,11 @@ class Admin:
         partitions = [
             TransactionPartition(topic.name, topic.incarnation, number) for number in range(topic.partitions)
         ]
-        looked, now_ms = self._logs.look(partitions), self._clock()
+        looked, moment = self._logs.look(partitions), self._logs.tools.store_time.estimate()
         files = [
             file
-            for state in looked.states.values()
-            for file in expired_files(state, log_start_by(state, topic, now_ms))
+            for at, state in looked.states.items()
+            for file in expired_files(state, log_start_by(self._logs.of(at), state, topic, moment))
         ]
         return WouldDrop(
             sum(file.record_count for file in files),

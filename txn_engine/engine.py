@@ -62,6 +62,7 @@ from txn_engine.log.objects import Objects, store_errors
 from txn_engine.log.pins import PinStore
 from txn_engine.log.store_config import StoreConfig, StoreLimits, open_store_config
 from txn_engine.log.store_settings import StoreSettings
+from txn_engine.log.store_time import StoreTime, store_time_of
 from txn_engine.log.topics import Survey, Topic, TopicRegistry
 from txn_engine.log.turns import WRITER_CHARS
 from txn_engine.maintain import Maintenance
@@ -125,7 +126,8 @@ class Engine:
     All that is not the store comes in as an argument: time (`clock`, `waiting`, `pause` before try 1, 2, ... of a
     store operation), write ids, and what runs tasks beside the caller (`executors(how many at once, name)`).
     `snapshot_after`: a writer that had to replay more entries than that to open a log leaves a snapshot behind.
-    `configs`: as `connect`'s.
+    `configs`: as `connect`'s. `store_time`: how the store's time is known, by which old things are removed; by default
+    the store is asked, unless the clock is one that stands for the store's (`txn_engine.testing.ManualClock`).
     """
 
     def __init__(
@@ -139,6 +141,7 @@ class Engine:
         executors: Callable[[int, str], Executor] = ForkSafeExecutor,
         snapshot_after: int = 1_000,
         configs: Mapping[str, object] | None = None,
+        store_time: StoreTime | None = None,
     ) -> None:
         self._objects = objects = Objects(store, pause)
         self.store = store
@@ -153,7 +156,8 @@ class Engine:
         self._new_id = new_id
         self._waiting = waiting
         writer = new_id()[:WRITER_CHARS]
-        tools = LogTools(objects, clock, waiting, new_id, readers, writer, snapshot_after)
+        store_time = store_time or store_time_of(objects, clock, new_id)
+        tools = LogTools(objects, clock, waiting, new_id, readers, writer, snapshot_after, store_time)
         topics = TopicRegistry(objects, clock, new_id, readers, waiting.monotonic_ms)
         settings = StoreSettings(objects, self.config, clock, new_id, readers, waiting.monotonic_ms)
         if begun:
@@ -166,7 +170,7 @@ class Engine:
         self._cuts = CutStore(objects, clock, new_id, self.config.store_id, readers)
         self._pins = pins = PinStore(objects, clock, new_id)
         self._erasures = Erasures(objects, clock, new_id)
-        self.maintenance = Maintenance(self.logs, self._cuts, pins, clock)
+        self.maintenance = Maintenance(self.logs, self._cuts, pins)
         self.tables = Tables(
             self.logs,
             self._cuts,

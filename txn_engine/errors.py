@@ -238,7 +238,7 @@ class SchemaChangedError(TxnEngineError):
 
 
 class InvalidTimestampError(TxnEngineError):
-    """A timestamp of records, or the clock of this machine, is further off than is allowed. Nothing was written or removed.
+    """A timestamp of records, or this machine's clock, is further off than allowed. Nothing was written or removed.
 
     `reason`: `TIMESTAMP_OUT_OF_RANGE` for records, `CLOCK_DIFFERS` for a clock that is too far from the store's.
     """

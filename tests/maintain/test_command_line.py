@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from tests.engine.conftest import SCHEMA
 from tests.maintain.ledgers import accounts, commit, upload
+from tests.support.aging import age
 from tests.support.internal import FEW_INTERNAL
 from txn_engine import Engine, connect
 from txn_engine.cli.main import cli
@@ -37,6 +38,7 @@ def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         for account in range(TRANSACTIONS):
             commit(engine, account)
         engine.admin.snapshot()
+        age(tmp_path, 9 * DAY_MS)
         clock.advance(9 * DAY_MS)
         commit(engine, 100)
         engine.admin.snapshot()

@@ -27,6 +27,7 @@ from txn_engine.log.own_process import OwnLock
 from txn_engine.log.read_ahead import EntriesAhead
 from txn_engine.log.slots import slots_from
 from txn_engine.log.snapshot_format import SNAPSHOT_LIMITS, decode_snapshot
+from txn_engine.log.store_time import StoreTime
 from txn_engine.log.turns import WRITER_CHARS, Turns
 from txn_engine.protocol.appends import EntryPlan, FirstWriteCheck, allow_first_write, plan_entry
 from txn_engine.protocol.batches import BatchDescriptor, Control
@@ -70,8 +71,8 @@ class _Unsettled:
 @dataclass(frozen=True, slots=True)
 class LogTools:
     """What every log of an engine shares: the store, the clock, how to wait, the source of write ids, threads for
-    reading ahead. `writer`: what the write ids of all its entries begin with. `snapshot_after`: how many entries a
-    writer replays before it leaves a snapshot behind.
+    reading ahead, the store's time. `writer`: what the write ids of all its entries begin with. `snapshot_after`: how
+    many entries a writer replays before it leaves a snapshot behind.
     """
 
     objects: Objects
@@ -81,6 +82,7 @@ class LogTools:
     executor: Executor
     writer: str
     snapshot_after: int
+    store_time: StoreTime
 
     def new_entry_id(self) -> str:
         """A write id for an entry: the engine's own digits, and fresh ones."""
@@ -104,6 +106,11 @@ class EntryLog:
         self._openers_snapshot = OpenersSnapshot(
             tools.objects, self.keys, tools.executor, tools.snapshot_after
         )
+
+    @property
+    def objects(self) -> Objects:
+        """The store that it is on."""
+        return self._tools.objects
 
     # --- the view -------------------------------------------------------------------------------------------
 

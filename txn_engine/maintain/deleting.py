@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from txn_engine.errors import InvalidRequestError
+from txn_engine.log.ages import LogAges
 from txn_engine.log.entry_format import OFFSETS_LOG
+from txn_engine.log.store_time import Moment
 from txn_engine.maintain.overtaken import OvertakenError
 from txn_engine.maintain.policy import MaintenancePolicy
 from txn_engine.maintain.reports import Cleaned
@@ -32,10 +34,11 @@ class _Deleted:
 class Cleaner:
     """The clean-up of one partition. In a dry run it only counts."""
 
-    def __init__(self, target: Target, policy: MaintenancePolicy, now_ms: int, *, dry_run: bool) -> None:
+    def __init__(self, target: Target, policy: MaintenancePolicy, moment: Moment, *, dry_run: bool) -> None:
         self._target = target
         self._policy = policy
-        self._now_ms = now_ms
+        self._moment = moment
+        self._now_ms = moment.now_ms
         self._dry_run = dry_run
         self._snapshots, self._dead, self._orphans = _Deleted(), _Deleted(), _Deleted()
 
@@ -113,7 +116,10 @@ class Cleaner:
         lowest = min([*forgettable, *([] if oldest_unnamed is None else [oldest_unnamed])], default=None)
         if lowest is None:
             return state.floor
-        floor = self._log_end_at(state, self._now_ms - self._policy.orphan_age_ms)
+        ages = LogAges(self._target.log, state, self._moment)
+        floor = ages.end_by_entries(self._now_ms - self._policy.orphan_age_ms + 1)
+        if floor is None:
+            return state.floor
         if floor <= max(state.floor, lowest):
             return state.floor
         if not self._dry_run:
@@ -125,17 +131,6 @@ class Cleaner:
             self._target.log.append_one(FloorProposal(floor))
         except InvalidRequestError as error:
             raise OvertakenError(str(error)) from error  # another run has raised it further
-
-    def _log_end_at(self, state: PartitionState, time_ms: int) -> int:
-        """Where the log ended at that time by its own clock; the floor as it is where the entries left do not tell."""
-        young = self._target.slots.first(
-            state.entries_start,
-            state.log_end_offset,
-            lambda slot: not slot.is_seal and slot.batches[0].append_time > time_ms,
-        )
-        if young is None:
-            return state.log_end_offset
-        return young if young > state.entries_start else state.floor
 
     def _clean_orphans(self, floor: int) -> None:
         """Delete the files strictly below the floor that a replay through the floor's own entry does not name.

@@ -247,7 +247,9 @@ class Engine:
         """A bounded read of one topic or several, up to where they are now, or as of a cut.
 
         `start_timestamp`, in place of `start`, and `end_timestamp`, in place of `end` (ms): the first offset of that
-        time in every partition, as `Consumer.offsets_for_times` has it; the end where there is none. `schema_version`:
+        time in every partition, as `Consumer.offsets_for_times` has it; the end where there is none. A time is what the
+        record's writer gave: `Scan.left_out` names partitions where the store got records since then that say an
+        earlier one, as those of a host whose clock is behind do. `schema_version`:
         the columns as of that version of the topic's schema, not as they are now; `"cut"`: as they were when the cut
         was made.
         """

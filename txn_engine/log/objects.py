@@ -207,6 +207,16 @@ class Objects:
             except ObjectNotFoundError:
                 return 0
 
+    def modified_ms(self, key: str) -> int:
+        """When the object was written, by the store's clock; 0 where there is none, or the store does not say."""
+        with store_errors():
+            try:
+                return self.store.head(key).modified_ms
+            except NotAFolderError:
+                raise
+            except ObjectNotFoundError:
+                return 0
+
     def create(self, key: str, data: bytes, *, max_bytes: int) -> PutOutcome:
         """Put-if-absent, settled by reading back. `OutcomeUnknownError` where that cannot be learned;
         `CorruptObjectError` where something stands there that is larger than `max_bytes`, and than `data`.

@@ -167,7 +167,7 @@ class Engine:
         self.coordinator = Coordinator(self.logs, producer_ids, clock)
         self._groups = GroupCoordinator(self.logs, clock)
         self.admin = Admin(self.logs, self.coordinator, self._groups, clock)
-        self._cuts = CutStore(objects, clock, new_id, self.config.store_id, readers)
+        self._cuts = CutStore(objects, clock, new_id, self.config.store_id, readers, store_time)
         self._pins = pins = PinStore(objects, clock, new_id)
         self._erasures = Erasures(objects, clock, new_id)
         self.maintenance = Maintenance(self.logs, self._cuts, pins)

@@ -425,3 +425,71 @@ def test_what_was_trimmed_stays_for_a_day(url: str, folder: Path) -> None:
         assert all(done.dead_files == 0 for done in engine.maintenance.clean(TOPIC).partitions)
         (dead,) = engine.partition(TOPIC, 0).state.dead.values()
         assert abs(dead.died_ms - system_clock()) < GRACE_MS // 2
+
+
+def test_a_cut_of_a_machine_behind_is_kept_as_long_as_it_was_asked_for(url: str, folder: Path) -> None:
+    """A cut that is to be kept for seven days stays for seven days, though its maker's clock is eight days behind."""
+    load(url, 1)
+    with client(url, -8 * DAY_MS) as engine:
+        cut = engine.cut(keep_ms=7 * DAY_MS)
+    for by_ms, left in ((0, [cut.number]), (6 * DAY_MS, [cut.number]), (2 * DAY_MS, [])):
+        age(folder, by_ms)
+        with client(url) as engine:
+            assert engine.maintenance.clean().failures == ()
+            assert [each.number for each in engine.cuts()] == left
+
+
+@pytest.mark.parametrize("off_ms", [YEAR_MS, -2 * HOUR_MS])
+def test_a_claim_is_as_old_as_the_store_says(url: str, folder: Path, off_ms: int) -> None:
+    """A claim to a cut's number, which holds clean-up back, is given up after an hour, whatever the clock of its maker
+    says: one that is a year ahead does not stop clean-up for a year, and one that is behind loses no cut.
+    """
+    with client(url, off_ms) as engine:
+        number = engine._cuts.claim()
+    for by_ms, is_open in ((0, True), (2 * HOUR_MS, False)):
+        age(folder, by_ms)
+        with client(url) as engine:
+            assert engine.maintenance.clean().failures == ()
+            assert engine._cuts.holds(TOPIC, 0, 0).is_open is is_open
+    assert number == 0
+
+
+def test_a_cut_that_was_deleted_by_a_machine_behind_holds_its_files_for_a_day(url: str, folder: Path) -> None:
+    """What only a deleted cut needs stays for 24 hours by the store's clock."""
+    load(url, 1)
+    with client(url) as engine:
+        cut = engine.cut()
+    with client(url, -8 * DAY_MS) as engine:
+        engine.delete_cut(cut)
+    for by_ms, is_held in ((0, True), (2 * DAY_MS, False)):
+        age(folder, by_ms)
+        with client(url) as engine:
+            assert engine.maintenance.clean().failures == ()
+            assert bool(engine._cuts.holds(TOPIC, 0, 0).snapshots) is is_held
+
+
+@pytest.mark.parametrize("off_ms", [-8 * DAY_MS, YEAR_MS])
+def test_a_deleted_topic_stays_for_a_day(url: str, folder: Path, off_ms: int) -> None:
+    """What is left of a topic goes a day after its deletion by the store's clock, not by that of who deleted it."""
+    load(url, 1)
+    with client(url, off_ms) as engine:
+        engine.admin.delete_topic(TOPIC)
+    for by_ms, gone in ((0, 0), (2 * DAY_MS, 1)):
+        age(folder, by_ms)
+        with client(url) as engine:
+            assert len(engine.maintenance.remove_deleted_topics().partitions) == gone
+
+
+def test_a_tables_files_stay_though_its_publisher_was_behind(url: str, folder: Path) -> None:
+    """The files of a table's earlier version stay for seven days after the next one by the store's clock."""
+    with client(url, -8 * DAY_MS) as engine:
+        for number in range(4):
+            commit(engine, number)
+            engine.tables.publish(TOPIC, ("delta",))
+    pins = folder / "topics" / TOPIC / "0" / "published" / "delta"
+    before = len(list(pins.iterdir()))
+    for by_ms, is_left in ((0, True), (8 * DAY_MS, False)):
+        age(folder, by_ms)
+        with client(url) as engine:
+            assert engine.maintenance.clean(TOPIC).failures == ()
+            assert (len(list(pins.iterdir())) == before) is is_left

@@ -149,12 +149,12 @@ class Maintenance:
         with a replay through it that does not name the file.
         """
         moment = self._moment(dry_run=dry_run)
-        self._cuts.tend(dry_run=dry_run)
+        self._cuts.tend(dry_run=dry_run, moment=moment)
 
         def job(target: Target) -> Cleaned | None:
             if target.records is not None and target.partition == 0:
                 incarnation = target.records.incarnation
-                self._pins.tend(target.topic, incarnation, policy.tables_age_ms, dry_run=dry_run)
+                self._pins.tend(target.topic, incarnation, policy.tables_age_ms, moment, dry_run=dry_run)
             return Cleaner(target, policy, moment, dry_run=dry_run).run()
 
         return self._run(job, topic, partition, dry_run, progress)
@@ -183,7 +183,7 @@ class Maintenance:
 
         Their tombstones stay, and so do the objects that say what they were.
         """
-        now_ms = self._moment(dry_run=dry_run).now_ms
+        moment = self._moment(dry_run=dry_run)
         objects = self._logs.tools.objects
         folders = [topic] if topic is not None else objects.folders("topics")
         outcomes: Outcomes[Removed] = Outcomes()
@@ -191,7 +191,7 @@ class Maintenance:
             try:
                 with one_place(name):
                     for dead in dead_incarnations(objects, name):
-                        if is_long_dead(dead, now_ms):
+                        if is_long_dead(objects, dead, moment):
                             outcomes.note(remove(objects, dead, dry_run=dry_run))
             except StoreUnavailableError:
                 raise

@@ -493,3 +493,33 @@ def test_a_tables_files_stay_though_its_publisher_was_behind(url: str, folder: P
         with client(url) as engine:
             assert engine.maintenance.clean(TOPIC).failures == ()
             assert (len(list(pins.iterdir())) == before) is is_left
+
+
+def test_what_died_after_a_writer_ahead_goes_a_day_later(url: str, folder: Path) -> None:
+    """Where one writer was a year ahead, the log says of everything that it dies in a year. Files that retention has
+    left behind are deleted after the day that readers have, and entries are sealed after their seven days.
+    """
+    load_ago(folder, 20 * DAY_MS, 1)
+    load_ago(folder, 20 * DAY_MS, 2, off_ms=YEAR_MS)
+    data = folder / "topics" / TOPIC / "0" / "0" / "data"
+    for day in range(10):
+        with client(url) as engine:
+            commit(engine, 100 + day)
+            engine.admin.snapshot()
+            assert engine.maintenance.retain(TOPIC, policy=POLICY).failures == ()
+            assert engine.maintenance.clean(TOPIC, policy=POLICY).failures == ()
+            assert accounts(engine)[0] == 100
+        assert len(list(data.iterdir())) == day + (3 if day == 0 else 1)
+        age(folder, 25 * HOUR_MS)
+        if day == 6:
+            break
+    with client(url) as engine:
+        commit(engine, 300)
+        for _ in range(2):
+            engine.admin.snapshot()
+            commit(engine, 301)
+        engine.admin.snapshot()
+        age(folder, 2 * DAY_MS)
+        assert engine.maintenance.retain(TOPIC, policy=POLICY).failures == ()
+        assert engine.partition(TOPIC, 0).state.entries_start > 6
+        assert_sound(engine)

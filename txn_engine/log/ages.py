@@ -54,12 +54,12 @@ class LogAges:
         """As `end_at`, by the store's times alone: for rows whose own times were looked at."""
         if not self.moment.dates_objects:
             return self._state.log_end_offset
-        by_entries = self._stored_by_entries(time_ms)
+        by_entries = self.stored_by_entries(time_ms)
         return self._end_by_others(time_ms) if by_entries is None else by_entries
 
     def end_by_entries(self, time_ms: int) -> int | None:
         """As `end_at`, by the entries that are no seals; None where these are all younger, or there is none."""
-        start, end = self._state.entries_start, self._stored_by_entries(time_ms)
+        start, end = self._state.entries_start, self.stored_by_entries(time_ms)
         if end is None or start == end:
             return end
         young = self._first(start, end, lambda base, _: self._append_time(base) >= time_ms)
@@ -67,7 +67,8 @@ class LogAges:
             return end
         return young.slot[0] if young.is_known else None
 
-    def _stored_by_entries(self, time_ms: int) -> int | None:
+    def stored_by_entries(self, time_ms: int) -> int | None:
+        """As `end_by_entries`, by the store's times alone: where a slot begins, or the log ends."""
         start, end = self._state.entries_start, self._state.log_end_offset
         if not self.moment.dates_objects:
             return end

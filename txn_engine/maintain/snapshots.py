@@ -87,29 +87,30 @@ class Snapshots:
             self._times[snapshot.end] = None if state is None else state.last_append_time
         return self._times[snapshot.end]
 
-    def deletable(self, below: int, entries_start: int, held: Collection[int]) -> list[Snapshot]:
+    def deletable(
+        self, below: int, entries_start: int, held: Collection[int], moment: Moment
+    ) -> list[Snapshot]:
         """Of those that end below, and that no cut needs: which nobody needs once two newer sound ones were verified.
 
-        What stays is the oldest one from which the entries that are left can be replayed, and of each later day of the
-        log its first: `entries_start` moves from one of them to the next.
+        What stays is the oldest one from which the entries that are left can be replayed, and the first of each later
+        day: `entries_start` moves from one of them to the next.
         """
         return [
             snapshot
             for at, snapshot in enumerate(self.all)
             if snapshot.end < below
             and snapshot.end not in held
-            and (snapshot.end < entries_start or not self._is_first_of_a_day(at, entries_start))
+            and (snapshot.end < entries_start or not self._is_first_of_a_day(at, entries_start, moment))
         ]
 
-    def _is_first_of_a_day(self, at: int, entries_start: int) -> bool:
-        time_ms = self._time(self.all[at])
-        if time_ms is None:
+    def _is_first_of_a_day(self, at: int, entries_start: int, moment: Moment) -> bool:
+        if self._time(self.all[at]) is None:
             return False
         earlier = (self.all[before] for before in range(at - 1, -1, -1))
         for snapshot in takewhile(lambda each: each.end >= entries_start, earlier):
-            before_ms = self._time(snapshot)
-            if before_ms is not None:
-                return before_ms // DAY_MS < time_ms // DAY_MS
+            if self._time(snapshot) is not None:
+                days = [self._written_ms(each, moment) // DAY_MS for each in (snapshot, self.all[at])]
+                return days[0] < days[1]
         return True
 
     def verify(self, snapshots: Sequence[Snapshot], entries_start: int) -> tuple[VerifiedSnapshot, ...]:

@@ -153,7 +153,7 @@ def test_nothing_is_written_for_nothing(made: Engine, store: MemoryStore) -> Non
         ("t", {"retention.byte": 1}, Reason.UNKNOWN_SETTING),
         ("t", {"compresion.type": 1}, Reason.UNKNOWN_SETTING),
         ("t", {"compression.gzip.level": 1}, Reason.NO_MEANING_HERE),
-        ("t", {"message.timestamp.before.max.ms": 1}, Reason.NO_MEANING_HERE),
+        ("t", {"message.timestamp.type": "LogAppendTime"}, Reason.NO_MEANING_HERE),
         ("t", {"remote.log.copy.disable": True}, Reason.NO_MEANING_HERE),
         ("t", {"segment.ms": 1}, Reason.NO_MEANING_HERE),
         ("t", {"transaction.max.timeout.ms": 1}, Reason.NO_MEANING_HERE),

@@ -93,6 +93,21 @@ def test_timestamps_that_the_topic_does_not_allow(
     assert engine.scan(TOPIC, isolation_level="read_uncommitted").to_table().num_rows == 0
 
 
+def test_a_bound_that_is_altered_counts_at_once(engine: Engine, clock: ManualClock) -> None:
+    """Both bounds can be changed: a producer of the same engine goes by the new ones in its next call."""
+    engine.admin.create_topic(TOPIC, partitions=1, schema=SCHEMA)
+    with engine.producer() as producer:
+        for bounds in ((5, 0), (0, 5), (7, 7)):
+            before, after = bounds
+            engine.admin.alter_configs({"message.timestamp.before.max.ms": before}, topic=TOPIC)
+            engine.admin.alter_configs({"message.timestamp.after.max.ms": after}, topic=TOPIC)
+            for off_ms in (-before, after):
+                producer.produce(TOPIC, payments(1), timestamp_ms=clock() + off_ms).result()
+            for off_ms in (-before - 1, after + 1):
+                with pytest.raises(InvalidTimestampError):
+                    producer.produce(TOPIC, payments(1), timestamp_ms=clock() + off_ms)
+
+
 def test_the_transaction_goes_on_without_the_records(engine: Engine, clock: ManualClock) -> None:
     """A call that is refused for its time changes nothing: the transaction commits the rest."""
     engine.admin.create_topic(TOPIC, partitions=1, schema=SCHEMA)

@@ -197,7 +197,6 @@ _JOBS: dict[str, Callable[[Engine], object]] = {
     "clean": lambda engine: engine.maintenance.clean(policy=POLICY),
     "expire producers": lambda engine: engine.maintenance.expire_producers(),
     "remove deleted topics": lambda engine: engine.maintenance.remove_deleted_topics(),
-    "expire ids": lambda engine: engine.coordinator.expire_transactional_ids(),
     "expire offsets": lambda engine: engine.admin.expire_group_offsets(retention_ms=1),
 }
 
@@ -215,6 +214,21 @@ def test_a_machine_with_a_wrong_clock_removes_nothing(url: str, folder: Path, jo
     assert caught.value.reason is Reason.CLOCK_DIFFERS
     left = [path for path in sorted(folder.rglob("*")) if path not in before and path.is_file()]
     assert left == []
+
+
+def test_a_sweeper_ahead_expires_no_id(url: str, folder: Path) -> None:
+    """A sweeper by whose clock an id has been idle for a week asks for the store's time, and is refused. One by whose
+    clock none is idle need not ask.
+    """
+    load(url, 1)
+    before = sorted(folder.rglob("*"))
+    with client(url, 8 * DAY_MS) as engine, pytest.raises(InvalidTimestampError) as caught:
+        engine.coordinator.expire_transactional_ids()
+    assert caught.value.reason is Reason.CLOCK_DIFFERS
+    for off_ms in (0, -8 * DAY_MS):
+        with client(url, off_ms) as engine:
+            assert engine.coordinator.expire_transactional_ids().transactional_ids == ()
+    assert [path for path in sorted(folder.rglob("*")) if path not in before and path.is_file()] == []
 
 
 @pytest.mark.parametrize("job", list(_JOBS))

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import txn_engine
-from storage import open_store
+from storage import AccessDeniedError, MemoryStore, ObjectInfo, open_store, read_store_clock
 from tests.conftest import S3Bucket
 from tests.engine.conftest import SCHEMA, payments
 from tests.maintain.ledgers import EAGER, POLICY, accounts, commit, upload
-from tests.support.aging import age
+from tests.support.aging import age, age_memory
 from tests.support.internal import FEW_INTERNAL
 from tests.support.stores import assert_sound
 from txn_engine import Engine, TopicPartition
@@ -197,7 +198,6 @@ _JOBS: dict[str, Callable[[Engine], object]] = {
     "clean": lambda engine: engine.maintenance.clean(policy=POLICY),
     "expire producers": lambda engine: engine.maintenance.expire_producers(),
     "remove deleted topics": lambda engine: engine.maintenance.remove_deleted_topics(),
-    "expire ids": lambda engine: engine.coordinator.expire_transactional_ids(),
     "expire offsets": lambda engine: engine.admin.expire_group_offsets(retention_ms=1),
 }
 
@@ -215,6 +215,21 @@ def test_a_machine_with_a_wrong_clock_removes_nothing(url: str, folder: Path, jo
     assert caught.value.reason is Reason.CLOCK_DIFFERS
     left = [path for path in sorted(folder.rglob("*")) if path not in before and path.is_file()]
     assert left == []
+
+
+def test_a_sweeper_ahead_expires_no_id(url: str, folder: Path) -> None:
+    """A sweeper by whose clock an id has been idle for a week asks for the store's time, and is refused. One by whose
+    clock none is idle need not ask.
+    """
+    load(url, 1)
+    before = sorted(folder.rglob("*"))
+    with client(url, 8 * DAY_MS) as engine, pytest.raises(InvalidTimestampError) as caught:
+        engine.coordinator.expire_transactional_ids()
+    assert caught.value.reason is Reason.CLOCK_DIFFERS
+    for off_ms in (0, -8 * DAY_MS):
+        with client(url, off_ms) as engine:
+            assert engine.coordinator.expire_transactional_ids().transactional_ids == ()
+    assert [path for path in sorted(folder.rglob("*")) if path not in before and path.is_file()] == []
 
 
 @pytest.mark.parametrize("job", list(_JOBS))
@@ -523,3 +538,75 @@ def test_what_died_after_a_writer_ahead_goes_a_day_later(url: str, folder: Path)
         assert engine.maintenance.retain(TOPIC, policy=POLICY).failures == ()
         assert engine.partition(TOPIC, 0).state.entries_start > 6
         assert_sound(engine)
+
+
+# --- what it costs, and stores that tell no time ------------------------------------------------------------
+
+
+class Counting(MemoryStore):
+    """A store in memory that counts heads and listings, or gives its objects no time."""
+
+    def __init__(self, *, dates: bool = True) -> None:
+        super().__init__()
+        self.heads = self.lists = 0
+        self._dates = dates
+
+    def head(self, key: str) -> ObjectInfo:
+        self.heads += 1
+        found = super().head(key)
+        return found if self._dates else replace(found, modified_ms=0)
+
+    def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        self.lists += 1
+        return super().list(prefix, start_after=start_after)
+
+
+def test_retention_asks_for_no_file_by_itself() -> None:
+    """Retention asks for one object's time, that of its probe, and lists a partition's entries a few times, however
+    many files there are; where every record is young it lists nothing more than before.
+    """
+    lists = []
+    for count in (10, 160):
+        store = Counting()
+        with Engine(store, configs=FEW_INTERNAL) as engine:
+            engine.admin.create_topic(TOPIC, partitions=1, schema=SCHEMA, retention_ms=7 * DAY_MS)
+        with Engine(store, clock=off_by(-8 * DAY_MS)) as earlier:
+            for number in range(count):
+                earlier.partition(TOPIC, 0).append(payments(number))
+        age_memory(store, 8 * DAY_MS)
+        with Engine(store) as engine:
+            engine.partition(TOPIC, 0).append(payments(1_000))
+            store.heads = store.lists = 0
+            (done,) = engine.maintenance.retain(TOPIC, 0).partitions
+            assert (done.records, store.heads) == (count, 1)
+            lists.append(store.lists)
+            store.lists = 0
+            assert engine.maintenance.retain(TOPIC, 0).partitions == ()
+            assert store.lists <= 4, "those of the state and of the snapshots"
+    assert lists[1] - lists[0] <= 2 * 2 * 4, "two bisections, four steps more each"
+
+
+def test_a_store_that_dates_nothing_is_refused() -> None:
+    """Where the store does not say when an object was written, nobody knows what is old: nothing is removed."""
+    store = Counting(dates=False)
+    with Engine(store, configs=FEW_INTERNAL) as engine:
+        engine.admin.create_topic(TOPIC, partitions=1, schema=SCHEMA, retention_ms=0)
+        engine.partition(TOPIC, 0).append(payments(1))
+        for job in _JOBS.values():
+            with pytest.raises(InvalidTimestampError) as caught:
+                job(engine)
+            assert caught.value.reason is Reason.STORE_CLOCK_UNKNOWN
+        assert accounts(engine) == [1]
+
+
+def test_a_probe_that_may_not_be_removed_is_no_obstacle() -> None:
+    """Who may not delete can measure all the same; the probe is left, as the reading says."""
+
+    class Undeletable(MemoryStore):
+        def delete(self, key: str) -> None:
+            raise AccessDeniedError("403", actor="store", place=key)
+
+    reading = read_store_clock(Undeletable(), off_by(-HOUR_MS), "probes/clock-0")
+    assert reading.not_removed is not None
+    assert abs(reading.skew_ms + HOUR_MS) < 60_000
+    assert read_store_clock(MemoryStore(), system_clock, "probes/clock-0").not_removed is None

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.pages import busy_store
+from tests.support.aging import age_memory
 from txn_engine import Engine, OffsetAndMetadata, TopicPartition, connect
 from txn_engine.cli.main import cli
 from txn_engine.clock import system_clock
@@ -153,6 +154,7 @@ def test_what_was_deleted_unread_is_part_of_the_lag_and_said(busy: Engine) -> No
         )
         past.partition("short", 0).append(busy_store.records(0, 8))
         past.consumer(group_id="slow").commit({TopicPartition("short", 0): OffsetAndMetadata(3)})
+        age_memory(past.store, 10 * busy_store.HOUR_MS)
     with connect("memory://gone") as engine:
         engine.partition("short", 0).append(busy_store.records(8, 2))
         engine.maintenance.retain()

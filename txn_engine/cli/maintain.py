@@ -77,6 +77,9 @@ def maintain() -> None:
 
     Each may run at any time, beside writers, readers and another run of itself, and may be stopped anywhere: the next
     run goes on. What is deleted was dead for 24 hours, or never was in the log; entries are sealed, never deleted.
+
+    Ages are counted by the store's clock. A machine whose own clock is more than five minutes off it is refused. A dry
+    run does not ask for the store's time, because that means to put an object: it goes by this machine's clock.
     """
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 from txn_engine.clock import Clock
 from txn_engine.coordinator.markers import MarkerWriter
@@ -13,6 +13,7 @@ from txn_engine.coordinator.producer_ids import ProducerIds
 from txn_engine.errors import (
     ConcurrentTransactionsError,
     InvalidRequestError,
+    InvalidTimestampError,
     TxnEngineError,
 )
 from txn_engine.log.logs import Logs
@@ -384,12 +385,17 @@ class Coordinator:
     def expire_transactional_ids(self, *, partitions: Sequence[int] | None = None) -> SweepReport:
         """Put a tombstone for every id idle for the store's expiration time; its run ids stay known.
 
-        `InvalidTimestampError`: this machine's clock is too far from the store's to tell who is idle.
+        An id that is idle by this machine's clock is judged by the store's, which is asked only then: this sweep runs
+        every minute. `InvalidTimestampError`: the two clocks are too far apart.
         """
-        now_ms = self._logs.tools.store_time.now().now_ms
+        clock_ms = self._clock()
         after_ms = self._logs.settings.limits.transactional_id_expiration_ms
+        store_ms = cache(lambda: self._logs.tools.store_time.now().now_ms)
 
         def propose(stored: StoredRow) -> TransactionProposal | None:
+            if not transactions.has_expired(stored, clock_ms, after_ms):
+                return None
+            now_ms = store_ms()
             if not transactions.has_expired(stored, now_ms, after_ms):
                 return None
             decide = partial(transactions.expire, now_ms=now_ms, expiration_ms=after_ms)
@@ -417,6 +423,8 @@ class Coordinator:
             try:
                 with one_place(partition.topic, partition.partition):
                     done = self._sweep_one(partition, state, propose)
+            except InvalidTimestampError:
+                raise
             except TxnEngineError as error:
                 failures.append(str(error))
                 continue

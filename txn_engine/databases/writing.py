@@ -312,9 +312,10 @@ def checked_key(table: str, key: Sequence[str]) -> list[str]:
 def _last_of_each(keys: pa.Table) -> Any:
     """The indices of the last row of each key, in order."""
     for at, field in enumerate(keys.schema):
-        if pa.types.is_floating(field.type):  # as databases have it: -0.0 is 0.0
-            zero: Any = pa.scalar(0.0, field.type)
-            keys = keys.set_column(at, field.name, pc.add(keys.column(at), zero))
+        if pa.types.is_floating(field.type):  # as databases have it: -0.0 is 0.0, and every NaN the same
+            numbers: Any = pc.add(keys.column(at).cast(pa.float64()), pa.scalar(0.0))
+            numbers = pc.if_else(pc.is_nan(numbers), pa.scalar(float("nan")), numbers)
+            keys = keys.set_column(at, field.name, numbers)
     names = [f"key {number}" for number in range(keys.num_columns)]
     numbered = keys.rename_columns(names).append_column("at", pa.array(np.arange(keys.num_rows)))
     last = numbered.group_by(names).aggregate([("at", "max")])

@@ -430,7 +430,8 @@ def test_a_tombstone_deletes_by_the_collation_of_the_key(
 def test_keys_that_a_collation_takes_for_equal_are_one_key(
     engine: Engine, connection: sqlite3.Connection
 ) -> None:
-    """Of keys that a collation takes for equal, the last record counts, also where an earlier one is a tombstone."""
+    """Of keys that a collation takes for equal, the last record counts, also where an earlier one is a tombstone. The
+    row has the last record's key, wherever a batch ends."""
     schema = pa.schema([("name", pa.string()), ("value", pa.int64())])
     engine.admin.create_topic("named", partitions=1, schema=schema)
     connection.execute("CREATE TABLE named (name TEXT COLLATE NOCASE PRIMARY KEY, value INTEGER)")
@@ -438,7 +439,18 @@ def test_keys_that_a_collation_takes_for_equal_are_one_key(
     produce(engine, pa.table(rows, schema=schema), "named")
     write = upsert_into("named", ["name"], delete_tombstones=True)
     consume_into(connection, consumer_of(engine, "named"), write)
-    assert connection.execute("SELECT value FROM named ORDER BY value").fetchall() == [(3,), (5,)]
+    kept = "SELECT name, value FROM named ORDER BY value"
+    assert connection.execute(kept).fetchall() == [("b", 3), ("A", 5)]
+    produce(engine, pa.table({"name": ["B", "a"], "value": [8, 9]}, schema=schema), "named")
+    consume_into(connection, consumer_of(engine, "named"), write)
+    assert connection.execute(kept).fetchall() == [("B", 8), ("a", 9)]
+    connection.execute(
+        "CREATE TRIGGER same BEFORE UPDATE ON named WHEN old.name = new.name COLLATE NOCASE"
+        " BEGIN SELECT RAISE(IGNORE); END"
+    )
+    produce(engine, pa.table({"name": ["b"], "value": [8]}, schema=schema), "named")
+    with pytest.raises(DatabaseError, check=because(Reason.ROWS_NOT_WRITTEN)):
+        consume_into(connection, consumer_of(engine, "named"), write)
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,6 @@ class PostgresWriter(TableWriter[Connection[Any]]):
     def __init__(self, table: str, **chosen: Any) -> None:
         super().__init__(table, **chosen)
         self._name = sql.Identifier(*table.split("."))
-        self._collations: dict[str, sql.Identifier] = {}
 
     # --- the table ------------------------------------------------------------------------------------------
 
@@ -75,13 +74,14 @@ class PostgresWriter(TableWriter[Connection[Any]]):
         found = execute(connection, _KEYS, (self._name.as_string(connection),)).fetchall()
         return {tuple(key): is_immediate for key, is_immediate in found}
 
-    def last_of_equal(self, connection: Connection[Any], keys: pa.Table) -> pa.Array[Any] | None:
-        """By the server, where the index of the key has a collation that takes other texts for equal."""
+    def key_collations(self, connection: Connection[Any]) -> dict[str, sql.Identifier]:
+        """Those that are not deterministic."""
         words = (self._name.as_string(connection), self.key, self.key, self.key)
         found = execute(connection, _COLLATIONS, words).fetchall()
-        self._collations = {name: sql.Identifier(schema, collation) for name, schema, collation in found}
-        if not found:
-            return None
+        return {name: sql.Identifier(schema, collation) for name, schema, collation in found}
+
+    def last_of_equal(self, connection: Connection[Any], keys: pa.Table) -> pa.Array[Any]:
+        """By the server."""
         self._stage(connection, keys, ordinal=_ORDINAL)
         parts = sql.SQL(", ").join(self._collated(sql.Identifier(name), name) for name in self.key)
         statement = sql.SQL("SELECT max({}) FROM {} GROUP BY {} ORDER BY 1").format(
@@ -91,7 +91,7 @@ class PostgresWriter(TableWriter[Connection[Any]]):
 
     def _collated(self, place: sql.Composable, name: str) -> sql.Composable:
         """A column of the key, in the collation of the key's index."""
-        collation = self._collations.get(name)
+        collation = self.collations.get(name)
         return place if collation is None else sql.SQL("{} COLLATE {}").format(place, collation)
 
     @property
@@ -153,10 +153,10 @@ class PostgresWriter(TableWriter[Connection[Any]]):
         """By COPY into a table of this transaction's, and from there."""
         self._stage(connection, rows)
         before = self._deleted(connection)
-        others = [name for name in rows.column_names if name not in self.key]
-        written = execute(connection, self._merge(others)).rowcount
+        updated = self.updated(rows)
+        written = execute(connection, self._merge(rows.column_names, updated)).rowcount
         if written < rows.num_rows:  # a row that is there as it should be may be left alone
-            written = self._count_there(connection, others)
+            written = self._count_there(connection, updated)
         self.check_written(written, rows.num_rows)
         self._check_deleted_rows(connection, before, 0)
 
@@ -182,12 +182,10 @@ class PostgresWriter(TableWriter[Connection[Any]]):
         if before is not None and after is not None and after - before > expected:
             self.check_kept(before - after, -expected)
 
-    def _count_there(self, connection: Connection[Any], others: Sequence[str] = ()) -> int:
-        """How many of the staged rows the table has, by their keys and these other columns."""
-        values = [
-            sql.SQL("t.{0}::text IS NOT DISTINCT FROM s.{0}::text").format(sql.Identifier(name))
-            for name in others
-        ]
+    def _count_there(self, connection: Connection[Any], alike: Sequence[str] = ()) -> int:
+        """How many of the staged rows the table has, by their keys, and with the same texts in these columns."""
+        same_text = sql.SQL('t.{0}::text COLLATE "C" IS NOT DISTINCT FROM s.{0}::text COLLATE "C"')
+        values = [same_text.format(sql.Identifier(name)) for name in alike]
         same = sql.SQL(" AND ").join([self._same_key, *values])
         statement = sql.SQL("SELECT count(*) FROM {} s WHERE EXISTS (SELECT FROM {} t WHERE {})")
         ((count,),) = execute(connection, statement.format(_STAGED, self._name, same)).fetchall()
@@ -204,13 +202,13 @@ class PostgresWriter(TableWriter[Connection[Any]]):
         execute(connection, statement.format(_STAGED, sql.SQL(", ").join(wanted), self._name))
         copy_in(connection, _STAGED, rows)
 
-    def _merge(self, others: Sequence[str]) -> sql.Composed:
-        columns = sql.SQL(", ").join(map(sql.Identifier, [*self.key, *others]))
+    def _merge(self, names: Sequence[str], updated: Sequence[str]) -> sql.Composed:
+        columns = sql.SQL(", ").join(map(sql.Identifier, names))
         key = sql.SQL(", ").join(map(sql.Identifier, self.key))
         changes = sql.SQL(", ").join(
-            sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name)) for name in others
+            sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name)) for name in updated
         )
-        act = sql.SQL("UPDATE SET {}").format(changes) if others else sql.SQL("NOTHING")
+        act = sql.SQL("UPDATE SET {}").format(changes) if updated else sql.SQL("NOTHING")
         return sql.SQL(
             "INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM {} ON CONFLICT ({}) DO {}"
         ).format(self._name, columns, columns, _STAGED, key, act)

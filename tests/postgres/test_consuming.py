@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, LiteralString
 
+import numpy as np
 import psycopg
 import pyarrow as pa
 import pytest
@@ -416,30 +417,43 @@ def test_a_value_that_postgres_has_not(
     assert "secret" not in str(caught.value)
 
 
+NANS = pa.array(np.array([0x7FC00000, 0xFFC00000, 0x3F800000], np.uint32).view(np.float32))
+"""Two NaNs of other bits, and 1.0."""
+
+
 @pytest.mark.parametrize(
     ("kind", "keys", "left"),
     in_shard(
         "engines",
         [
-            pytest.param("double precision", pa.array([0.0, -0.0, 1.0]), [0.0, 1.0], id="doubles"),
+            pytest.param("double precision", pa.array([0.0, -0.0, 1.0]), [-0.0, 1.0], id="doubles"),
+            pytest.param("double precision", NANS.cast(pa.float64()), [float("nan"), 1.0], id="NaNs"),
+            pytest.param("real", NANS, [float("nan"), 1.0], id="small NaNs"),
             pytest.param("text", pa.array(["a", "a", "b"], pa.string_view()), ["a", "b"], id="texts"),
             pytest.param("bytea", pa.array([b"a", b"a", b"b"], pa.binary_view()), [b"a", b"b"], id="bytes"),
         ],
-        keep=["doubles", "texts"],
+        keep=["doubles", "NaNs", "texts"],
     ),
 )
 def test_keys_of_any_type(
     engine: Engine, connection: Connection[Any], kind: str, keys: pa.Array[Any], left: list[Any]
 ) -> None:
-    """Keys that the database considers equal are one key, whatever their type."""
+    """Keys that the database considers equal are one key, whatever their type. The last record counts, also for how the
+    key is written."""
     schema = pa.schema([("name", keys.type), ("value", pa.string_view())])
     engine.admin.create_topic("odd", partitions=1, schema=schema)
     produce(engine, pa.table({"name": keys, "value": pa.array(["1", "2", "3"], pa.string_view())}), "odd")
     connection.execute(SQL("CREATE TABLE odd (name {} PRIMARY KEY, value varchar(3))").format(SQL(kind)))
     connection.commit()
     consume_into(connection, consumer_of(engine, "odd"), upsert_into("odd", ["name"]))
-    found = connection.execute("SELECT name, value FROM odd ORDER BY name").fetchall()
-    assert found == list(zip(left, ["2", "3"], strict=True))
+    found = connection.execute("SELECT name, value FROM odd ORDER BY value").fetchall()
+    assert list(map(repr, found)) == list(map(repr, zip(left, ["2", "3"], strict=True)))
+    connection.commit()
+    again = pa.table({"name": keys.slice(0, 1), "value": pa.array(["4"], pa.string_view())})
+    produce(engine, again, "odd")
+    consume_into(connection, consumer_of(engine, "odd"), upsert_into("odd", ["name"]))
+    kept = connection.execute("SELECT name FROM odd WHERE value = '4'").fetchall()
+    assert repr(kept) == repr([(keys[0].as_py(),)])
 
 
 @pytest.mark.parametrize(
@@ -677,22 +691,26 @@ END $$;
 CREATE TRIGGER take AFTER INSERT OR UPDATE ON payments FOR EACH ROW EXECUTE FUNCTION take()"""
 
 
-@pytest.mark.parametrize("partitions", ["", " PARTITION BY RANGE (account_id)"])
+@pytest.mark.parametrize("parts", ["none", "partitions", "children"])
 @pytest.mark.parametrize("write", [insert_into("payments"), upsert_into("payments", ["account_id"])])
 def test_rows_that_a_trigger_deletes_are_noticed(
-    engine: Engine, connection: Connection[Any], write: Write, partitions: LiteralString
+    engine: Engine, connection: Connection[Any], write: Write, parts: str
 ) -> None:
     """A trigger that deletes rows of the table stops the batch. It may write to other tables."""
     connection.execute(
         SQL(
             "CREATE TABLE payments (account_id bigint PRIMARY KEY, amount numeric(18,2), note text)"
-            + partitions
+            + (" PARTITION BY RANGE (account_id)" if parts == "partitions" else "")
         )
     )
-    if partitions:
+    if parts == "partitions":
         connection.execute("CREATE TABLE few PARTITION OF payments FOR VALUES FROM (0) TO (100)")
-    connection.execute("INSERT INTO payments VALUES (9)")
-    connection.execute(_TAKE)
+    if parts == "children":
+        connection.execute("CREATE TABLE few () INHERITS (payments)")
+        connection.execute("INSERT INTO few VALUES (9)")
+    else:
+        connection.execute("INSERT INTO payments VALUES (9)")
+    connection.execute(_TAKE.replace("IN (2, 9)", "= 9") if parts == "children" else _TAKE)
     connection.commit()
     produce(engine, payments(1))
     assert consume_into(connection, consumer_of(engine), write).records == 1
@@ -701,6 +719,22 @@ def test_rows_that_a_trigger_deletes_are_noticed(
         consume_into(connection, consumer_of(engine), write)
     assert accounts(connection) == [1, 9]
     assert accounts(connection, "audit") == [1]
+
+
+def test_a_server_that_does_not_count_what_is_deleted(engine: Engine, connection: Connection[Any]) -> None:
+    """If the server does not count deleted rows, a table with a trigger is refused, and one without is written."""
+    connection.execute(
+        "CREATE TABLE payments (account_id bigint PRIMARY KEY, amount numeric(18,2), note text)"
+    )
+    connection.execute(_TAKE)
+    connection.execute("SET track_counts = off")
+    connection.commit()
+    produce(engine, payments(1))
+    for write in (insert_into("payments"), upsert_into("payments", ["account_id"])):
+        with pytest.raises(DatabaseError, check=because(Reason.DELETES_NOT_COUNTED)):
+            consume_into(connection, consumer_of(engine), write)
+    assert accounts(connection) == []
+    assert consume_into(connection, consumer_of(engine), insert_into("plain", create=True)).records == 1
 
 
 def test_a_tombstone_that_deletes_other_rows_is_noticed(engine: Engine, connection: Connection[Any]) -> None:
@@ -742,7 +776,7 @@ def test_keys_that_the_database_takes_for_equal_are_one_key(
     engine: Engine, connection: Connection[Any], table: LiteralString
 ) -> None:
     """Of keys that a collation takes for equal, the last record counts, within a batch as from one batch to the next,
-    also where an earlier one of them is a tombstone."""
+    also where an earlier one of them is a tombstone. The row has the last record's key."""
     connection.execute(
         "CREATE COLLATION nocase (provider = icu, locale = 'und-u-ks-level2', deterministic = false)"
     )
@@ -754,12 +788,45 @@ def test_keys_that_the_database_takes_for_equal_are_one_key(
     produce(engine, pa.table(rows, schema=schema), "named")
     write = upsert_into("named", ["name"], delete_tombstones=True)
     consume_into(connection, consumer_of(engine, "named"), write)
-    found = connection.execute("SELECT value FROM named ORDER BY value").fetchall()
+    kept: LiteralString = "SELECT name, value FROM named ORDER BY value"
+    found = connection.execute(kept).fetchall()
     connection.commit()
-    assert found == [(3,), (5,)]
+    assert found == [("b", 3), ("A", 5)]
+    produce(engine, pa.table({"name": ["B", "a"], "value": [8, 9]}, schema=schema), "named")
+    consume_into(connection, consumer_of(engine, "named"), write)
+    found = connection.execute(kept).fetchall()
+    connection.commit()
+    assert found == [("B", 8), ("a", 9)]
     produce(engine, pa.table({"name": ["A", "a"], "value": [6, None]}, schema=schema), "named")
     consume_into(connection, consumer_of(engine, "named"), write)
-    assert connection.execute("SELECT value FROM named").fetchall() == [(3,)]
+    assert connection.execute(kept).fetchall() == [("B", 8)]
+
+
+@pytest.mark.parametrize("columns", [["name"], ["name", "note"]])
+def test_a_trigger_that_leaves_a_row_in_another_case(
+    engine: Engine, connection: Connection[Any], columns: list[str]
+) -> None:
+    """A trigger that keeps back an update, because a collation without case sees no change, is noticed."""
+    connection.execute(
+        "CREATE COLLATION nocase (provider = icu, locale = 'und-u-ks-level2', deterministic = false)"
+    )
+    connection.execute("CREATE TABLE named (name text COLLATE nocase PRIMARY KEY, note text COLLATE nocase)")
+    connection.execute(
+        "CREATE FUNCTION same() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN IF (old.name, old.note) IS NOT DISTINCT FROM (new.name, new.note) THEN RETURN NULL; END IF;"
+        " RETURN new; END $$"
+    )
+    connection.execute("CREATE TRIGGER same BEFORE UPDATE ON named FOR EACH ROW EXECUTE FUNCTION same()")
+    connection.commit()
+    schema = pa.schema([(name, pa.string()) for name in columns])
+    engine.admin.create_topic("named", partitions=1, schema=schema)
+    for text in "aA":
+        produce(engine, pa.table({name: [text] for name in columns}, schema=schema), "named")
+        if text == "A":
+            with pytest.raises(DatabaseError, check=because(Reason.ROWS_NOT_WRITTEN)):
+                consume_into(connection, consumer_of(engine, "named"), upsert_into("named", ["name"]))
+        else:
+            consume_into(connection, consumer_of(engine, "named"), upsert_into("named", ["name"]))
 
 
 def test_identity_columns_and_deferrable_keys(engine: Engine, connection: Connection[Any]) -> None:

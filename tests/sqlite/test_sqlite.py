@@ -6,6 +6,7 @@ import json
 import signal
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -430,7 +431,8 @@ def test_a_tombstone_deletes_by_the_collation_of_the_key(
 def test_keys_that_a_collation_takes_for_equal_are_one_key(
     engine: Engine, connection: sqlite3.Connection
 ) -> None:
-    """Of keys that a collation takes for equal, the last record counts, also where an earlier one is a tombstone."""
+    """Of keys that a collation takes for equal, the last record counts, also where an earlier one is a tombstone. The
+    row has the last record's key, wherever a batch ends."""
     schema = pa.schema([("name", pa.string()), ("value", pa.int64())])
     engine.admin.create_topic("named", partitions=1, schema=schema)
     connection.execute("CREATE TABLE named (name TEXT COLLATE NOCASE PRIMARY KEY, value INTEGER)")
@@ -438,7 +440,18 @@ def test_keys_that_a_collation_takes_for_equal_are_one_key(
     produce(engine, pa.table(rows, schema=schema), "named")
     write = upsert_into("named", ["name"], delete_tombstones=True)
     consume_into(connection, consumer_of(engine, "named"), write)
-    assert connection.execute("SELECT value FROM named ORDER BY value").fetchall() == [(3,), (5,)]
+    kept = "SELECT name, value FROM named ORDER BY value"
+    assert connection.execute(kept).fetchall() == [("b", 3), ("A", 5)]
+    produce(engine, pa.table({"name": ["B", "a"], "value": [8, 9]}, schema=schema), "named")
+    consume_into(connection, consumer_of(engine, "named"), write)
+    assert connection.execute(kept).fetchall() == [("B", 8), ("a", 9)]
+    connection.execute(
+        "CREATE TRIGGER same BEFORE UPDATE ON named WHEN old.name = new.name COLLATE NOCASE"
+        " BEGIN SELECT RAISE(IGNORE); END"
+    )
+    produce(engine, pa.table({"name": ["b"], "value": [8]}, schema=schema), "named")
+    with pytest.raises(DatabaseError, check=because(Reason.ROWS_NOT_WRITTEN)):
+        consume_into(connection, consumer_of(engine, "named"), write)
 
 
 @pytest.mark.parametrize(
@@ -625,6 +638,31 @@ def test_a_connection_that_makes_something_else_of_rows(
     connection.text_factory = bytes
     with pytest.raises(IllegalStateError, check=because(Reason.OWN_TEXT_FACTORY)):
         load_query(engine, connection, query, "payments", run_id="2")
+
+
+def test_converters_and_adapters_of_the_program(
+    engine: Engine, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Values are loaded as they are stored, whatever converters the connection has, by declared types or by names.
+    Positions are read the same way. An adapter that would write other values is refused."""
+    for name in ("MYTEXT", "TEXT", "INTEGER"):
+        monkeypatch.setitem(sqlite3.converters, name, lambda data: data.decode("latin-1") + "!")
+    both = sqlite3.PARSE_DECLTYPES | sqlite3.PARSE_COLNAMES
+    with closing(sqlite3.connect(file, detect_types=both)) as connection:
+        connection.execute("CREATE TABLE t (account_id INTEGER, amount MYTEXT, q TEXT)")
+        connection.execute("INSERT INTO t VALUES (1, '2.50', 'é')")
+        connection.commit()
+        query = 'SELECT account_id, amount, q AS "note [mytext]" FROM t ORDER BY 1'
+        key_range = ("account_id", 0, 2)
+        load_query(engine, connection, query, "payments", key_range=key_range)
+        found = engine.scan("payments").to_table(SCHEMA.names).to_pylist()
+        assert found == [{"account_id": 1, "amount": Decimal("2.50"), "note": "é"}]
+        for count in (1, 0):
+            write = insert_into("payments", create=True)
+            assert consume_into(connection, consumer_of(engine), write).records == count
+        monkeypatch.setitem(sqlite3.adapters, (str, sqlite3.PrepareProtocol), str.upper)
+        with pytest.raises(IllegalStateError, check=because(Reason.OWN_ADAPTER)):
+            consume_into(connection, consumer_of(engine), insert_into("payments"))
 
 
 def test_every_type_comes_back_as_it_was(engine: Engine, connection: sqlite3.Connection) -> None:

@@ -54,6 +54,8 @@ class TableWriter(ABC, Generic[Connection]):
         self._creates = create
         self._deletes = delete_tombstones
         self._with_places = with_places
+        self.collations: Mapping[str, Any] = {}
+        """By column of the key the collation of the key's index that takes other texts for equal, as of this batch."""
 
     def __call__(self, connection: Connection, records: pa.Table) -> None:
         """Write them, in the transaction that is open.
@@ -104,10 +106,12 @@ class TableWriter(ABC, Generic[Connection]):
         """
 
     @abstractmethod
-    def last_of_equal(self, connection: Connection, keys: pa.Table) -> pa.Array[Any] | None:
-        """Of keys that differ, the indices of the last of those that the table's unique index takes for equal, as under
-        a collation without case; None where it takes none for equal.
-        """
+    def key_collations(self, connection: Connection) -> Mapping[str, Any]:
+        """By column of the key the collation of the unique index on it, where that takes other texts for equal."""
+
+    @abstractmethod
+    def last_of_equal(self, connection: Connection, keys: pa.Table) -> pa.Array[Any]:
+        """Of keys that differ, the indices of the last of those that are equal under `collations`."""
 
     @abstractmethod
     def make_table(self, connection: Connection, kinds: Mapping[str, str]) -> None:
@@ -248,6 +252,16 @@ class TableWriter(ABC, Generic[Connection]):
             reason=reason,
         )
 
+    def updated(self, rows: pa.Table) -> list[str]:
+        """The columns that take a record's values where a row has its key: all but those of the key that are then the
+        same. 'a' and 'A' may be one key, and 0.0 and -0.0 are.
+        """
+        return [
+            field.name
+            for field in rows.schema
+            if field.name not in self.key or field.name in self.collations or pa.types.is_floating(field.type)
+        ]
+
     def check_written(self, written: int, rows: int) -> None:
         """Raise `DatabaseError` where the database says that it wrote fewer rows than it was given."""
         if rows and written < rows:
@@ -288,8 +302,9 @@ class TableWriter(ABC, Generic[Connection]):
                     reason=Reason.NULL_IN_KEY,
                 )
         latest = rows.take(pa.array(_last_of_each(rows.select(self.key))))
-        if (last := self.last_of_equal(connection, latest.select(self.key))) is not None:
-            latest = latest.take(last)
+        self.collations = self.key_collations(connection)
+        if self.collations:
+            latest = latest.take(self.last_of_equal(connection, latest.select(self.key)))
         others = [name for name in rows.column_names if name not in self.key]
         if not self._deletes or not others:
             return latest, None
@@ -312,9 +327,10 @@ def checked_key(table: str, key: Sequence[str]) -> list[str]:
 def _last_of_each(keys: pa.Table) -> Any:
     """The indices of the last row of each key, in order."""
     for at, field in enumerate(keys.schema):
-        if pa.types.is_floating(field.type):  # as databases have it: -0.0 is 0.0
-            zero: Any = pa.scalar(0.0, field.type)
-            keys = keys.set_column(at, field.name, pc.add(keys.column(at), zero))
+        if pa.types.is_floating(field.type):  # as databases have it: -0.0 is 0.0, and every NaN the same
+            numbers: Any = pc.add(keys.column(at).cast(pa.float64()), pa.scalar(0.0))
+            numbers = pc.if_else(pc.is_nan(numbers), pa.scalar(float("nan")), numbers)
+            keys = keys.set_column(at, field.name, numbers)
     names = [f"key {number}" for number in range(keys.num_columns)]
     numbered = keys.rename_columns(names).append_column("at", pa.array(np.arange(keys.num_rows)))
     last = numbered.group_by(names).aggregate([("at", "max")])

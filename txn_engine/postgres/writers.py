@@ -39,9 +39,11 @@ WHERE i.indrelid = to_regclass(%s) AND i.indisunique AND i.indpred IS NULL AND i
         SELECT FROM unnest((i.indkey::int2[])[0:i.indnkeyatts - 1]) AS key (number)
         JOIN pg_attribute o ON o.attrelid = i.indrelid AND o.attnum = key.number WHERE o.attname <> ALL (%s::text[]))"""
 _DELETED = """
-SELECT CASE WHEN bool_or(c.relhastriggers OR c.relhasrules) THEN sum(pg_stat_get_xact_tuples_deleted(c.oid))::bigint END
-FROM pg_class c WHERE c.oid = ANY (ARRAY(
-    SELECT relid::oid FROM pg_partition_tree(to_regclass(%s)) UNION ALL SELECT to_regclass(%s)::oid))"""
+WITH RECURSIVE whole (oid) AS (
+    SELECT to_regclass(%s)::oid UNION SELECT i.inhrelid FROM pg_inherits i JOIN whole ON i.inhparent = whole.oid)
+SELECT bool_or(c.relhastriggers OR c.relhasrules), current_setting('track_counts')::boolean,
+    sum(pg_stat_get_xact_tuples_deleted(c.oid))::bigint
+FROM pg_class c JOIN whole USING (oid)"""
 _ORDINAL: Final = "txn_engine_ordinal"
 
 
@@ -56,7 +58,6 @@ class PostgresWriter(TableWriter[Connection[Any]]):
     def __init__(self, table: str, **chosen: Any) -> None:
         super().__init__(table, **chosen)
         self._name = sql.Identifier(*table.split("."))
-        self._collations: dict[str, sql.Identifier] = {}
 
     # --- the table ------------------------------------------------------------------------------------------
 
@@ -75,13 +76,14 @@ class PostgresWriter(TableWriter[Connection[Any]]):
         found = execute(connection, _KEYS, (self._name.as_string(connection),)).fetchall()
         return {tuple(key): is_immediate for key, is_immediate in found}
 
-    def last_of_equal(self, connection: Connection[Any], keys: pa.Table) -> pa.Array[Any] | None:
-        """By the server, where the index of the key has a collation that takes other texts for equal."""
+    def key_collations(self, connection: Connection[Any]) -> dict[str, sql.Identifier]:
+        """Those that are not deterministic."""
         words = (self._name.as_string(connection), self.key, self.key, self.key)
         found = execute(connection, _COLLATIONS, words).fetchall()
-        self._collations = {name: sql.Identifier(schema, collation) for name, schema, collation in found}
-        if not found:
-            return None
+        return {name: sql.Identifier(schema, collation) for name, schema, collation in found}
+
+    def last_of_equal(self, connection: Connection[Any], keys: pa.Table) -> pa.Array[Any]:
+        """By the server."""
         self._stage(connection, keys, ordinal=_ORDINAL)
         parts = sql.SQL(", ").join(self._collated(sql.Identifier(name), name) for name in self.key)
         statement = sql.SQL("SELECT max({}) FROM {} GROUP BY {} ORDER BY 1").format(
@@ -91,7 +93,7 @@ class PostgresWriter(TableWriter[Connection[Any]]):
 
     def _collated(self, place: sql.Composable, name: str) -> sql.Composable:
         """A column of the key, in the collation of the key's index."""
-        collation = self._collations.get(name)
+        collation = self.collations.get(name)
         return place if collation is None else sql.SQL("{} COLLATE {}").format(place, collation)
 
     @property
@@ -153,10 +155,10 @@ class PostgresWriter(TableWriter[Connection[Any]]):
         """By COPY into a table of this transaction's, and from there."""
         self._stage(connection, rows)
         before = self._deleted(connection)
-        others = [name for name in rows.column_names if name not in self.key]
-        written = execute(connection, self._merge(others)).rowcount
+        updated = self.updated(rows)
+        written = execute(connection, self._merge(rows.column_names, updated)).rowcount
         if written < rows.num_rows:  # a row that is there as it should be may be left alone
-            written = self._count_there(connection, others)
+            written = self._count_there(connection, updated)
         self.check_written(written, rows.num_rows)
         self._check_deleted_rows(connection, before, 0)
 
@@ -173,21 +175,25 @@ class PostgresWriter(TableWriter[Connection[Any]]):
         """How many rows of the table this transaction has deleted so far, as the server counts them; None for a table
         that has no trigger, foreign key or rule: nothing but the writer's statements changes its rows.
         """
-        name = self._name.as_string(connection)
-        ((count,),) = execute(connection, _DELETED, (name, name)).fetchall()
-        return None if count is None else int(count)
+        words = (self._name.as_string(connection),)
+        ((others_may_change, is_counted, count),) = execute(connection, _DELETED, words).fetchall()
+        if others_may_change and not is_counted:
+            raise self.refused(
+                "a table with triggers, rules or foreign keys, and track_counts is off",
+                reason=Reason.DELETES_NOT_COUNTED,
+                expected="track_counts = on: the server counts by it which rows a trigger deletes",
+            )
+        return int(count) if others_may_change else None
 
     def _check_deleted_rows(self, connection: Connection[Any], before: int | None, expected: int) -> None:
         after = self._deleted(connection)
         if before is not None and after is not None and after - before > expected:
             self.check_kept(before - after, -expected)
 
-    def _count_there(self, connection: Connection[Any], others: Sequence[str] = ()) -> int:
-        """How many of the staged rows the table has, by their keys and these other columns."""
-        values = [
-            sql.SQL("t.{0}::text IS NOT DISTINCT FROM s.{0}::text").format(sql.Identifier(name))
-            for name in others
-        ]
+    def _count_there(self, connection: Connection[Any], alike: Sequence[str] = ()) -> int:
+        """How many of the staged rows the table has, by their keys, and with the same texts in these columns."""
+        same_text = sql.SQL('t.{0}::text COLLATE "C" IS NOT DISTINCT FROM s.{0}::text COLLATE "C"')
+        values = [same_text.format(sql.Identifier(name)) for name in alike]
         same = sql.SQL(" AND ").join([self._same_key, *values])
         statement = sql.SQL("SELECT count(*) FROM {} s WHERE EXISTS (SELECT FROM {} t WHERE {})")
         ((count,),) = execute(connection, statement.format(_STAGED, self._name, same)).fetchall()
@@ -204,13 +210,13 @@ class PostgresWriter(TableWriter[Connection[Any]]):
         execute(connection, statement.format(_STAGED, sql.SQL(", ").join(wanted), self._name))
         copy_in(connection, _STAGED, rows)
 
-    def _merge(self, others: Sequence[str]) -> sql.Composed:
-        columns = sql.SQL(", ").join(map(sql.Identifier, [*self.key, *others]))
+    def _merge(self, names: Sequence[str], updated: Sequence[str]) -> sql.Composed:
+        columns = sql.SQL(", ").join(map(sql.Identifier, names))
         key = sql.SQL(", ").join(map(sql.Identifier, self.key))
         changes = sql.SQL(", ").join(
-            sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name)) for name in others
+            sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name)) for name in updated
         )
-        act = sql.SQL("UPDATE SET {}").format(changes) if others else sql.SQL("NOTHING")
+        act = sql.SQL("UPDATE SET {}").format(changes) if updated else sql.SQL("NOTHING")
         return sql.SQL(
             "INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM {} ON CONFLICT ({}) DO {}"
         ).format(self._name, columns, columns, _STAGED, key, act)

@@ -99,9 +99,8 @@ class SqliteWriter(TableWriter[sqlite3.Connection]):
         """The same, over rows of their keys."""
         before = self._count_if_others_change(connection)
         known = 0 if before is None else self._count_keys(connection, rows)
-        others = [name for name in rows.column_names if name not in self.key]
-        changes = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in others)
-        act = f"UPDATE SET {changes}" if others else "NOTHING"
+        changes = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in self.updated(rows))
+        act = f"UPDATE SET {changes}" if changes else "NOTHING"
         insertion = self._insertion(rows.column_names, before)
         cursor = connection.executemany(
             f"{insertion} ON CONFLICT ({_listed(self.key)}) DO {act}", _tuples(rows)
@@ -116,7 +115,7 @@ class SqliteWriter(TableWriter[sqlite3.Connection]):
         """One after the other."""
         before = self._count_if_others_change(connection, deletes=True)
         known = 0 if before is None else self._count_keys(connection, keys)
-        connection.executemany(f"DELETE FROM {self._name} WHERE {self._same_key(connection)}", _tuples(keys))
+        connection.executemany(f"DELETE FROM {self._name} WHERE {self._same_key}", _tuples(keys))
         self.check_deleted(self._count_keys(connection, keys) > 0)
         self._check_count(connection, before, -known)
 
@@ -141,34 +140,42 @@ class SqliteWriter(TableWriter[sqlite3.Connection]):
         if before is not None:
             self.check_kept(self._count_rows(connection) - before, more)
 
-    def _same_key(self, connection: sqlite3.Connection) -> str:
+    @property
+    def _same_key(self) -> str:
         """Whether a row has the key that is given, as the key's index compares."""
-        collations = self._collations(connection)
         return " AND ".join(
-            f"{quoted(name)} IS ? COLLATE {quoted(collations.get(name, 'BINARY'))}" for name in self.key
+            f"{quoted(name)} IS ? COLLATE {quoted(self.collations.get(name, 'BINARY'))}" for name in self.key
         )
 
     def _count_keys(self, connection: sqlite3.Connection, rows: pa.Table) -> int:
         """How many of the rows' keys the table has."""
-        return self._count_where(connection, self._same_key(connection), rows.select(self.key))
+        return self._count_where(connection, self._same_key, rows.select(self.key))
 
     def _count_there(self, connection: sqlite3.Connection, rows: pa.Table) -> int:
         """How many of the rows the table has."""
-        where = " AND ".join(f"{quoted(name)} IS ?" for name in rows.column_names)
+        where = " AND ".join(f"{quoted(name)} IS ? COLLATE BINARY" for name in rows.column_names)
         return self._count_where(connection, where, rows)
 
     def _count_where(self, connection: sqlite3.Connection, where: str, rows: pa.Table) -> int:
         query = f"SELECT EXISTS (SELECT 1 FROM {self._name} WHERE {where})"
         return sum(int(execute(connection, query, row).fetchone()[0]) for row in _tuples(rows))
 
-    def last_of_equal(self, connection: sqlite3.Connection, keys: pa.Table) -> pa.Array[Any] | None:
-        """By SQLite, where an index on the key has another collation than BINARY."""
-        collations = self._collations(connection)
-        if not collations:
-            return None
+    def key_collations(self, connection: sqlite3.Connection) -> dict[str, str]:
+        """Those that are not BINARY, of a unique index on just the key."""
+        found: dict[str, str] = {}
+        indexes = execute(connection, self._pragma("index_list", self._plain)).fetchall()
+        for _, index, is_unique, _, is_partial in indexes:
+            columns = execute(connection, self._pragma("index_xinfo", index)).fetchall()
+            parts = [(row[2], row[4]) for row in columns if row[5]]
+            if is_unique and not is_partial and {name for name, _ in parts} == set(self.key):
+                found |= {name: collation for name, collation in parts if collation.upper() != "BINARY"}
+        return found
+
+    def last_of_equal(self, connection: sqlite3.Connection, keys: pa.Table) -> pa.Array[Any]:
+        """By SQLite."""
         names = [f"key{number}" for number in range(len(self.key))]
         typed = ", ".join(
-            f"{name} COLLATE {quoted(collations.get(column, 'BINARY'))}"
+            f"{name} COLLATE {quoted(self.collations.get(column, 'BINARY'))}"
             for name, column in zip(names, self.key, strict=True)
         )
         connection.execute(f"CREATE TEMP TABLE {_STAGED} ({typed}, ordinal INTEGER)")
@@ -179,17 +186,6 @@ class SqliteWriter(TableWriter[sqlite3.Connection]):
         found = [last for (last,) in execute(connection, query).fetchall()]
         connection.execute(f"DROP TABLE temp.{_STAGED}")
         return pa.array(found, pa.int64())
-
-    def _collations(self, connection: sqlite3.Connection) -> dict[str, str]:
-        """By column of the key the collation of a unique index on just the key, where that is not BINARY."""
-        found: dict[str, str] = {}
-        indexes = execute(connection, self._pragma("index_list", self._plain)).fetchall()
-        for _, index, is_unique, _, is_partial in indexes:
-            columns = execute(connection, self._pragma("index_xinfo", index)).fetchall()
-            parts = [(row[2], row[4]) for row in columns if row[5]]
-            if is_unique and not is_partial and {name for name, _ in parts} == set(self.key):
-                found |= {name: collation for name, collation in parts if collation.upper() != "BINARY"}
-        return found
 
     def _insertion(self, names: Sequence[str], before: int | None) -> str:
         """OR ABORT rules out a constraint's ON CONFLICT REPLACE. It would hold for the statements of triggers too, so

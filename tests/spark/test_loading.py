@@ -241,6 +241,70 @@ def test_a_bomb_is_refused_in_one_sentence(spark: SparkSession, ledger: Engine, 
     assert ledger.scan("texts").to_table().num_rows == 0
 
 
+@pytest.mark.parametrize("log", ["_delta_log/0.json", ".hoodie/x", "metadata/v1.metadata.json"])
+def test_the_folder_of_a_table_is_refused(
+    spark: SparkSession, ledger: Engine, tmp_path: Path, log: str
+) -> None:
+    """Files of a Delta, Hudi or Iceberg table are refused, however they are named, as without Spark."""
+    folder = tmp_path / "in" / "table[1]"
+    (folder / "data").mkdir(parents=True)
+    (folder / "data" / "a.csv").write_text(csv_of(payments(0, 1)))
+    (folder / log).parent.mkdir()
+    (folder / log).write_text("{}")
+    paths = (
+        tmp_path / "in",
+        folder,
+        folder / "data",
+        folder / "data" / "a.csv",
+        f"{tmp_path}/in/*/data/*.csv",
+    )
+    for path in paths:
+        with refused(InvalidRequestError, Reason.FOLDER_OF_A_TABLE):
+            load_files(spark, ledger, "payments", str(path), run_id="r", format="csv")
+    assert loaded(ledger) == []
+
+
+@pytest.mark.parametrize("is_local", [True, False])
+def test_a_column_that_a_folders_name_has(
+    spark: SparkSession, ledger: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_local: bool
+) -> None:
+    """A file that lacks a column whose value its folder's name has is refused, also where it is copied first."""
+    if not is_local:
+        monkeypatch.setattr(loading, "is_local", lambda uri: False)
+    (tmp_path / "in" / "type=VYDAJ").mkdir(parents=True)
+    rows = payments(0, 2).drop_columns(["type"])
+    (tmp_path / "in" / "type=VYDAJ" / "a.csv").write_text(csv_of(rows))
+    with refused(SparkJobError, Reason.MISSING_COLUMN):
+        load_files(spark, ledger, "payments", str(tmp_path / "in"), run_id="r", missing_columns="null")
+    assert loaded(ledger) == []
+
+
+@pytest.mark.parametrize("kind", ["date", "timestamp"])
+def test_a_file_in_the_legacy_calendar(
+    spark: SparkSession, ledger: Engine, tmp_path: Path, kind: str
+) -> None:
+    """A Parquet file that Spark wrote in its legacy calendar is refused where it has old days, by Spark and without,
+    because their numbers mean other days there."""
+    ledger.admin.create_topic(
+        "days",
+        partitions=1,
+        schema=pa.schema([("date", pa.date32()), ("timestamp", pa.timestamp("us", "UTC"))]),
+    )
+    session = spark.newSession()
+    session.conf.set("spark.sql.parquet.datetimeRebaseModeInWrite", "LEGACY")
+    session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+    values = {"date": "date'2026-01-31'", "timestamp": "timestamp'2026-01-31 00:00:00'"}
+    for year, folder in (("2026", "new"), ("1500", "old")):
+        row = {name: value.replace("2026", year) if name == kind else value for name, value in values.items()}
+        rows = session.range(1).selectExpr(*(f"{value} AS {name}" for name, value in row.items()))
+        rows.coalesce(1).write.parquet(str(tmp_path / folder))
+    with refused(InvalidRecordError, Reason.LEGACY_CALENDAR):
+        load_locally(ledger, "days", tmp_path / "old", run_id="old")
+    with refused(SparkJobError, Reason.LEGACY_CALENDAR):
+        load_files(spark, ledger, "days", str(tmp_path / "old"), run_id="old")
+    assert load_files(spark, ledger, "days", str(tmp_path / "new"), run_id="new").records == 1
+
+
 def test_a_file_that_a_link_replaces_before_a_task_opens_it(
     spark: SparkSession, ledger: Engine, tmp_path: Path
 ) -> None:

@@ -158,15 +158,17 @@ def test_a_stream_that_follows_is_given_each_new_record_once(engine: Engine) -> 
     assert seen > 10  # merges of old files with new ones took two versions
 
 
-def test_what_the_log_knows_is_in_the_statistics(engine: Engine) -> None:
+def test_statistics_are_the_number_of_records(engine: Engine) -> None:
+    """Each file has the number of its records and no bounds: readers take a column without bounds beside others that
+    have some for one without values."""
     append(engine, 3, 4)
     append(engine, 5, partition=1)
     uri = publish(engine)
     table = DeltaTable(uri)
     actions = pa.table(table.get_add_actions(flatten=True)).sort_by("path").to_pylist()
     assert [each["num_records"] for each in actions] == [2, 1]
-    assert [each["max._offset_delta"] for each in actions] == [1, 0]
-    assert [each["null_count._timestamp"] for each in actions] == [0, 0]
+    of_columns = [name for name in actions[0] if name.startswith(("min.", "max.", "null_count."))]
+    assert {action[name] for action in actions for name in of_columns} == {None}
     assert table.transaction_version("txn-engine:payments/0/1") == 1
     assert table.metadata().partition_columns == []
 

@@ -77,7 +77,34 @@ def with_polars(
     return with_offsets(frame.collect().to_arrow(), columns)
 
 
-READERS: dict[str, Callable[..., Rows]] = {"pyiceberg": with_pyiceberg, "polars": with_polars}
+def with_pyiceberg_filtered(
+    uri: str, snapshot: int | None, columns: list[str] = COLUMNS, options: Options = None
+) -> Rows:
+    """Files are left out by their bounds: two filters on the column `account`, for all rows."""
+    table = StaticTable.from_metadata(uri, dict(options or {}))
+    one, other = (
+        table.scan(test, snapshot_id=snapshot).to_arrow() for test in ("account <= 1", "account > 1")
+    )
+    return with_offsets(one, columns) + with_offsets(other, columns)
+
+
+def with_polars_filtered(
+    uri: str, snapshot: int | None, columns: list[str] = COLUMNS, options: Options = None
+) -> Rows:
+    table = StaticTable.from_metadata(uri, dict(options or {}))
+    frame = pl.scan_iceberg(table, snapshot_id=snapshot, storage_options=dict(options or {}) or None)
+    one, other = (
+        frame.filter(test).collect().to_arrow() for test in (pl.col("account") <= 1, pl.col("account") > 1)
+    )
+    return with_offsets(one, columns) + with_offsets(other, columns)
+
+
+READERS: dict[str, Callable[..., Rows]] = {
+    "pyiceberg": with_pyiceberg,
+    "pyiceberg with filters": with_pyiceberg_filtered,
+    "polars": with_polars,
+    "polars with filters": with_polars_filtered,
+}
 
 
 def scanned(engine: Engine, cut: int | None = None) -> Rows:

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import NAMESPACE_URL, uuid5
 
@@ -18,7 +17,6 @@ from txn_engine.log.topic_cut import TopicCut, decoded_topic_cut, encoded_topic_
 from txn_engine.log.topics import Topic
 from txn_engine.protocol.log_time import bounded_time
 from txn_engine.reasons import Reason
-from txn_engine.schemas.layout import OFFSET_DELTA, TIMESTAMP
 from txn_engine.tables.changes import Step, StepKind
 from txn_engine.tables.delta.schema import delta_schema, reader_features
 from txn_engine.tables.files import TableFile
@@ -33,8 +31,6 @@ WITHDRAWN: Final = "txnEngineUnpublished"
 _INT64_MAX: Final = 2**63 - 1
 _ZEROS: Final = b"0" * 32
 _MARK: Final = re.compile(rb'"checksum":"([0-9a-f]{32})"')
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_LAST_MS: Final = 253_402_300_799_999  # 9999-12-31
 _KINDS: Final = {
     StepKind.APPEND: True,
     StepKind.REPLACE: False,
@@ -97,27 +93,19 @@ def metadata_action(name: TableName, schema: str, created_ms: int) -> dict[str, 
 
 
 def add_action(file: TableFile, *, data_change: bool) -> dict[str, Any]:
-    """A file, with what the log knows of its records. The same for whoever adds it."""
+    """A file, with the number of its records. The same for whoever adds it.
+
+    Bounds are of all columns or of none: deltalake takes a column that is missing among them for one without values,
+    and finds no row of the file by a filter on it.
+    """
     logged = file.log_file
-    lowest: dict[str, Any] = {OFFSET_DELTA: 0}
-    highest: dict[str, Any] = {OFFSET_DELTA: logged.last_offset - logged.base_offset}
-    if (
-        0 <= logged.first_timestamp <= logged.max_timestamp < _LAST_MS
-    ):  # beyond, the log's is not the record's
-        lowest[TIMESTAMP], highest[TIMESTAMP] = _time(logged.first_timestamp), _time(logged.max_timestamp)
-    stats = {
-        "numRecords": logged.record_count,
-        "minValues": lowest,
-        "maxValues": highest,
-        "nullCount": dict.fromkeys(lowest, 0),
-    }
     return {
         "path": file.path,
         "partitionValues": {},
         "size": logged.file.data_bytes,
         "modificationTime": max(0, logged.max_timestamp),
         "dataChange": data_change,
-        "stats": json.dumps(stats, separators=(",", ":")),
+        "stats": json.dumps({"numRecords": logged.record_count}, separators=(",", ":")),
     }
 
 
@@ -129,12 +117,6 @@ def txn_actions(name: TableName, at: TopicCut, before: TopicCut | None, now_ms: 
         for partition, log in enumerate(at.partitions)
         if partition >= len(old) or old[partition].offset != log.offset
     ]
-
-
-def _time(time_ms: int) -> str:
-    return (
-        (_EPOCH + timedelta(milliseconds=time_ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    )
 
 
 # --- a commit -----------------------------------------------------------------------------------------------

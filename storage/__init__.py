@@ -69,6 +69,7 @@ from storage.store import (
     StagingStore,
     VersionedStore,
 )
+from storage.store_clock import StoreClockReading, read_store_clock
 
 __all__ = [
     "JOB_PATIENCE",
@@ -124,6 +125,7 @@ __all__ = [
     "PutOutcomeUnknownError",
     "SpoolingStore",
     "StagingStore",
+    "StoreClockReading",
     "VersionedStore",
     "StorageError",
     "StoreNotWritableError",
@@ -142,6 +144,7 @@ __all__ = [
     "open_store",
     "overlap",
     "prove_put_if_absent",
+    "read_store_clock",
     "row_too_large",
     "put_patiently",
     "settle_put_if_absent",

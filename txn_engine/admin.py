@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from txn_engine.arguments import check_whole_numbers, checked_texts
 from txn_engine.clock import Clock
-from txn_engine.configs import TOPIC, parsed
+from txn_engine.configs import INT64_MAX, TOPIC, parsed
 from txn_engine.coordinator.coordinator import Coordinator
 from txn_engine.coordinator.groups import GroupCoordinator, check_group_id
 from txn_engine.errors import (
@@ -127,6 +127,8 @@ class Admin:
         retention_bytes: int = -1,
         min_cleanable_dirty_ratio: float = 0.5,
         max_message_bytes: int = 1 << 30,
+        message_timestamp_before_max_ms: int = INT64_MAX,
+        message_timestamp_after_max_ms: int = 3_600_000,
     ) -> TopicDescription:
         """Make a topic; without a schema it has Kafka's (key, value, headers). `alter_configs` changes the rest later.
 
@@ -137,6 +139,8 @@ class Admin:
         min_compaction_lag_ms: records younger than this are not compacted by key.
         min_cleanable_dirty_ratio: a partition is compacted by key once this part of its bytes is new.
         max_message_bytes: of the data file that a batch is; producers split larger ones.
+        message_timestamp_before_max_ms, message_timestamp_after_max_ms: how far a timestamp that a producer gives may
+            be behind its clock, and ahead of it (`InvalidTimestampError`).
         retention_bytes: with "delete", the oldest files of a partition go while the others have as many (-1: never).
         tables_publish: "delta", "iceberg" or "delta,iceberg": maintenance publishes it as such tables (docs/TABLES.md),
             which have to have all its types.
@@ -152,6 +156,8 @@ class Admin:
             "retention.bytes": retention_bytes,
             "min.cleanable.dirty.ratio": min_cleanable_dirty_ratio,
             "max.message.bytes": max_message_bytes,
+            "message.timestamp.before.max.ms": message_timestamp_before_max_ms,
+            "message.timestamp.after.max.ms": message_timestamp_after_max_ms,
         }
         formats = parsed(TOPIC["tables.publish"], tables_publish, actor=f"topic {topic!r:.80}")
         checked, _ = checked_schema(topic, schema, key)
@@ -326,11 +332,11 @@ class Admin:
         partitions = [
             TransactionPartition(topic.name, topic.incarnation, number) for number in range(topic.partitions)
         ]
-        looked, now_ms = self._logs.look(partitions), self._clock()
+        looked, moment = self._logs.look(partitions), self._logs.tools.store_time.estimate()
         files = [
             file
-            for state in looked.states.values()
-            for file in expired_files(state, log_start_by(state, topic, now_ms))
+            for at, state in looked.states.items()
+            for file in expired_files(state, log_start_by(self._logs.of(at), state, topic, moment))
         ]
         return WouldDrop(
             sum(file.record_count for file in files),
@@ -833,6 +839,8 @@ def _described(topic: Topic) -> TopicDescription:
         topic.retention_bytes,
         topic.min_cleanable_dirty_ratio,
         topic.max_message_bytes,
+        topic.message_timestamp_before_max_ms,
+        topic.message_timestamp_after_max_ms,
     )
 
 

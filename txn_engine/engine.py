@@ -62,6 +62,7 @@ from txn_engine.log.objects import Objects, store_errors
 from txn_engine.log.pins import PinStore
 from txn_engine.log.store_config import StoreConfig, StoreLimits, open_store_config
 from txn_engine.log.store_settings import StoreSettings
+from txn_engine.log.store_time import StoreTime, store_time_of
 from txn_engine.log.topics import Survey, Topic, TopicRegistry
 from txn_engine.log.turns import WRITER_CHARS
 from txn_engine.log.witnesses import Witnesses
@@ -128,7 +129,8 @@ class Engine:
     All that is not the store comes in as an argument: time (`clock`, `waiting`, `pause` before try 1, 2, ... of a
     store operation), write ids, and what runs tasks beside the caller (`executors(how many at once, name)`).
     `snapshot_after`: a writer that had to replay more entries than that to open a log leaves a snapshot behind.
-    `configs`: as `connect`'s.
+    `configs`: as `connect`'s. `store_time`: how the store's time is known, by which old things are removed; by default
+    the store is asked, unless the clock is one that stands for the store's (`txn_engine.testing.ManualClock`).
     """
 
     def __init__(
@@ -142,6 +144,7 @@ class Engine:
         executors: Callable[[int, str], Executor] = ForkSafeExecutor,
         snapshot_after: int = 1_000,
         configs: Mapping[str, object] | None = None,
+        store_time: StoreTime | None = None,
     ) -> None:
         self._objects = objects = Objects(store, pause)
         self.store = store
@@ -156,7 +159,8 @@ class Engine:
         self._new_id = new_id
         self._waiting = waiting
         writer = new_id()[:WRITER_CHARS]
-        self._cuts = CutStore(objects, clock, new_id, self.config.store_id, readers)
+        store_time = store_time or store_time_of(objects, clock, new_id)
+        self._cuts = CutStore(objects, clock, new_id, self.config.store_id, readers, store_time)
         self._pins = pins = PinStore(objects, clock, new_id)
         witnesses = Witnesses(objects, self._cuts, pins, waiting, lookers)
         tools = LogTools(
@@ -167,6 +171,7 @@ class Engine:
             readers,
             writer,
             snapshot_after,
+            store_time,
             lambda prefix: witnesses.loss(self.logs, prefix),
         )
         topics = TopicRegistry(objects, clock, new_id, readers, waiting.monotonic_ms)
@@ -179,7 +184,7 @@ class Engine:
         self._groups = GroupCoordinator(self.logs, clock)
         self.admin = Admin(self.logs, self.coordinator, self._groups, clock)
         self._erasures = Erasures(objects, clock, new_id)
-        self.maintenance = Maintenance(self.logs, self._cuts, pins, clock)
+        self.maintenance = Maintenance(self.logs, self._cuts, pins)
         self.tables = Tables(
             self.logs,
             self._cuts,
@@ -256,7 +261,9 @@ class Engine:
         """A bounded read of one topic or several, up to where they are now, or as of a cut.
 
         `start_timestamp`, in place of `start`, and `end_timestamp`, in place of `end` (ms): the first offset of that
-        time in every partition, as `Consumer.offsets_for_times` has it; the end where there is none. `schema_version`:
+        time in every partition, as `Consumer.offsets_for_times` has it; the end where there is none. A time is what the
+        record's writer gave: `Scan.left_out` names partitions where the store got records since then that say an
+        earlier one, as those of a host whose clock is behind do. `schema_version`:
         the columns as of that version of the topic's schema, not as they are now; `"cut"`: as they were when the cut
         was made.
         """

@@ -238,7 +238,10 @@ class SchemaChangedError(TxnEngineError):
 
 
 class InvalidTimestampError(TxnEngineError):
-    """The writer's clock says what no calendar holds. Nothing was written."""
+    """A timestamp of records, or this machine's clock, is further off than allowed. Nothing was written or removed.
+
+    `reason`: `TIMESTAMP_OUT_OF_RANGE` for records, `CLOCK_DIFFERS` for a clock that is too far from the store's.
+    """
 
     code = "INVALID_TIMESTAMP"
     is_refusal = True

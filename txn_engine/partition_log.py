@@ -13,7 +13,7 @@ from txn_engine.log.logs import Logs
 from txn_engine.log.reading import check_start, choose_files, empty_table, present_files, read_slices
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC
 from txn_engine.log.topics import Topic
-from txn_engine.log.uploads import MAX_BATCH_ROWS, checked_time, upload_records
+from txn_engine.log.uploads import MAX_BATCH_ROWS, check_times, checked_time, upload_records
 from txn_engine.protocol.appends import check_batch_shape
 from txn_engine.protocol.batches import NO_FILE
 from txn_engine.protocol.log_time import EARLIEST_MS
@@ -92,7 +92,10 @@ class PartitionLog:
         identity = {"producer_id": producer_id, "producer_epoch": producer_epoch}
         stamp = self._logs.tools.clock()
         if timestamp_ms is not None:
-            stamp = checked_time(timestamp_ms, EARLIEST_MS, f"append to {self.topic}-{self.partition}")
+            actor = f"append to {self.topic}-{self.partition}"
+            given_ms = checked_time(timestamp_ms, EARLIEST_MS, actor)
+            check_times(topic, given_ms, given_ms, stamp, actor)
+            stamp = given_ms
         shape = DataProposal(
             records.num_rows,
             stamp,

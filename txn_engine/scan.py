@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -16,6 +17,7 @@ from txn_engine.errors import InvalidRequestError, OffsetOutOfRangeError, Schema
 from txn_engine.log.as_of import AsOf
 from txn_engine.log.cut_format import Cut, CutTopic
 from txn_engine.log.data_files import begun
+from txn_engine.log.left_out import left_out_by_ms
 from txn_engine.log.logs import Logs
 from txn_engine.log.reading import (
     FileSlice,
@@ -35,6 +37,7 @@ from txn_engine.reasons import Reason
 from txn_engine.schemas.widening import is_widening
 from txn_engine.types import IsolationLevel, ScanFile, TopicPartition
 
+_LOGGER = logging.getLogger(__name__)
 TOPIC = "_topic"
 CUT: Final = "cut"
 """For a version of a topic's schema: the one that it had when the cut was made."""
@@ -89,6 +92,8 @@ class Scan:
     `as_of`: what was below a cut, as the logs were then; that is kept as long as the cut is.
     `schema_version`: the columns as they were then, or (`"cut"`) when the cut was made; else those that the topic has
     when the scan is made. Where they are changed while it is made, it reads those that came.
+    `left_out`: partitions with records that were written after `start_timestamp` and are not read, because their
+    writers' clocks, or whoever gave them times, say an earlier one: by how many ms. A warning is logged for each.
     """
 
     def __init__(
@@ -128,6 +133,7 @@ class Scan:
         self._slices: list[tuple[Topic, FileSlice]] = []
         self.start_offsets: dict[TopicPartition, int] = {}
         self.offsets: dict[TopicPartition, int] = {}
+        self.left_out: dict[TopicPartition, int] = {}
         for tp, state in zip(targets, states, strict=True):
             topic = by_name[tp.topic]
             stable = end_of(state, isolation_level) if cut is None else cut.offsets[tp]
@@ -148,6 +154,7 @@ class Scan:
         first = bounds.start.get(tp, state.log_start_offset)
         if bounds.start_timestamp is not None:
             first = at(bounds.start_timestamp)
+            self._tell_of_left_out(topic, tp, state, first, bounds.start_timestamp)
         check_start(state, tp.topic, tp.partition, first)
         if bounds.end_timestamp is not None:
             return first, max(first, at(bounds.end_timestamp))
@@ -157,6 +164,25 @@ class Scan:
                 f"end offset {last} of {tp}", expected=f"{first} to {state.high_watermark}"
             )
         return first, max(first, min(last, stable))
+
+    def _tell_of_left_out(
+        self, topic: Topic, tp: TopicPartition, state: PartitionState, first: int, time_ms: int
+    ) -> None:
+        """Say so where the read begins behind records that the store got since the time that was asked for."""
+        tools = self._logs.tools
+        if not tools.store_time.estimate().dates_objects:
+            return
+        behind_ms = left_out_by_ms(tools.objects, topic, state, tp.partition, first, time_ms)
+        if behind_ms is not None:
+            self.left_out[tp] = behind_ms
+            _LOGGER.warning(
+                "scan of %s from timestamp %d: records before offset %d were written after that time, but their "
+                "timestamps are %d s earlier, so they are not read; read by offsets, or begin that much earlier",
+                tp,
+                time_ms,
+                first,
+                behind_ms // 1_000,
+            )
 
     def _look_again(self) -> None:
         """Learn the columns that the topics have by now. Raises where a topic is gone."""

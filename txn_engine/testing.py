@@ -5,27 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from txn_engine.clock import ManualClock
 from txn_engine.engine import Engine
 from txn_engine.log.entry_log import EntryLog
 from txn_engine.protocol.proposals import TransactionProposal
 from txn_engine.protocol.transaction_rows import TransactionRow, TransactionState
 from txn_engine.types import TopicPartition
 
-
-class ManualClock:
-    """A clock that moves only when a test advances it. Milliseconds since the epoch."""
-
-    def __init__(self, start_ms: int = 1_700_000_000_000) -> None:
-        self._now_ms = start_ms
-
-    def __call__(self) -> int:
-        """Return the time that the clock was set to."""
-        return self._now_ms
-
-    def advance(self, ms: int) -> int:
-        """Move the clock on, or back with a negative number. Return the new time."""
-        self._now_ms += ms
-        return self._now_ms
+__all__ = ["ManualClock", "write_transaction_state"]
 
 
 def write_transaction_state(

@@ -250,6 +250,8 @@ class TopicDescription:
     retention_bytes: int
     min_cleanable_dirty_ratio: float
     max_message_bytes: int
+    message_timestamp_before_max_ms: int
+    message_timestamp_after_max_ms: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -331,7 +331,7 @@ def test_only_permitted_files(
         return found
 
     monkeypatch.setattr(produce, "permitted_input_file", replaced)
-    (found,) = task._files(None)
+    (found,) = task._found()
     if becomes == "pattern":  # a name is a name
         assert found_files.opened(found).read().endswith(b"2,2.50\n")
         return

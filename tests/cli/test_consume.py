@@ -94,7 +94,9 @@ def test_special_floats_and_distant_years(run: Run, url: str, tmp_path: Path) ->
     numbers = [float("nan"), float("inf"), float("-inf"), 0.5, None]
     times = pa.array([10**18, None, None, None, None], pa.int64()).cast(schema.field("at").type)
     with connect(url) as engine:
-        engine.admin.create_topic("odd", partitions=1, schema=schema)
+        engine.admin.create_topic(
+            "odd", partitions=1, schema=schema, message_timestamp_after_max_ms=2**63 - 1
+        )
         data = pa.table(
             [pa.array(numbers), times, pa.array([[n] for n in numbers], schema.field("y").type)], schema
         )

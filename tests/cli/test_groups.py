@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tests.cli.conftest import Run
+from tests.support.aging import age_memory
 from txn_engine import Engine, OffsetAndMetadata, TopicPartition, connect
 from txn_engine.admin import Admin
 from txn_engine.clock import system_clock
@@ -287,6 +288,7 @@ def test_offsets_expire_on_request(run: Run, engine: Engine, payments: str) -> N
         commit(earlier, "old", 0)
         commit(earlier, "old", 0, P1)
         commit(earlier, "busy", 0)
+    age_memory(engine.store, 61 * 60_000)
     pending(engine, "busy", 0)
     commit(engine, "young", 0)
     expire = ["groups", "expire-offsets", "--retention-minutes"]

@@ -305,6 +305,8 @@ def test_configuration(run: Run, url: str) -> None:
         "min.cleanable.dirty.ratio": 0.5,
         "retention.bytes": -1,
         "max.message.bytes": 1 << 30,
+        "message.timestamp.before.max.ms": 2**63 - 1,
+        "message.timestamp.after.max.ms": 3_600_000,
         "tables.publish": "",
     }
     assert run("topics", "describe", "t", "--json").json["configs"] == configs

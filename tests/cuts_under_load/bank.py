@@ -13,7 +13,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import ClassVar, Final
 
 import pyarrow as pa
 
@@ -38,8 +38,9 @@ _NOTES_KEPT_MS: Final = 6 * _HOUR_MS
 @dataclass(frozen=True, slots=True)
 class FastClock:
     """A clock that runs this many times as fast as the machine's since `began_ms`, so days pass in
-    minutes."""
+    minutes. The store, whose clock is not as fast, is taken to have it too."""
 
+    stands_for_the_store: ClassVar[bool] = True
     began_ms: int
     factor: int
 

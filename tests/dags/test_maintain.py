@@ -14,6 +14,7 @@ import pytest
 from tests.dags.conftest import make_payments
 from tests.dags.payments import commit, committed_rows, damage_log, leave_open, rows
 from tests.suite.tiers import in_shard
+from tests.support.aging import age, written_ago
 from tests.support.finished_run import RunDag
 from tests.support.internal import FEW_INTERNAL
 from txn_engine import Engine, OffsetAndMetadata, TopicPartition, connect
@@ -47,6 +48,8 @@ def month(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 commit(earlier, f"load-{number}")
                 earlier.admin.snapshot()
                 clock.advance(DAY_MS)
+                age(folder, DAY_MS)
+        age(folder, (30 - LOADS) * DAY_MS)
         commit(engine, "today")
         engine.admin.snapshot()
     return folder
@@ -91,7 +94,7 @@ def test_a_dry_run_says_what_is_due_and_writes_nothing(aged: Engine, store_url: 
     """A dry run says what is due and changes no object of the store."""
     for name in ("listed", "broken"):
         aged.admin.create_topic(name, tables_publish="delta")
-    with connect(store_url, clock=ManualClock(aged.clock() - 40 * DAY_MS)) as earlier:
+    with written_ago(store_url, 40 * DAY_MS) as earlier:
         earlier.consumer(group_id="monthly").commit({TopicPartition("payments", 0): OffsetAndMetadata(0)})
         earlier.admin.create_topic("gone", partitions=1, schema=aged.admin.describe_topic("payments").schema)
         earlier.partition("gone", 0).append(rows())
@@ -128,7 +131,7 @@ def test_group_offsets_go_only_where_the_run_says_how_old_they_must_be(
     """Group offsets expire only if the run says how old they must be. Under the schedule, a group that reads
     once a month keeps its place."""
     at = TopicPartition("payments", 0)
-    with connect(store_url, clock=ManualClock(engine.clock() - 40 * DAY_MS)) as earlier:
+    with written_ago(store_url, 40 * DAY_MS) as earlier:
         earlier.consumer(group_id="monthly").commit({at: OffsetAndMetadata(0)})
     engine.consumer(group_id="daily").commit({at: OffsetAndMetadata(0)})
     assert run_dag("txn_maintain").tasks["expire_group_offsets"] == "skipped"
@@ -143,7 +146,7 @@ def test_group_offsets_go_only_where_the_run_says_how_old_they_must_be(
 def test_group_offsets_go_as_the_store_says(store_url: str, engine: Engine, run_dag: RunDag) -> None:
     """If an operator has set offsets.retention.minutes, group offsets expire under the schedule too."""
     at = TopicPartition("payments", 0)
-    with connect(store_url, clock=ManualClock(engine.clock() - 40 * DAY_MS)) as earlier:
+    with written_ago(store_url, 40 * DAY_MS) as earlier:
         earlier.consumer(group_id="monthly").commit({at: OffsetAndMetadata(0)})
     engine.consumer(group_id="daily").commit({at: OffsetAndMetadata(0)})
     engine.admin.alter_configs({"offsets.retention.minutes": 30 * 1_440})
@@ -167,7 +170,7 @@ def test_group_offsets_go_only_in_the_topic_and_partition_that_are_named(
     """Group offsets expire only in the named topic and partition."""
     engine.admin.create_topic("other")
     places = [TopicPartition("payments", 0), TopicPartition("payments", 1), TopicPartition("other", 0)]
-    with connect(store_url, clock=ManualClock(engine.clock() - 40 * DAY_MS)) as earlier:
+    with written_ago(store_url, 40 * DAY_MS) as earlier:
         earlier.consumer(group_id="monthly").commit(dict.fromkeys(places, OffsetAndMetadata(0)))
     run = run_dag("txn_maintain", group_offsets_days=30, **scope)
     assert run.state == "success", run.errors
@@ -327,7 +330,7 @@ def test_what_is_left_of_a_deleted_topic_goes_after_a_day(
 ) -> None:
     """What a deleted topic has left is removed after a day, except for its tombstone and the incarnation's
     own object."""
-    with connect(store_url, clock=ManualClock(engine.clock() - 2 * DAY_MS)) as earlier:
+    with written_ago(store_url, 2 * DAY_MS) as earlier:
         commit(earlier, "load")
         earlier.admin.delete_topic("payments")
     before = len(list(engine.store.list("topics/payments/")))
@@ -350,7 +353,7 @@ def test_a_deleted_topic_may_still_be_named(
     """A run for a deleted topic removes what is left of it and its group offsets. The jobs for partitions say
     that it has none."""
     at = TopicPartition("payments", 0)
-    with connect(store_url, clock=ManualClock(engine.clock() - 40 * DAY_MS)) as earlier:
+    with written_ago(store_url, 40 * DAY_MS) as earlier:
         commit(earlier, "load")
         earlier.consumer(group_id="monthly").commit({at: OffsetAndMetadata(0)})
         earlier.admin.delete_topic("payments")

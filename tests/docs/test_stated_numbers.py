@@ -40,6 +40,7 @@ from txn_engine.demo.sample import ROWS
 from txn_engine.log.entry_format import ENTRY_LIMITS
 from txn_engine.log.row_checks import MAX_OFFSET
 from txn_engine.log.snapshot_format import SNAPSHOT_LIMITS
+from txn_engine.log.snapshot_rows import ROW_CHARS_MAX
 from txn_engine.log.store_config import (
     CONSUMER_OFFSETS_TOPIC,
     MAX_PARTITIONS,
@@ -130,7 +131,7 @@ STATED = (
     Stated("FORMAT.md", f"| entry, seal | {_mib(ENTRY_LIMITS.object_bytes)} | {ENTRY_LIMITS.footer_bytes >> 10} KiB"
         f" | {ENTRY_LIMITS.rows:,} rows, {ENTRY_LIMITS.values:,} values |"),
     Stated("FORMAT.md", f"| snapshot | {_mib(SNAPSHOT_LIMITS.object_bytes)} | {SNAPSHOT_LIMITS.footer_bytes >> 10} KiB"
-        f" | {_power(SNAPSHOT_LIMITS.row_group_rows)} rows in a row group"),
+        f" | {_power(SNAPSHOT_LIMITS.row_group_rows)} rows in a row group; {_power(ROW_CHARS_MAX)} characters in the"),
     Stated("FORMAT.md", f"| data file | as its entry says | {_mib(DATA_LIMITS.footer_bytes)}, or a sixteenth of"
         f" the file | {_power(DATA_LIMITS.row_group_rows)} rows in a row group"),
     Stated("FORMAT.md", f"pages take at most {_mib(DATA_LIMITS.row_group_bytes)} uncompressed"),

@@ -153,7 +153,7 @@ def test_nothing_is_written_for_nothing(made: Engine, store: MemoryStore) -> Non
         ("t", {"retention.byte": 1}, Reason.UNKNOWN_SETTING),
         ("t", {"compresion.type": 1}, Reason.UNKNOWN_SETTING),
         ("t", {"compression.gzip.level": 1}, Reason.NO_MEANING_HERE),
-        ("t", {"message.timestamp.before.max.ms": 1}, Reason.NO_MEANING_HERE),
+        ("t", {"message.timestamp.type": "LogAppendTime"}, Reason.NO_MEANING_HERE),
         ("t", {"remote.log.copy.disable": True}, Reason.NO_MEANING_HERE),
         ("t", {"segment.ms": 1}, Reason.NO_MEANING_HERE),
         ("t", {"transaction.max.timeout.ms": 1}, Reason.NO_MEANING_HERE),
@@ -611,7 +611,13 @@ def test_what_was_written_before_there_were_settings(
 ) -> None:
     """Topics, cuts and a store.json that were written before a setting existed are read with its default."""
     cut = made.cut()
-    new = {"retention_bytes", "min_cleanable_dirty_ratio", "max_message_bytes"}
+    new = {
+        "retention_bytes",
+        "min_cleanable_dirty_ratio",
+        "max_message_bytes",
+        "message_timestamp_before_max_ms",
+        "message_timestamp_after_max_ms",
+    }
     for key, kind, strip in (
         ("topics/t/0.json", "topic", lambda held: [held.pop(name) for name in new]),
         ("store.json", "store", lambda held: held["limits"].pop("offsets_retention_minutes")),

@@ -39,7 +39,7 @@ from txn_engine.errors import CorruptObjectError, StoreAccessError, TxnEngineErr
 from txn_engine.maintain import MaintenancePolicy
 from txn_engine.names import printable
 from txn_engine.protocol.transaction_rows import TransactionPartition
-from txn_engine.testing import write_transaction_state
+from txn_engine.testing import ManualClock, write_transaction_state
 from txn_engine.unreadable import Unreadable
 
 ONE_OF_EACH_PLACE = (
@@ -161,7 +161,7 @@ def test_hanging_transactions_are_found(
     engine.partition("balances", 0).append(
         damage.records(9), producer_id=77, producer_epoch=0, base_sequence=0, is_transactional=True
     )
-    with connect(f"file://{hurt[0]}", clock=lambda: engine.clock() + HOUR_MS) as later:
+    with connect(f"file://{hurt[0]}", clock=ManualClock(engine.clock() + HOUR_MS)) as later:
         found = later.admin.find_hanging_transactions()
         assert places(found.unreadable) == set(named)
         if COORDINATOR in named:
@@ -187,13 +187,13 @@ def test_what_timed_out_is_aborted_and_completed(
     producer.init_transactions()
     producer.begin_transaction()
     producer.produce("balances", damage.records(1), partition=0).result()
-    with connect(f"file://{hurt[0]}", clock=lambda: engine.clock() + HOUR_MS) as later:
+    with connect(f"file://{hurt[0]}", clock=ManualClock(engine.clock() + HOUR_MS)) as later:
         report = later.coordinator.abort_timed_out_transactions()
         assert report.transactional_ids == (SOUND_ID,)
         assert later.admin.describe_transaction(SOUND_ID).state == "CompleteAbort"
         assert [COORDINATOR in failure for failure in report.failures] == [True] * (COORDINATOR in named)
         assert len(later.coordinator.write_pending_markers().failures) == (COORDINATOR in named)
-    with connect(f"file://{hurt[0]}", clock=lambda: engine.clock() + 8 * 24 * HOUR_MS) as much_later:
+    with connect(f"file://{hurt[0]}", clock=ManualClock(engine.clock() + 8 * 24 * HOUR_MS)) as much_later:
         report = much_later.coordinator.expire_transactional_ids()
         assert SOUND_ID in report.transactional_ids
         assert (HURT_ID in report.transactional_ids) is (COORDINATOR not in named)

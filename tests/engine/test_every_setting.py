@@ -14,6 +14,7 @@ from txn_engine.configs.client import CONSUMER, PRODUCER
 
 _CONFIGS = "engine/test_configs.py"
 _CLIENTS = "engine/test_client_settings.py"
+_TIMES = "kafka_rules/test_timestamps.py"
 OF_A_TOPIC = {
     "cleanup.policy": "kafka_rules/test_cleaner.py::test_compact_and_delete",
     "retention.ms": f"{_CONFIGS}::test_retention_ms_keeps_what_is_young",
@@ -22,6 +23,8 @@ OF_A_TOPIC = {
     "delete.retention.ms": f"{_CONFIGS}::test_tombstones_are_not_judged_anew",
     "min.compaction.lag.ms": "kafka_rules/test_cleaner.py::test_min_compaction_lag",
     "max.message.bytes": f"{_CLIENTS}::test_a_batch_that_is_too_large_is_split",
+    "message.timestamp.before.max.ms": f"{_TIMES}::test_a_bound_that_is_altered_counts_at_once",
+    "message.timestamp.after.max.ms": f"{_TIMES}::test_a_bound_that_is_altered_counts_at_once",
     "tables.publish": "dags/test_maintain.py::test_topics_are_published_where_their_setting_says_so",
 }
 OF_THE_STORE = {

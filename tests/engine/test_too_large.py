@@ -141,7 +141,7 @@ def test_a_large_snapshot(count: int) -> None:
     producers = Map({n: ProducerEntry(n, 0) for n in range(count)})
     state = PartitionState(log_end_offset=count, live=live, producers=producers)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(row_groups, "ROW_GROUP_BYTES", count * 50)
+        patch.setattr(row_groups, "ROW_GROUP_BYTES", count * 500)
         data = encode_snapshot(state)
     read = decode_snapshot(data, key="some/key")
     assert (len(read.live), len(read.producers)) == (count, count)

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from tests.engine.conftest import SCHEMA
 from tests.maintain.ledgers import accounts, commit, upload
+from tests.support.aging import age, written_ago
 from tests.support.internal import FEW_INTERNAL
 from txn_engine import Engine, connect
 from txn_engine.cli.main import cli
@@ -37,6 +38,7 @@ def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         for account in range(TRANSACTIONS):
             commit(engine, account)
         engine.admin.snapshot()
+        age(tmp_path, 9 * DAY_MS)
         clock.advance(9 * DAY_MS)
         commit(engine, 100)
         engine.admin.snapshot()
@@ -188,7 +190,7 @@ def test_a_partition_that_needs_a_look(url: str, run: Run, tmp_path: Path) -> No
 def test_deleted_topics_go_with_the_clean_up(run: Run, url: str) -> None:
     """Clean-up removes and names the objects that a topic has left a day after its deletion, unless it runs
     for another topic."""
-    with connect(url, clock=ManualClock(_now_ms() - 2 * DAY_MS)) as engine:
+    with written_ago(url, 2 * DAY_MS) as engine:
         engine.admin.create_topic("gone", partitions=1)
         schema = engine.logs.topics.look_up("gone").schema
         engine.partition("gone", 0).append(pa.Table.from_pylist([{"key": b"a"}], schema=schema))

@@ -70,6 +70,7 @@ def test_idle_producers_are_forgotten(engine: Engine, clock: ManualClock) -> Non
 def test_the_limit_is_the_stores_to_the_millisecond(engine: Engine, clock: ManualClock) -> None:
     """A producer expires after exactly 24 idle hours by the log's time. The times that its records carry do
     not count."""
+    engine.admin.alter_configs({"message.timestamp.after.max.ms": 100 * DAY_MS}, topic=TOPIC)
     log = engine.partition(TOPIC, 0)
     for producer_id, stamp in ((1, 0), (2, clock() + 100 * DAY_MS)):
         log.append(

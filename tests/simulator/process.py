@@ -14,6 +14,7 @@ from tests.simulator.kernel import MS, SECOND, EndlessError, StuckError, Task, s
 from txn_engine import Engine
 from txn_engine.clock import Waiting
 from txn_engine.errors import IllegalStateError, TxnEngineError
+from txn_engine.log.store_time import ClockAsStoreTime
 
 if TYPE_CHECKING:
     from tests.simulator.world import World
@@ -51,6 +52,7 @@ class Process:
             waiting=Waiting(self._monotonic_ms, lambda ms: sleep(ms * MS)),
             executors=lambda threads, name: TaskPool(self, threads, name),
             snapshot_after=self.world.knobs.snapshot_after,
+            store_time=ClockAsStoreTime(self.clock),
         )
 
     def connect(self) -> Engine:

@@ -72,70 +72,6 @@ DESCRIPTOR = [
     ("append_time", pa.int64()),
     ("control_value", pa.string()),
 ]
-BATCH = pa.struct(
-    [
-        ("base_sequence", pa.int32()),
-        ("last_sequence", pa.int32()),
-        ("base_offset", pa.int64()),
-        ("last_offset", pa.int64()),
-        ("timestamp", pa.int64()),
-    ]
-)
-SECTIONS = {
-    "partition": [
-        (name, pa.int64())
-        for name in (
-            "log_end_offset",
-            "last_append_time",
-            "log_start_offset",
-            "entries_start",
-            "floor",
-            "last_stable_offset",
-            "cleaned_to",
-            "tombstones_to",
-            "horizon_to",
-            "horizon_ms",
-        )
-    ],
-    "producer": [
-        ("producer_id", pa.int64()),
-        ("producer_epoch", pa.int16()),
-        ("coordinator_epoch", pa.int64()),
-        ("last_timestamp", pa.int64()),
-        ("append_time", pa.int64()),
-        ("open_first_offset", pa.int64()),
-        ("batches", pa.list_(BATCH)),
-    ],
-    "file": [
-        ("status", pa.string()),
-        ("died_ms", pa.int64()),
-        ("producer_id", pa.int64()),
-        ("producer_epoch", pa.int16()),
-        ("base_offset", pa.int64()),
-        ("last_offset", pa.int64()),
-        ("record_count", pa.int32()),
-        ("first_timestamp", pa.int64()),
-        ("max_timestamp", pa.int64()),
-        ("data_path", pa.string()),
-        ("data_bytes", pa.int64()),
-        ("checksum", pa.string()),
-    ],
-    "aborted": [
-        (name, pa.int64()) for name in ("producer_id", "first_offset", "last_offset", "last_stable_offset")
-    ],
-    "transaction": [
-        ("row_offset", pa.int64()),
-        ("append_time", pa.int64()),
-        ("start_append_time", pa.int64()),
-        *TRANSACTION,
-    ],
-    "offset_commit": [
-        ("row_offset", pa.int64()),
-        ("append_time", pa.int64()),
-        ("pending_producer_id", pa.int64()),
-        *OFFSET_COMMIT,
-    ],
-}
 ROW_COLUMN = {
     "__transaction_state": ("transaction", TRANSACTION),
     "__consumer_offsets": ("offset_commit", OFFSET_COMMIT),
@@ -395,15 +331,9 @@ class Ledger:
 
     def snapshot(self, topic: str, partition: int, end: int, rows: Sequence[tuple[str, Row]]) -> str:
         """Write a snapshot of these rows; return its key."""
-        schema = pa.schema(
-            [
-                pa.field("section", pa.string(), nullable=False),
-                *((name, pa.struct(f)) for name, f in SECTIONS.items()),
-            ]
-        )
-        table = pa.Table.from_pylist(
-            [{"section": section, section: row} for section, row in rows], schema=schema
-        )
+        texts = [json.dumps(row, separators=(",", ":")) for _, row in rows]
+        schema = pa.schema([pa.field(name, pa.string(), nullable=False) for name in ("section", "fields")])
+        table = pa.table([[section for section, _ in rows], texts], schema=schema)
         key = f"topics/{topic}/0/{partition}/snapshots/{end:020d}.parquet"
         self.store.put(key, encode_parquet(table, kind="snapshot"))
         return key

@@ -300,28 +300,20 @@ def _proof(store: ObjectStore, *, writing_needed: bool) -> Iterator[Check]:
 
 def _skew(store: ObjectStore) -> Iterator[Check]:
     """The store's clock, by the time of a fresh object; and whether such objects can be removed again."""
-    from storage import StorageError
+    from storage import read_store_clock
     from txn_engine.clock import system_clock
     from txn_engine.ids import new_write_id
+    from txn_engine.log.store_time import CLOCK_LIMIT_MS
 
-    key = f"probes/clock-{new_write_id()}"
-    before_ms = system_clock()
-    store.put_if_absent(key, b"what time is it")
-    after_ms = system_clock()
-    modified_ms = store.head(key).modified_ms
-    try:
-        store.delete(key)
-    except StorageError as error:
+    reading = read_store_clock(store, system_clock, f"probes/clock-{new_write_id()}")
+    if reading.not_removed is not None:
         yield Check(
             "probes",
             "warning",
-            f"what was tried stays below probes/, a few bytes: {error.seen}",
+            f"what was tried stays below probes/, a few bytes: {reading.not_removed.seen}",
             "fine for who only writes; a maintainer needs the right to delete",
         )
-    # Buckets tell whole seconds: a time within one of the put says nothing against the clock.
-    ahead_ms = before_ms - modified_ms - 1_000 if before_ms - 1_000 > modified_ms else 0
-    behind_ms = modified_ms - after_ms if modified_ms > after_ms else 0
-    skew_ms = ahead_ms or -behind_ms
+    skew_ms = reading.skew_ms
     if abs(skew_ms) <= SKEW_MS_MAX:
         yield Check("clock", "ok", f"within {max(1, round(abs(skew_ms) / 1_000))} s of the store's")
         return
@@ -330,7 +322,8 @@ def _skew(store: ObjectStore) -> Iterator[Check]:
         "clock",
         "warning",
         f"this machine is {abs(skew_ms) / 1_000:.0f} s {way} the store",
-        "set this machine's clock (NTP): time-outs and timestamps are off by as much",
+        "set this machine's clock (NTP): time-outs and timestamps are off by as much; maintenance refuses to run"
+        f" beyond {CLOCK_LIMIT_MS // 60_000} minutes",
     )
 
 

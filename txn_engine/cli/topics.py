@@ -28,6 +28,8 @@ _CONFIGS = {
     "min.cleanable.dirty.ratio": "min_cleanable_dirty_ratio",
     "retention.bytes": "retention_bytes",
     "max.message.bytes": "max_message_bytes",
+    "message.timestamp.before.max.ms": "message_timestamp_before_max_ms",
+    "message.timestamp.after.max.ms": "message_timestamp_after_max_ms",
     "tables.publish": "tables_publish",
 }
 """Names of what a topic is made with, Kafka's where Kafka has it, and ours in Python."""

@@ -126,6 +126,8 @@ NOT_A_STORES: Final[Mapping[str, str]] = MappingProxyType(
         "log.dirs": "the store's URL, in connect()",
         "log.flush.*": "nothing: an append is acknowledged once the store has it",
         "log.message.*": "nothing: a record has the time that its producer gives it (CreateTime)",
+        "log.message.timestamp.after.max.ms": "message.timestamp.after.max.ms of each topic",
+        "log.message.timestamp.before.max.ms": "message.timestamp.before.max.ms of each topic",
         "log.retention.bytes": "retention.bytes of each topic",
         "log.retention.check.interval.ms": f"the schedule of `maintain retention`: {_ALONE}",
         "log.retention.hours": "retention.ms of each topic",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from txn_engine.configs.setting import Setting
+from txn_engine.configs.setting import INT64_MAX, Setting
 from txn_engine.types import TABLE_FORMATS, CleanupPolicy
 
 CLEANUP_POLICIES: Final[tuple[CleanupPolicy, ...]] = ("delete", "compact", "compact,delete")
@@ -80,6 +80,18 @@ _ALL: Final = (
         why="a batch is a data file, and readers want large ones",
     ),
     Setting(
+        "message.timestamp.before.max.ms",
+        "How far a timestamp that a producer gives to records may be behind the producer's clock.",
+        INT64_MAX,
+        INT64_MAX,
+    ),
+    Setting(
+        "message.timestamp.after.max.ms",
+        "How far a timestamp that a producer gives to records may be ahead of the producer's clock.",
+        3_600_000,
+        3_600_000,
+    ),
+    Setting(
         "tables.publish",
         "In which formats maintenance publishes the topic as tables; empty: in none.",
         "",
@@ -107,7 +119,8 @@ NOT_A_TOPICS: Final[Mapping[str, str]] = MappingProxyType(
         "max.compaction.lag.ms": "nothing: how soon is the schedule of `maintain compact`",
         "message.downconversion.enable": "nothing: no reader is older than the files",
         "message.format.version": "nothing: each object says its own format",
-        "message.timestamp.*": "nothing: a record has the time that its producer gives it (CreateTime)",
+        "message.timestamp.difference.max.ms": "message.timestamp.before.max.ms and message.timestamp.after.max.ms",
+        "message.timestamp.type": "nothing: a record has the time that its producer gives it (CreateTime)",
         "min.insync.replicas": _REPLICAS,
         "preallocate": _SEGMENTS,
         "remote.*": "nothing: all of a log is on the object store",

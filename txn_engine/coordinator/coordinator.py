@@ -382,8 +382,12 @@ class Coordinator:
         return replace(report, failures=(*map(str, rows.unreadable), *report.failures))
 
     def expire_transactional_ids(self, *, partitions: Sequence[int] | None = None) -> SweepReport:
-        """Put a tombstone for every id idle for the store's expiration time; its run ids stay known."""
-        now_ms, after_ms = self._clock(), self._logs.settings.limits.transactional_id_expiration_ms
+        """Put a tombstone for every id idle for the store's expiration time; its run ids stay known.
+
+        `InvalidTimestampError`: this machine's clock is too far from the store's to tell who is idle.
+        """
+        now_ms = self._logs.tools.store_time.now().now_ms
+        after_ms = self._logs.settings.limits.transactional_id_expiration_ms
 
         def propose(stored: StoredRow) -> TransactionProposal | None:
             if not transactions.has_expired(stored, now_ms, after_ms):

@@ -8,11 +8,13 @@ from txn_engine.clock import Clock
 from txn_engine.errors import (
     InvalidGroupIdError,
     InvalidRequestError,
+    InvalidTimestampError,
     OffsetOutOfRangeError,
     OffsetsPendingError,
     UnknownTopicOrPartitionError,
     UnstableOffsetCommitError,
 )
+from txn_engine.log.ages import LogAges
 from txn_engine.log.entry_log import EntryLog
 from txn_engine.log.logs import Logs
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC
@@ -136,19 +138,23 @@ class GroupCoordinator:
         partition: int | None = None,
         dry_run: bool = False,
     ) -> Listing[ForgottenOffset]:
-        """Put a tombstone for every offset committed at least so long ago, by the log's time, in this topic and this
-        partition, where they are named; one entry a partition.
+        """Put a tombstone for every offset committed at least so long ago, by the log's time and by the store's, in
+        this topic and this partition, where they are named; one entry a partition.
 
         What is pending, or moves meanwhile, is left alone (`OffsetMetadataManager.cleanupExpiredOffsets`), and so are
         `KEPT_GROUPS`. The answer:
         what was forgotten, group by group; with `dry_run` what would be, and nothing is written. `unreadable` names
         the partitions that cannot be read, or that the store takes no write in; raises where it takes none at all.
+        `InvalidTimestampError`: this machine's clock is too far from the store's.
         """
         forgotten: list[StoredCommit] = []
+        store_time = self._logs.tools.store_time
+        moment = store_time.estimate() if dry_run else store_time.now()
+        now_ms = moment.now_ms
         looked = self._logs.look(self._logs.internal(CONSUMER_OFFSETS_TOPIC))
         unreadable = list(looked.unreadable)
         for home, state in looked.states.items():
-            now_ms, offsets = self._clock(), state.group_offsets
+            offsets = state.group_offsets
             old = [
                 stored
                 for stored in offsets.live()
@@ -158,13 +164,15 @@ class GroupCoordinator:
                 and has_expired(stored, now_ms, retention_ms)
                 and offsets.pending_by_other(stored.commit.key, -1) is None
             ]
-            if dry_run or not old:
-                forgotten += old
-                continue
             try:
                 with one_place(home.topic, home.partition):
-                    forgotten += self._forget(home, old, now_ms)
-            except DAMAGE as error:
+                    if old:
+                        end = LogAges(self._logs.of(home), state, moment).stored_end_at(
+                            now_ms - retention_ms + 1
+                        )
+                        old = [stored for stored in old if stored.offset < end]
+                    forgotten += self._forget(home, old, now_ms) if old and not dry_run else old
+            except (*DAMAGE, InvalidTimestampError) as error:
                 unreadable.append(Unreadable(home.topic, home.partition, error))
         raise_if_no_write_was_taken(unreadable, wrote_any=bool(forgotten))
         forgotten.sort(key=lambda stored: stored.commit.key)

@@ -9,6 +9,7 @@ from contextlib import closing
 from txn_engine.errors import CorruptObjectError, OutcomeUnknownError, StoreAccessError
 from txn_engine.log.as_of import EarlierLog, missing_entry, replayed
 from txn_engine.log.cut_format import LogCut
+from txn_engine.log.row_checks import MAX_OFFSET
 from txn_engine.log.slots import SlotRows
 from txn_engine.protocol.cuts import SpansSeen
 from txn_engine.protocol.partition import PartitionState
@@ -68,14 +69,30 @@ class LogLooks:
             self.stable = self.end if opened is None else opened
             return
         self._known = None
-        state = self._state = self._log.state_now()
-        low = max(self._begin, state.entries_start if state.log_end_offset else 0)
+        self._read_all()
+
+    def _read_all(self) -> None:
+        """Read each entry once: those behind the newest snapshot for the state, then what is needed from before it."""
+        state = self._log.newest_snapshot(MAX_OFFSET)
+        snapshot_end, behind = state.log_end_offset, []
+        try:
+            for slot in self._log.slots(snapshot_end, goes_on=True):
+                behind.append(slot)
+                state = replayed(state, slot.batches)
+        except OutcomeUnknownError:
+            self._log.state_now()  # names the damage, where the snapshot that is needed is damaged
+            raise
+        self._state, self.end, self.stable = state, state.log_end_offset, state.last_stable_offset
+        low = max(self._begin, state.entries_start if self.end else 0)
         self._read_from(low, is_whole=low == self._begin)
-        self.end, self.stable = state.log_end_offset, state.last_stable_offset
-        for slot in self._log.slots(low, goes_on=True):
-            if slot.base_offset >= self.end:
-                break
-            self._see(slot)
+        if low < snapshot_end:
+            for slot in self._log.slots(low, goes_on=True):
+                if slot.base_offset >= snapshot_end:
+                    break
+                self._see(slot)
+        for slot in behind:
+            if slot.base_offset >= low:
+                self._see(slot)
         if self.slots[-1] != self.end:
             raise missing_entry(self._log.keys, self.slots[-1])
 

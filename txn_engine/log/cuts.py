@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from sys import intern
 from typing import Any, Final, TypeVar
 
@@ -30,6 +31,7 @@ from txn_engine.log.cut_keys import CutKeys, Parts
 from txn_engine.log.objects import Objects, checked_number, decode_json, encode_json
 from txn_engine.log.own_process import OwnLock
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC
+from txn_engine.log.store_time import Moment, StoreTime
 from txn_engine.protocol.controls import GRACE_MS
 from txn_engine.protocol.log_time import bounded_time
 from txn_engine.reasons import Reason
@@ -84,10 +86,11 @@ class CutNumber:
 class _Needs:
     """What clean-up has to know of a cut, a fraction of what it holds: a store may have ten thousand.
 
-    snapshots: by topic and incarnation, the snapshot of each partition.
+    keep_ms: for how long it was made to be kept. snapshots: by topic and incarnation, the snapshot of each partition.
     """
 
     expires_ms: int
+    keep_ms: int
     snapshots: Mapping[tuple[str, int], array[int]]
 
     def snapshot(self, topic: str, incarnation: int, partition: int) -> int | None:
@@ -95,7 +98,7 @@ class _Needs:
         return ends[partition] if partition < len(ends) else None
 
 
-_NOTHING: Final = _Needs(NEVER, {})
+_NOTHING: Final = _Needs(NEVER, NEVER, {})
 
 
 @dataclass(slots=True)
@@ -128,10 +131,17 @@ class CutStore:
     """The cuts of one store. Threads may share it."""
 
     def __init__(
-        self, objects: Objects, clock: Clock, new_id: IdSource, store_id: str, readers: Executor
+        self,
+        objects: Objects,
+        clock: Clock,
+        new_id: IdSource,
+        store_id: str,
+        readers: Executor,
+        store_time: StoreTime | None = None,
     ) -> None:
         self._objects = objects
         self._clock = clock
+        self._dates_objects = store_time is not None and store_time.estimate().dates_objects
         self._new_id = new_id
         self._store_id = store_id
         self._readers = readers
@@ -313,22 +323,27 @@ class CutStore:
         ends = (needs.snapshot(topic, incarnation, partition) for needs in held)
         return Holds(is_open, frozenset(end for end in ends if end is not None))
 
-    def tend(self, *, dry_run: bool) -> tuple[int, ...]:
+    def tend(self, *, dry_run: bool, moment: Moment | None = None) -> tuple[int, ...]:
         """Delete cuts that have expired, give up old claims, and remove what was in cuts that hold nothing any more.
-        Returns the numbers of the expired ones.
+        Returns the numbers of the expired ones. `moment`: the store's time; else the clock's counts.
         """
         with self._lock.here():
             self._list()
             self._learn()
-            now_ms, known = self._clock(), dict(sorted(self._known.items()))
-        expired = tuple(number for number, each in known.items() if each.has_expired(now_ms))
+            now_ms = self._clock() if moment is None else moment.now_ms
+            known = dict(sorted(self._known.items()))
+        expired = tuple(
+            number
+            for number, each in known.items()
+            if each.has_expired(now_ms) and each.needs and self._was_kept(number, each.needs.keep_ms, now_ms)
+        )
         if dry_run:
             return expired
         over = [number for number, each in known.items() if each.is_over(now_ms)]
         unsettled = [number for number, each in known.items() if not each.is_settled]
         for job, numbers in (
             (self._delete, expired),
-            (self._give_up_if_old, unsettled),
+            (partial(self._give_up_if_old, now_ms=now_ms), unsettled),
             (self._remove, over),
         ):
             for _ in self._read_each(job, numbers):
@@ -339,15 +354,21 @@ class CutStore:
         self._objects.remove(cut_key(number, Part.CUT))
         self._known.pop(number, None)
 
-    def _give_up_if_old(self, number: int) -> None:
+    def _was_kept(self, number: int, keep_ms: int, now_ms: int) -> bool:
+        """Whether the store has had a cut for as long as it was to be kept: its maker's clock may have been behind."""
+        return not self._dates_objects or (
+            self._objects.modified_ms(cut_key(number, Part.CUT)) + keep_ms <= now_ms
+        )
+
+    def _give_up_if_old(self, number: int, now_ms: int) -> None:
         """A claim whose time nobody can read is older than any; one that is refused now may be somebody's."""
         try:
-            claimed_ms = self._read_time(number, Part.CLAIM, "created_ms")
+            claimed_ms = self._since(number, Part.CLAIM, "created_ms")
         except CorruptObjectError:
             claimed_ms = 0
         except DAMAGE:
             return
-        if claimed_ms is not None and self._clock() - claimed_ms >= CLAIM_MS:
+        if claimed_ms is not None and now_ms - claimed_ms >= CLAIM_MS:
             self.give_up(number)
 
     # --- looking at the store --------------------------------------------------------------------------------
@@ -424,7 +445,7 @@ class CutStore:
     def _read_deleted(self, number: int) -> int | None:
         """When it was deleted. Something damaged there says that it was, and not when; None: the store refuses that."""
         try:
-            return self._read_time(number, Part.DELETED, "deleted_ms")
+            return self._since(number, Part.DELETED, "deleted_ms")
         except StoreAccessError:
             return None
         except DAMAGE:
@@ -445,6 +466,13 @@ class CutStore:
             return self._read_cut(number)[1]
         except DAMAGE as error:
             return error
+
+    def _since(self, number: int, part: Part, name: str) -> int | None:
+        """When this was put: by the store's clock where it dates its objects, for that of the host may be off."""
+        said = self._read_time(number, part, name)
+        if said is None or not self._dates_objects:
+            return said
+        return self._objects.modified_ms(cut_key(number, part)) or said
 
     def _read_time(self, number: int, part: Part, name: str) -> int | None:
         held = self._read(number, part, (name,))
@@ -476,4 +504,6 @@ def _needs_of(cut: Cut) -> _Needs:
         for each in cut.topics
     }
     groups = array("q", [log.snapshot for log in cut.groups])
-    return _Needs(cut.expires_ms, {**topics, (CONSUMER_OFFSETS_TOPIC, 0): groups})
+    return _Needs(
+        cut.expires_ms, cut.expires_ms - cut.created_ms, {**topics, (CONSUMER_OFFSETS_TOPIC, 0): groups}
+    )

@@ -27,6 +27,7 @@ from txn_engine.log.own_process import OwnLock
 from txn_engine.log.read_ahead import EntriesAhead
 from txn_engine.log.slots import slots_from
 from txn_engine.log.snapshot_format import SNAPSHOT_LIMITS, decode_snapshot
+from txn_engine.log.store_time import StoreTime
 from txn_engine.log.turns import WRITER_CHARS, Turns
 from txn_engine.protocol.appends import EntryPlan, FirstWriteCheck, allow_first_write, plan_entry
 from txn_engine.protocol.batches import BatchDescriptor, Control
@@ -70,9 +71,9 @@ class _Unsettled:
 @dataclass(frozen=True, slots=True)
 class LogTools:
     """What every log of an engine shares: the store, the clock, how to wait, the source of write ids, threads for
-    reading ahead. `writer`: what the write ids of all its entries begin with. `snapshot_after`: how many entries a
-    writer replays before it leaves a snapshot behind. `loss_of`: the error for a topic's log that was found empty, by
-    its folder, if it was not always so.
+    reading ahead, the store's time. `writer`: what the write ids of all its entries begin with. `snapshot_after`: how
+    many entries a writer replays before it leaves a snapshot behind. `loss_of`: the error for a topic's log that was
+    found empty, by its folder, if it was not always so.
     """
 
     objects: Objects
@@ -82,6 +83,7 @@ class LogTools:
     executor: Executor
     writer: str
     snapshot_after: int
+    store_time: StoreTime
     loss_of: Callable[[str], CorruptObjectError | None]
 
     def new_entry_id(self) -> str:
@@ -106,6 +108,11 @@ class EntryLog:
         self._openers_snapshot = OpenersSnapshot(
             tools.objects, self.keys, tools.executor, tools.snapshot_after
         )
+
+    @property
+    def objects(self) -> Objects:
+        """The store that it is on."""
+        return self._tools.objects
 
     # --- the view -------------------------------------------------------------------------------------------
 

@@ -122,7 +122,7 @@ def store_errors() -> AbstractContextManager[None]:
     return _STORE_ERRORS
 
 
-def _write_errors() -> AbstractContextManager[None]:
+def write_errors() -> AbstractContextManager[None]:
     """As `store_errors`; a refusal says that it was one of a write."""
     return _WRITE_ERRORS
 
@@ -211,11 +211,21 @@ class Objects:
             except ObjectNotFoundError:
                 return 0
 
+    def modified_ms(self, key: str) -> int:
+        """When the object was written, by the store's clock; 0 where there is none, or the store does not say."""
+        with store_errors():
+            try:
+                return self.store.head(key).modified_ms
+            except NotAFolderError:
+                raise
+            except ObjectNotFoundError:
+                return 0
+
     def create(self, key: str, data: bytes, *, max_bytes: int) -> PutOutcome:
         """Put-if-absent, settled by reading back. `OutcomeUnknownError` where that cannot be learned;
         `CorruptObjectError` where something stands there that is larger than `max_bytes`, and than `data`.
         """
-        with _write_errors():
+        with write_errors():
             return settle_put_if_absent(self.store, key, data, pause=self._pause, max_bytes=max_bytes)
 
     def ours(
@@ -238,12 +248,12 @@ class Objects:
 
     def overwrite(self, key: str, data: bytes) -> None:
         """Put the object, whatever is there: for seals, and hints of tables. After an error it may be there or not."""
-        with _write_errors():
+        with write_errors():
             put_patiently(self.store, key, data, pause=self._pause)
 
     def remove(self, key: str) -> None:
         """Delete the object; an absent one is fine."""
-        with _write_errors():
+        with write_errors():
             self.store.delete(key)
 
     def folders(self, prefix: str) -> list[str]:

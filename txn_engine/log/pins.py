@@ -20,6 +20,7 @@ from txn_engine.errors import CorruptObjectError
 from txn_engine.ids import IdSource
 from txn_engine.log.objects import Objects, checked_number, checked_text, decode_json, encode_json
 from txn_engine.log.own_process import OwnLock
+from txn_engine.log.store_time import Moment
 from txn_engine.log.topic_cut import TopicCut, decoded_topic_cut, encoded_topic_cut
 from txn_engine.protocol.file_names import is_data_path
 from txn_engine.protocol.log_time import bounded_time
@@ -129,24 +130,33 @@ class PinStore:
         files = (path.removeprefix(folder) for pin in pins for path in pin.files if path.startswith(folder))
         return Pinned(frozenset(ends), frozenset(files))
 
-    def tend(self, topic: str, incarnation: int, keep_ms: int, *, dry_run: bool) -> list[PinName]:
-        """Remove the pins of versions that were superseded so long ago. Returns their names.
+    def tend(
+        self, topic: str, incarnation: int, keep_ms: int, moment: Moment, *, dry_run: bool
+    ) -> list[PinName]:
+        """Remove the pins of versions that were superseded so long ago, by the store's clock. Returns their names.
 
         A pin for version N says that N-1 was there when it was made. So behind two pins for higher versions there is a
         table of a version that the first of these holds: it has moved on since the second one at the latest.
         """
-        now_ms = self._clock()
+        put_ms = self._stored_ms(topic, incarnation) if moment.dates_objects else {}
         gone = []
         for each in TABLE_FORMATS:
             pins = [pin for pin in self.of(topic, incarnation) if pin.name.format == each]
             versions = sorted({pin.name.version for pin in pins})
             for version, _, behind in zip(versions, versions[1:], versions[2:], strict=False):
-                since = min(pin.created_ms for pin in pins if pin.name.version >= behind)
-                if now_ms - since >= keep_ms:
+                later = (pin for pin in pins if pin.name.version >= behind)
+                since = min(put_ms.get(pin.name, pin.created_ms) for pin in later)
+                if moment.now_ms - since >= keep_ms:
                     gone += [pin.name for pin in pins if pin.name.version == version]
         if not dry_run:
             self.remove(topic, incarnation, gone)
         return gone
+
+    def _stored_ms(self, topic: str, incarnation: int) -> dict[PinName, int]:
+        """When each pin of a topic was put, by the store's clock."""
+        prefix = pins_prefix(topic, incarnation)
+        pins = self._objects.ours(prefix, lambda key: parse_pin_key(key, prefix))
+        return {name: info.modified_ms for info, name in pins}
 
     def let_go(self, topic: str, incarnation: int, table_format: str, version: int) -> int:
         """Remove the pins for this version and all below it, damaged ones too: no table of these is read any more.

@@ -106,11 +106,10 @@ class EntriesAhead:
         """The replay will begin in this slot and waits for nothing else: get it now, list what follows. Where it may
         be empty (not `goes_on`), list only once it is not.
         """
-        if self._objects.is_near:
-            return
         if goes_on:
+            self._alone = _ENTRIES_ALONE
             self.start_at(offset)
-        else:
+        elif not self._objects.is_near:
             self._alone = 1
             self._ahead.expect(self._keys.entry(offset))
 

@@ -34,7 +34,8 @@ def slots_from(
     """The slots from the one that begins at `start`, up to the first that is empty. The first is under way when this
     returns, and what follows with it, where there is likely something (`goes_on`).
 
-    Raises `OutcomeUnknownError` for a slot that is sealed, or is being sealed while it reads.
+    Raises `OutcomeUnknownError` for a slot that is sealed, or is being sealed while it reads, and
+    `CorruptObjectError` for an empty one with a later entry behind it, where that was listed.
     """
     ahead = EntriesAhead(objects, keys, executor)
     ahead.begin_in_the_middle(start, goes_on=goes_on)
@@ -59,3 +60,4 @@ def _slots(
             slot = SlotRows(offset, tuple(entry.batches))
             yield slot
             offset = slot.end
+        ahead.check_end(offset)

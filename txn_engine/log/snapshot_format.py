@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict, fields
-from itertools import groupby, islice
+from collections.abc import Iterable, Iterator
+from dataclasses import fields
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from immutables import Map
 
 from storage import UNCOMPRESSED, UNREADABLE, ParquetLimits, encode_parquet, open_parquet
 from txn_engine.errors import CorruptObjectError
 from txn_engine.log.entry_format import (
-    OFFSET_COMMIT_FIELDS,
-    TRANSACTION_FIELDS,
     offset_commit_from_dict,
     offset_commit_to_dict,
     transaction_from_dict,
@@ -28,6 +25,7 @@ from txn_engine.log.row_checks import (
     offset_commit_problem,
     transaction_problem,
 )
+from txn_engine.log.snapshot_rows import HEADER, SECTIONS, SectionRow, rows_by_section, snapshot_tables
 from txn_engine.protocol.batches import FileRef
 from txn_engine.protocol.cleaning import Cleaning
 from txn_engine.protocol.file_names import is_data_path
@@ -50,110 +48,45 @@ SNAPSHOT_LIMITS = ParquetLimits(
     codecs=frozenset({UNCOMPRESSED}),
 )
 """Of snapshots (docs/FORMAT.md, "Limits"): nothing in one is larger in memory than some times its stored bytes."""
-_ROWS_AT_ONCE = 8_192
+
+
+def _names(kind: type[Any]) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
+
+
 _DEAD = ("aborted", "replaced", "erased")
 
-_I16, _I32, _I64, _STR = pa.int16(), pa.int32(), pa.int64(), pa.string()
-
-_PARTITION = [
-    "log_end_offset",
-    "last_append_time",
-    "log_start_offset",
-    "entries_start",
-    "floor",
-    "last_stable_offset",
-]
-_CLEANING = [field.name for field in fields(Cleaning)]
-_LOG_FILE = [field.name for field in fields(LogFile) if field.name != "file"]
-_FILE_REF = [field.name for field in fields(FileRef)]
-_BATCH: list[tuple[str, pa.DataType]] = [
-    ("base_sequence", _I32),
-    ("last_sequence", _I32),
-    ("base_offset", _I64),
-    ("last_offset", _I64),
-    ("timestamp", _I64),
-]
-_PRODUCER: list[tuple[str, pa.DataType]] = [
-    ("producer_id", _I64),
-    ("producer_epoch", _I16),
-    ("coordinator_epoch", _I64),
-    ("last_timestamp", _I64),
-    ("append_time", _I64),
-    ("open_first_offset", _I64),
-    ("batches", pa.list_(pa.struct(_BATCH))),
-]
-_FILE: list[tuple[str, pa.DataType]] = [
-    ("status", _STR),
-    ("died_ms", _I64),
-    ("producer_id", _I64),
-    ("producer_epoch", _I16),
-    ("base_offset", _I64),
-    ("last_offset", _I64),
-    ("record_count", _I32),
-    ("first_timestamp", _I64),
-    ("max_timestamp", _I64),
-    ("data_path", _STR),
-    ("data_bytes", _I64),
-    ("checksum", _STR),
-]
-_ABORTED: list[tuple[str, pa.DataType]] = [
-    (name, _I64) for name in ("producer_id", "first_offset", "last_offset", "last_stable_offset")
-]
-
-_STORED_ROW = [(name, _I64) for name in ("row_offset", "append_time", "start_append_time")]
-_STORED_COMMIT = [(name, _I64) for name in ("row_offset", "append_time", "pending_producer_id")]
+_CLEANING, _BATCH = _names(Cleaning), _names(BatchMetadata)
+_PRODUCER = tuple(name for name in SECTIONS["producer"] if name != "batches")
+_LOG_FILE, _FILE_REF = tuple(name for name in _names(LogFile) if name != "file"), _names(FileRef)
 
 _NOTHING_LEFT = LogFile(-1, -1, -1, -1, 0, -1, -1, FileRef("", 0, ""))
 """As the file that stands for one of which all records were erased."""
 
-SNAPSHOT_SCHEMA = pa.schema(
-    [
-        pa.field("section", _STR, nullable=False),
-        pa.field("partition", pa.struct([(name, _I64) for name in (*_PARTITION, *_CLEANING)])),
-        pa.field("producer", pa.struct(_PRODUCER)),
-        pa.field("file", pa.struct(_FILE)),
-        pa.field("aborted", pa.struct(_ABORTED)),
-        pa.field("transaction", pa.struct([*_STORED_ROW, *TRANSACTION_FIELDS])),
-        pa.field("offset_commit", pa.struct([*_STORED_COMMIT, *OFFSET_COMMIT_FIELDS])),
-        pa.field("erased", pa.struct([("input", _STR), *_FILE[2:]])),
-    ]
-)
-"""Of all sections. A snapshot has the columns of those that it has rows of: most have three, and a column more takes as
-long to write as a hundred rows.
-"""
-
-
-def _schema_of(names: Collection[str]) -> pa.Schema:
-    """Of a snapshot with these columns, in the format's order."""
-    return pa.schema([field for field in SNAPSHOT_SCHEMA if field.name in names])
-
 
 def encode_snapshot(state: PartitionState) -> bytes:
     """The snapshot of a state that was built from entries read back; `InvalidRequestError` above 1 GiB."""
-    rows = ({"section": section, section: values} for section, values in _sections(state))
-    parts = []
-    while some := list(islice(rows, _ROWS_AT_ONCE)):  # rows as dicts take ten times the memory
-        parts.append(pa.Table.from_pylist(some, schema=_schema_of({name for row in some for name in row})))
-    table = pa.concat_tables(parts, promote_options="default")  # sections are in the columns' order
+    table = pa.concat_tables(snapshot_tables(_rows(state)))
     with store_errors():
         return encode_parquet(table, kind="snapshot", limits=SNAPSHOT_LIMITS)
 
 
-def _sections(state: PartitionState) -> Iterator[tuple[str, dict[str, Any]]]:
-    yield "partition", {name: getattr(state, name) for name in _PARTITION} | asdict(state.cleaning)
+def _rows(state: PartitionState) -> Iterator[SectionRow]:
+    yield "partition", _fields(state, HEADER) | _fields(state.cleaning, _CLEANING)
     for _, producer in sorted(state.producers.items()):
-        yield "producer", asdict(producer)
-    for row in sorted(_file_rows(state), key=lambda row: (row["base_offset"], row["data_path"])):
+        batches = [_fields(batch, _BATCH) for batch in producer.batches]
+        yield "producer", {**_fields(producer, _PRODUCER), "batches": batches}
+    for row in sorted(_file_rows(state), key=itemgetter("base_offset", "data_path")):
         yield "file", row
     for _, aborted in sorted(state.aborted.items()):
-        yield "aborted", asdict(aborted)
+        yield "aborted", _fields(aborted, SECTIONS["aborted"])
     for _, stored in sorted(state.transactions.items()):
         times = {"append_time": stored.append_time, "start_append_time": stored.start_append_time}
         yield "transaction", {"row_offset": stored.offset, **times, **transaction_to_dict(stored.row)}
     commits = [(key, -1, commit) for key, commit in state.group_offsets.committed.items()]
     for producer_id, pending in state.group_offsets.pending.items():
         commits += [(key, producer_id, commit) for key, commit in pending.items()]
-    for _, producer_id, commit in sorted(commits, key=lambda item: item[:2]):
+    for _, producer_id, commit in sorted(commits, key=itemgetter(0, 1)):
         values = {
             "row_offset": commit.offset,
             "append_time": commit.append_time,
@@ -162,6 +95,10 @@ def _sections(state: PartitionState) -> Iterator[tuple[str, dict[str, Any]]]:
         yield "offset_commit", {**values, **offset_commit_to_dict(commit.commit)}
     for path, stands in sorted(state.erased.items()):
         yield "erased", {"input": path, **_log_file_fields(stands or _NOTHING_LEFT)}
+
+
+def _fields(held: object, names: Iterable[str]) -> dict[str, Any]:
+    return {name: getattr(held, name) for name in names}  # `asdict` takes five times as long
 
 
 def _file_rows(state: PartitionState) -> Iterator[dict[str, Any]]:
@@ -177,8 +114,7 @@ def _file_row(log_file: LogFile, status: str, died_ms: int) -> dict[str, Any]:
 
 
 def _log_file_fields(log_file: LogFile) -> dict[str, Any]:
-    values = {name: getattr(log_file, name) for name in _LOG_FILE}  # `asdict` takes five times as long
-    return values | {name: getattr(log_file.file, name) for name in _FILE_REF}
+    return _fields(log_file, _LOG_FILE) | _fields(log_file.file, _FILE_REF)
 
 
 def decode_snapshot(data: bytes, *, key: str) -> PartitionState:
@@ -188,12 +124,10 @@ def decode_snapshot(data: bytes, *, key: str) -> PartitionState:
     """
     with store_errors():
         file = open_parquet(data, key=key, kind="snapshot", limits=SNAPSHOT_LIMITS).file
-    if not file.schema_arrow.equals(_schema_of(file.schema_arrow.names)):
-        raise CorruptObjectError("columns of other names or types", place=key, expected="a snapshot's")
     try:
-        state, stable = _state(_rows_by_section(file))
+        state, stable = _state(rows_by_section(file))
         problem = _problem(state)
-    except (*UNREADABLE, AttributeError) as error:
+    except (*UNREADABLE, AttributeError, RecursionError) as error:
         raise CorruptObjectError(
             f"rows that cannot be read: {error}", place=key, expected="a snapshot's"
         ) from error
@@ -206,31 +140,6 @@ def decode_snapshot(data: bytes, *, key: str) -> PartitionState:
     return state
 
 
-def _rows_by_section(file: pq.ParquetFile) -> dict[str, list[dict[str, Any]]]:
-    """Each row's one struct, by the name of its section; some thousand rows are read at a time."""
-    sections: dict[str, list[dict[str, Any]]] = {name: [] for name in SNAPSHOT_SCHEMA.names[1:]}
-    for batch in file.iter_batches(_ROWS_AT_ONCE, use_threads=False):
-        start = 0
-        for name, run in groupby(batch.column("section").to_pylist()):
-            if name not in sections:
-                raise ValueError(f"a row of section {name!r:.80}")
-            count = sum(1 for _ in run)
-            column: Any = batch.column(name)
-            sections[name] += _values(name, column.slice(start, count))
-            start += count
-    return sections
-
-
-def _values(section: str, rows: pa.StructArray) -> list[dict[str, Any]]:
-    """The rows of a section, column by column: whole rows would have every other section in them."""
-    names = [field.name for field in rows.type]
-    columns = rows.flatten()
-    if any(column.null_count for name, column in zip(names, columns, strict=True) if name != "run_id"):
-        raise ValueError(f"null in a row of section {section!r}")
-    values = zip(*(column.to_pylist() for column in columns), strict=True)
-    return [dict(zip(names, row, strict=True)) for row in values]
-
-
 def _state(sections: dict[str, list[dict[str, Any]]]) -> tuple[PartitionState, int]:
     """The state, and the last stable offset that stands beside it."""
     (header,) = sections["partition"]
@@ -238,7 +147,7 @@ def _state(sections: dict[str, list[dict[str, Any]]]) -> tuple[PartitionState, i
     header["horizon_ms"] = bounded_time(header["horizon_ms"])
     producers = [_producer(values) for values in sections["producer"]]
     state = PartitionState(
-        **{name: header[name] for name in _PARTITION if name != "last_stable_offset"},
+        **{name: header[name] for name in HEADER if name != "last_stable_offset"},
         cleaning=Cleaning(**{name: header[name] for name in _CLEANING}),
         producers=Map({entry.producer_id: entry for entry in producers}),
         open_transactions=Map(
@@ -300,13 +209,13 @@ def _producer_problem(entry: ProducerEntry, end: int) -> str | None:
     return None
 
 
-def _producer(values: Mapping[str, Any]) -> ProducerEntry:
-    batches = tuple(
-        BatchMetadata(**{**batch, "timestamp": bounded_time(batch["timestamp"])})
-        for batch in values["batches"]
-    )
-    times = {name: bounded_time(values[name]) for name in ("last_timestamp", "append_time")}
-    return ProducerEntry(**{**values, **times, "batches": batches})
+def _producer(values: dict[str, Any]) -> ProducerEntry:
+    for held in (values, *values["batches"]):
+        for name in ("last_timestamp", "append_time", "timestamp"):
+            if name in held:
+                held[name] = bounded_time(held[name])
+    batches = tuple(BatchMetadata(**batch) for batch in values.pop("batches"))
+    return ProducerEntry(**values, batches=batches)
 
 
 def _erased(values: dict[str, Any]) -> tuple[str, LogFile | None]:

@@ -28,7 +28,7 @@ from storage import (
 from storage.arrow_schema import read_schema
 from txn_engine.arguments import check_whole_numbers
 from txn_engine.clock import Clock, monotonic_ms
-from txn_engine.configs import TOPIC, Value, parsed
+from txn_engine.configs import INT64_MAX, TOPIC, Value, parsed
 from txn_engine.errors import (
     CorruptObjectError,
     InvalidConfigError,
@@ -101,6 +101,7 @@ class Topic:
     `delete_retention_ms`, `min_compaction_lag_ms` and `min_cleanable_dirty_ratio` are Kafka's, and count where the
     topic is compacted; `retention_bytes`, a partition's, and `retention_ms` where old records are dropped.
     `tables_publish`: the formats in which maintenance publishes it. `max_message_bytes`: of a batch's data file.
+    `message_timestamp_before_max_ms`, `message_timestamp_after_max_ms`: how far a given time may be from the clock.
     `changes`: how often its owner has changed it.
     `has_field_ids`: all its data files have the ids of its columns; False where it was made by code whose files had
     none, or others.
@@ -122,6 +123,8 @@ class Topic:
     retention_bytes: int = -1
     min_cleanable_dirty_ratio: float = 0.5
     max_message_bytes: int = 1 << 30
+    message_timestamp_before_max_ms: int = INT64_MAX
+    message_timestamp_after_max_ms: int = 3_600_000
     has_field_ids: bool = False
     changes: int = 0
     layouts: tuple[Layout, ...] = ()

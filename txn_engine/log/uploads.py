@@ -7,12 +7,18 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from txn_engine.errors import CorruptObjectError, InvalidRequestError, RecordTooLargeError
+from txn_engine.errors import (
+    CorruptObjectError,
+    InvalidRequestError,
+    InvalidTimestampError,
+    RecordTooLargeError,
+)
 from txn_engine.ids import IdSource
 from txn_engine.log.data_files import DataFileEncoder, EncodedFile, encode_data_file
 from txn_engine.log.objects import Objects
+from txn_engine.log.topics import Topic
 from txn_engine.protocol.file_names import DataFileName
-from txn_engine.protocol.log_time import LATEST_MS
+from txn_engine.protocol.log_time import EARLIEST_MS, LATEST_MS
 from txn_engine.reasons import Reason
 from txn_engine.schemas.layout import Layout
 
@@ -77,6 +83,25 @@ def checked_time(given: object, earliest_ms: int, actor: str) -> int:
         expected=f"milliseconds since the epoch, {earliest_ms} to {LATEST_MS} (the year 9999)",
         reason=Reason.BAD_TIMESTAMP,
     )
+
+
+def check_times(topic: Topic, first_ms: int, last_ms: int, now_ms: int, actor: str) -> None:
+    """Raise `InvalidTimestampError` where times that a producer gives are further from its clock than the topic allows
+    (`LogValidator.validateTimestamp`).
+    """
+    earliest_ms = now_ms - topic.message_timestamp_before_max_ms
+    latest_ms = now_ms + topic.message_timestamp_after_max_ms
+    wrong = first_ms if first_ms < earliest_ms else last_ms if last_ms > latest_ms else None
+    if wrong is not None:
+        raise InvalidTimestampError(
+            f"timestamp {wrong}, when this machine's clock says {now_ms}",
+            actor=actor,
+            place=topic.name,
+            expected=f"{max(earliest_ms, EARLIEST_MS)} to {min(latest_ms, LATEST_MS)}: message.timestamp.before.max.ms"
+            " and message.timestamp.after.max.ms of the topic",
+            action="correct the timestamps, or the clock of this machine; nothing was written",
+            reason=Reason.TIMESTAMP_OUT_OF_RANGE,
+        )
 
 
 def too_large(place: str, records: int, size: int, most: int) -> RecordTooLargeError:

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from txn_engine.errors import InvalidRequestError
+from txn_engine.log.ages import LogAges
+from txn_engine.log.store_time import Moment
 from txn_engine.log.topics import Topic
 from txn_engine.maintain.merged_files import Count, replace_inputs
 from txn_engine.maintain.neighbours import committed_files, groups, span_of
@@ -61,7 +63,7 @@ class KeyCompactor:
         topic: Topic,
         policy: MaintenancePolicy,
         workers: Workers,
-        now_ms: int,
+        moment: Moment,
         count: Count,
         *,
         dry_run: bool,
@@ -74,7 +76,7 @@ class KeyCompactor:
         self._topic = topic
         self._policy = policy
         self._workers = workers
-        self._now_ms = now_ms
+        self._moment = moment
         self._count = count
         self._dry_run = dry_run
 
@@ -101,11 +103,13 @@ class KeyCompactor:
         """What this round is to do."""
         due = state.cleaning.tombstones_to
         if self._topic.tombstone_columns:
-            due = state.cleaning.due_tombstones_to(self._now_ms, self._topic.delete_retention_ms)
+            due = state.cleaning.due_tombstones_to(self._moment.now_ms, self._topic.delete_retention_ms)
         lag_ms = self._topic.min_compaction_lag_ms
+        young_ms = self._moment.now_ms - lag_ms
+        end = LogAges(self._target.log, state, self._moment).end_at(young_ms + 1) if lag_ms > 0 else 0
         files: list[LogFile] = []
         for file in committed_files(state):
-            if lag_ms > 0 and file.max_timestamp > self._now_ms - lag_ms:
+            if lag_ms > 0 and (file.last_offset >= end or young_ms < file.max_timestamp):
                 due = min(due, file.base_offset)
                 break
             files.append(file)

@@ -6,6 +6,7 @@ records and make files of them, and a `rewrite` puts these in their place.
 
 from __future__ import annotations
 
+from txn_engine.log.store_time import Moment
 from txn_engine.log.topics import Topic
 from txn_engine.maintain.by_key import KeyCompactor
 from txn_engine.maintain.merged_files import Count, replace_inputs
@@ -22,7 +23,7 @@ def compact(
     topic: Topic,
     policy: MaintenancePolicy,
     workers: Workers,
-    now_ms: int,
+    moment: Moment,
     *,
     dry_run: bool,
 ) -> Compacted | None:
@@ -34,7 +35,7 @@ def compact(
     """
     count = Count()
     if topic.is_compacted:
-        KeyCompactor(target, topic, policy, workers, now_ms, count, dry_run=dry_run).run()
+        KeyCompactor(target, topic, policy, workers, moment, count, dry_run=dry_run).run()
     if not (dry_run and count.files):  # what would be left to merge is not known then
         _merge_small(target, topic, policy, workers, count, dry_run=dry_run)
     if not count.files and not count.overtaken and not count.cleaned:

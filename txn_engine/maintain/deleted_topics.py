@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from storage import JSON_BYTES_MAX, LogKeys
 from txn_engine.log.objects import Objects, checked_number, decode_json
+from txn_engine.log.store_time import Moment
 from txn_engine.log.topics import TOPIC_FIELDS, partition_prefix, topic_key
 from txn_engine.maintain.reports import Removed
 from txn_engine.protocol.controls import GRACE_MS
@@ -55,9 +56,14 @@ def dead_incarnations(objects: Objects, topic: str) -> list[DeadIncarnation]:
     return [each for each in found if each is not None]
 
 
-def is_long_dead(dead: DeadIncarnation, now_ms: int) -> bool:
-    """Whether its tombstone has been there for 24 hours, as long as any dead file stays."""
-    return now_ms - dead.deleted_ms >= GRACE_MS
+def is_long_dead(objects: Objects, dead: DeadIncarnation, moment: Moment) -> bool:
+    """Whether its tombstone has been there for 24 hours, as long as any dead file stays: by the store's clock, where
+    that dates its objects.
+    """
+    deleted_ms = dead.deleted_ms
+    if moment.dates_objects:
+        deleted_ms = objects.modified_ms(topic_key(dead.topic, dead.incarnation + 1)) or deleted_ms
+    return moment.now_ms - deleted_ms >= GRACE_MS
 
 
 def _dead(objects: Objects, topic: str, incarnation: int) -> DeadIncarnation | None:

@@ -9,8 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from immutables import Map
+
 from txn_engine.errors import InvalidRequestError
+from txn_engine.log.ages import LogAges
+from txn_engine.log.as_of import EarlierLog
 from txn_engine.log.entry_format import OFFSETS_LOG
+from txn_engine.log.store_time import Moment
 from txn_engine.maintain.overtaken import OvertakenError
 from txn_engine.maintain.policy import MaintenancePolicy
 from txn_engine.maintain.reports import Cleaned
@@ -32,11 +37,13 @@ class _Deleted:
 class Cleaner:
     """The clean-up of one partition. In a dry run it only counts."""
 
-    def __init__(self, target: Target, policy: MaintenancePolicy, now_ms: int, *, dry_run: bool) -> None:
+    def __init__(self, target: Target, policy: MaintenancePolicy, moment: Moment, *, dry_run: bool) -> None:
         self._target = target
         self._policy = policy
-        self._now_ms = now_ms
+        self._moment = moment
+        self._now_ms = moment.now_ms
         self._dry_run = dry_run
+        self._dead_a_day_ago: Map[str, DeadFile] | None = None
         self._snapshots, self._dead, self._orphans = _Deleted(), _Deleted(), _Deleted()
 
     def run(self) -> Cleaned | None:
@@ -79,7 +86,7 @@ class Cleaner:
         below = newest[0].end
         if self._target.log.kind is OFFSETS_LOG:
             below = min(below, state.entries_start)  # a later cut may still come down to any that is not
-        gone = snapshots.deletable(below, state.entries_start, holds.snapshots)
+        gone = snapshots.deletable(below, state.entries_start, holds.snapshots, self._moment)
         if not gone:
             return
         snapshots.verify(newest, state.entries_start)
@@ -96,7 +103,7 @@ class Cleaner:
         gone = []
         for key, size, name in self._data_files():
             dead = state.dead.get(name.data_path)
-            if dead is not None and grace_is_over(dead, self._now_ms):
+            if dead is not None and self._is_over(dead, state):
                 gone.append((key, size, name))
             elif name.data_path not in state.named:
                 oldest = name.log_end if oldest is None else min(oldest, name.log_end)
@@ -106,36 +113,39 @@ class Cleaner:
     def _raise_floor(self, state: PartitionState, oldest_unnamed: int | None) -> int:
         """Append a floor where that lets anything go, a file or the memory of one; the floor that holds then."""
         forgettable = [
-            parse_data_path(path).log_end
-            for path, dead in state.dead.items()
-            if grace_is_over(dead, self._now_ms)
+            parse_data_path(path).log_end for path, dead in state.dead.items() if self._is_over(dead, state)
         ]
         lowest = min([*forgettable, *([] if oldest_unnamed is None else [oldest_unnamed])], default=None)
         if lowest is None:
             return state.floor
-        floor = self._log_end_at(state, self._now_ms - self._policy.orphan_age_ms)
+        ages = LogAges(self._target.log, state, self._moment)
+        floor = ages.end_by_entries(self._now_ms - self._policy.orphan_age_ms + 1)
+        if floor is None:
+            return state.floor
         if floor <= max(state.floor, lowest):
             return state.floor
         if not self._dry_run:
             self._append_floor(floor)
         return floor
 
+    def _is_over(self, dead: DeadFile, state: PartitionState) -> bool:
+        """Whether nobody can still hold a list of files with this one: it died a day ago by the log's time. Where that
+        lies ahead of the store's clock, a writer was ahead: then it was dead in what the store had a day ago.
+        """
+        if not self._moment.dates_objects or dead.died_ms <= self._now_ms:
+            return grace_is_over(dead, self._now_ms)
+        if self._dead_a_day_ago is None:
+            ages = LogAges(self._target.log, state, self._moment)
+            end = ages.stored_by_entries(self._now_ms - GRACE_MS)
+            earlier = EarlierLog(self._target.tools, self._target.keys, self._target.log.kind)
+            self._dead_a_day_ago = Map() if end is None else earlier.state_at(end).dead
+        return dead.log_file.file.data_path in self._dead_a_day_ago
+
     def _append_floor(self, floor: int) -> None:
         try:
             self._target.log.append_one(FloorProposal(floor))
         except InvalidRequestError as error:
             raise OvertakenError(str(error)) from error  # another run has raised it further
-
-    def _log_end_at(self, state: PartitionState, time_ms: int) -> int:
-        """Where the log ended at that time by its own clock; the floor as it is where the entries left do not tell."""
-        young = self._target.slots.first(
-            state.entries_start,
-            state.log_end_offset,
-            lambda slot: not slot.is_seal and slot.batches[0].append_time > time_ms,
-        )
-        if young is None:
-            return state.log_end_offset
-        return young if young > state.entries_start else state.floor
 
     def _clean_orphans(self, floor: int) -> None:
         """Delete the files strictly below the floor that a replay through the floor's own entry does not name.
@@ -186,5 +196,5 @@ class Cleaner:
 
 
 def grace_is_over(dead: DeadFile, now_ms: int) -> bool:
-    """Whether nobody can still hold a list of files with this one, which died at that time of the log."""
+    """Whether a file that died at that time of the log has been dead for as long as dead files stay."""
     return now_ms - dead.died_ms >= GRACE_MS

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TypeVar
 
-from txn_engine.clock import Clock
 from txn_engine.errors import CorruptObjectError, InvalidRequestError, StoreUnavailableError, TxnEngineError
 from txn_engine.log.cuts import CutStore
 from txn_engine.log.entry_log import EntryLog
 from txn_engine.log.logs import Logs
 from txn_engine.log.pins import PinStore
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from txn_engine.log.store_time import Moment
 from txn_engine.log.topics import Topic, is_topic_name
 from txn_engine.maintain import compaction, idle_producers, retention, sealing
 from txn_engine.maintain.deleted_topics import dead_incarnations, is_long_dead, remove
@@ -49,7 +49,9 @@ class Maintenance:
 
     Every job may be run at any time, beside writers, readers and another run of itself, and may be killed anywhere:
     the next run goes on. It does what is due, and nothing where nothing is. Each decides on what it read back from the
-    store, and ages are those of the log's own times against the engine's clock.
+    store. Ages are counted to the time that the store's clock says when the job begins (decision 33): a job that goes
+    by ages raises `InvalidTimestampError` where this machine's clock is more than five minutes off it. A dry run does
+    not ask, because that means to put an object: it goes by this machine's clock.
 
     All take a topic, or a topic and a partition; none means all of them, the internal topics too. With `dry_run`
     nothing is written, and the report says what would be. A partition that fails is in the report's `failures`, and the
@@ -59,11 +61,10 @@ class Maintenance:
     nothing of any partition, or where nothing was done and all that failed is writes it refused.
     """
 
-    def __init__(self, logs: Logs, cuts: CutStore, pins: PinStore, clock: Clock) -> None:
+    def __init__(self, logs: Logs, cuts: CutStore, pins: PinStore) -> None:
         self._logs = logs
         self._cuts = cuts
         self._pins = pins
-        self._clock = clock
 
     def compact(
         self,
@@ -85,13 +86,13 @@ class Maintenance:
         `policy.spill_bytes` of the local disk while they are looked at. `workers`: who reads keys and makes files,
         where that is not this process (`txn_engine.spark.compact_topic`, `maintain.by_size`).
         """
-        now_ms = self._clock()
+        moment = self._moment(dry_run=dry_run)
         workers = workers or InProcess(policy)
 
         def job(target: Target) -> Compacted | None:
             if target.records is None:
                 return None
-            return compaction.compact(target, target.records, policy, workers, now_ms, dry_run=dry_run)
+            return compaction.compact(target, target.records, policy, workers, moment, dry_run=dry_run)
 
         return self._run(job, topic, partition, dry_run, progress, at_once=False, with_internal=False)
 
@@ -106,12 +107,14 @@ class Maintenance:
     ) -> MaintenanceReport[Trimmed]:
         """Move where partitions begin: records older than the topic's `retention_ms`, entries that a snapshot holds.
 
-        Records go by whole files, judged by their newest record, and never at or above the last stable offset. Entries
+        Records go by whole files, once the newest record of each is old and the log has had it for as long, and never
+        at or above the last stable offset. Entries
         younger than `policy.entries_age_ms` stay, and so do all from the last one inside the newest snapshot of that
         age; it and the next one are read back and compared with a replay first. What a trim leaves behind is deleted
         and sealed by `clean` and `seal`.
         """
-        job = partial(retention.retain, policy=policy, now_ms=self._clock(), dry_run=dry_run)
+        moment = self._moment(dry_run=dry_run)
+        job = partial(retention.retain, policy=policy, moment=moment, dry_run=dry_run)
         return self._run(job, topic, partition, dry_run, progress)
 
     def seal(
@@ -145,14 +148,14 @@ class Maintenance:
         A file without an entry is deleted only after a `floor` entry that refuses its name from then on was read back,
         with a replay through it that does not name the file.
         """
-        now_ms = self._clock()
-        self._cuts.tend(dry_run=dry_run)
+        moment = self._moment(dry_run=dry_run)
+        self._cuts.tend(dry_run=dry_run, moment=moment)
 
         def job(target: Target) -> Cleaned | None:
             if target.records is not None and target.partition == 0:
                 incarnation = target.records.incarnation
-                self._pins.tend(target.topic, incarnation, policy.tables_age_ms, dry_run=dry_run)
-            return Cleaner(target, policy, now_ms, dry_run=dry_run).run()
+                self._pins.tend(target.topic, incarnation, policy.tables_age_ms, moment, dry_run=dry_run)
+            return Cleaner(target, policy, moment, dry_run=dry_run).run()
 
         return self._run(job, topic, partition, dry_run, progress)
 
@@ -169,8 +172,8 @@ class Maintenance:
         Kafka's check of that name, every ten minutes there. A forgotten producer that comes back is a new one: its next
         batch is taken at any sequence number.
         """
-        idle_since_ms = self._clock() - self._logs.settings.limits.producer_id_expiration_ms
-        job = partial(idle_producers.expire_producers, idle_since_ms=idle_since_ms, dry_run=dry_run)
+        moment, idle_ms = self._moment(dry_run=dry_run), self._logs.settings.limits.producer_id_expiration_ms
+        job = partial(idle_producers.expire_producers, moment=moment, idle_ms=idle_ms, dry_run=dry_run)
         return self._run(job, topic, partition, dry_run, progress)
 
     def remove_deleted_topics(
@@ -180,7 +183,7 @@ class Maintenance:
 
         Their tombstones stay, and so do the objects that say what they were.
         """
-        now_ms = self._clock()
+        moment = self._moment(dry_run=dry_run)
         objects = self._logs.tools.objects
         folders = [topic] if topic is not None else objects.folders("topics")
         outcomes: Outcomes[Removed] = Outcomes()
@@ -188,7 +191,7 @@ class Maintenance:
             try:
                 with one_place(name):
                     for dead in dead_incarnations(objects, name):
-                        if is_long_dead(dead, now_ms):
+                        if is_long_dead(objects, dead, moment):
                             outcomes.note(remove(objects, dead, dry_run=dry_run))
             except StoreUnavailableError:
                 raise
@@ -199,6 +202,11 @@ class Maintenance:
         if outcomes.refusal is not None:
             raise outcomes.refusal
         return outcomes.report(dry_run=dry_run)
+
+    def _moment(self, *, dry_run: bool) -> Moment:
+        """The store's time at the beginning of a job."""
+        store_time = self._logs.tools.store_time
+        return store_time.estimate() if dry_run else store_time.now()
 
     # --- which partitions, and one after the other ------------------------------------------------------------
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from txn_engine.errors import InvalidRequestError
+from txn_engine.log.ages import LogAges
+from txn_engine.log.entry_log import EntryLog
+from txn_engine.log.store_time import Moment
 from txn_engine.log.topics import Topic
 from txn_engine.maintain.overtaken import OvertakenError
 from txn_engine.maintain.policy import MaintenancePolicy
@@ -29,12 +32,12 @@ class _Plan:
         return (self.trim.log_start_offset, self.trim.entries_start) != now
 
 
-def retain(target: Target, policy: MaintenancePolicy, now_ms: int, *, dry_run: bool) -> Trimmed | None:
+def retain(target: Target, policy: MaintenancePolicy, moment: Moment, *, dry_run: bool) -> Trimmed | None:
     """Move the partition's beginnings as far as its age allows; None where nothing is old enough.
 
     `OvertakenError`: another run was quicker.
     """
-    plan = _plan(target, policy, now_ms)
+    plan = _plan(target, policy, moment)
     if not plan.moves:
         return None
     try:
@@ -45,24 +48,37 @@ def retain(target: Target, policy: MaintenancePolicy, now_ms: int, *, dry_run: b
     return _report(target, plan)
 
 
-def log_start_by(state: PartitionState, topic: Topic, now_ms: int) -> int:
+def log_start_by(log: EntryLog, state: PartitionState, topic: Topic, moment: Moment) -> int:
     """Where the records begin once what the topic's `retention.ms` and `retention.bytes` do not keep is gone."""
     log_start = state.log_start_offset
     if topic.trims_after_ms is not None:
-        log_start = log_start_after(state, now_ms - topic.trims_after_ms)
+        log_start = log_start_after(LogAges(log, state, moment), state, topic.trims_after_ms)
     if topic.trims_above_bytes is not None:
         log_start = max(log_start, log_start_within(state, topic.trims_above_bytes))
     return log_start
 
 
-def log_start_after(state: PartitionState, cutoff_ms: int) -> int:
-    """Where the records begin once all before it are older than `cutoff_ms`, by the newest record of each file.
+def log_start_after(ages: LogAges, state: PartitionState, keep_ms: int) -> int:
+    """Where the records begin once all files before it are older than `keep_ms`: by the newest record of each, and by
+    when the log had them. A record's time that lies ahead of the store's clock is wrong, and says nothing.
 
     A file's boundary or behind an aborted transaction, at most the last stable offset; the log's start as it is where
     there is nothing to leave behind.
     """
-    young = (file.base_offset for file in state.live.values() if file.max_timestamp >= cutoff_ms)
-    return _log_start_at(state, min([state.last_stable_offset, *young]))
+    moment = ages.moment
+    cutoff_ms = moment.now_ms - keep_ms
+    young = [
+        file.base_offset
+        for file in state.live.values()
+        if file.max_timestamp >= cutoff_ms
+        and not (moment.dates_objects and file.max_timestamp > moment.now_ms)
+    ]
+    bound = min([state.last_stable_offset, *young])
+    if _log_start_at(state, bound) == state.log_start_offset:
+        return state.log_start_offset
+    end = ages.end_at(cutoff_ms)
+    younger = (file.base_offset for file in state.live.values() if file.last_offset >= end)
+    return _log_start_at(state, min([bound, *younger]))
 
 
 def log_start_within(state: PartitionState, most_bytes: int) -> int:
@@ -95,22 +111,22 @@ def expired_files(state: PartitionState, log_start_offset: int) -> list[LogFile]
     return [file for file in state.live.values() if file.last_offset < log_start_offset]
 
 
-def _plan(target: Target, policy: MaintenancePolicy, now_ms: int) -> _Plan:
+def _plan(target: Target, policy: MaintenancePolicy, moment: Moment) -> _Plan:
     state = target.read_back()
     log_start = state.log_start_offset
     if target.records is not None:
-        log_start = log_start_by(state, target.records, now_ms)
-    verified = _verified_snapshots(target, state, policy, now_ms - policy.entries_age_ms)
+        log_start = log_start_by(target.log, state, target.records, moment)
+    verified = _verified_snapshots(target, state, policy, moment)
     entries_start = max([state.entries_start, *(snapshot.last_entry_base for snapshot in verified[:1])])
     return _Plan(state, TrimProposal(log_start, entries_start, verified))
 
 
 def _verified_snapshots(
-    target: Target, state: PartitionState, policy: MaintenancePolicy, cutoff_ms: int
+    target: Target, state: PartitionState, policy: MaintenancePolicy, moment: Moment
 ) -> tuple[VerifiedSnapshot, ...]:
     """The newest snapshot of that age and the one behind it, verified; none where moving there gains too little."""
     snapshots = target.snapshots
-    found = snapshots.two_at(cutoff_ms)
+    found = snapshots.two_at(moment, policy.entries_age_ms)
     if not found or found[0].end - state.entries_start <= policy.trim_step:
         return ()
     return snapshots.verify(found, state.entries_start)

@@ -10,6 +10,7 @@ from storage import LogKeys
 from txn_engine.errors import CorruptObjectError, StoreAccessError
 from txn_engine.log.entry_log import LogTools
 from txn_engine.log.snapshot_format import SNAPSHOT_LIMITS, decode_snapshot
+from txn_engine.log.store_time import Moment
 from txn_engine.maintain.overtaken import OvertakenError
 from txn_engine.maintain.policy import DAY_MS
 from txn_engine.maintain.slots import Slots
@@ -20,10 +21,11 @@ from txn_engine.protocol.replay import apply
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A snapshot that is there: up to which offset, and of how many bytes."""
+    """A snapshot that is there: up to which offset, of how many bytes, and since when by the store's clock."""
 
     end: int
     bytes: int
+    stored_ms: int
 
 
 class Snapshots:
@@ -36,7 +38,7 @@ class Snapshots:
         self._keys = keys
         self._slots = slots
         self.all = [
-            Snapshot(end, info.size)
+            Snapshot(end, info.size, info.modified_ms)
             for info, end in self._objects.ours(keys.snapshots_prefix, keys.parse_snapshot)
         ]
         self._times: dict[int, int | None] = {}
@@ -46,15 +48,15 @@ class Snapshots:
         found = (each for each in reversed(self.all) if each.end > above and self._time(each) is not None)
         return list(islice(found, count))[::-1]
 
-    def two_at(self, cutoff_ms: int) -> list[Snapshot]:
-        """The newest sound one of that time of the log or before that is not the last, and the one behind it; none
-        where there are no such two. By bisection: the log's time does not go back.
+    def two_at(self, moment: Moment, age_ms: int) -> list[Snapshot]:
+        """The newest sound one of that age that is not the last, and the one behind it; none where there are no such
+        two. By bisection: neither the store's time nor the log's goes back.
         """
         low, high = 0, len(self.all)
         while low < high:
             middle = (low + high) // 2
             found = self._sound_between(middle, high)
-            if found is None or (self._time(self.all[found]) or 0) > cutoff_ms:
+            if found is None or self._written_ms(self.all[found], moment) > moment.now_ms - age_ms:
                 high = middle
             else:
                 low = found + 1
@@ -66,6 +68,15 @@ class Snapshots:
         newest = self.newest_sound(2)
         return newest if len(newest) == 2 else []
 
+    def _written_ms(self, snapshot: Snapshot, moment: Moment) -> int:
+        """When what it holds was in the log, at the latest: by the store's time, and by the log's unless that lies
+        ahead of the store's clock.
+        """
+        log_ms = self._time(snapshot) or 0
+        if not moment.dates_objects:
+            return log_ms
+        return snapshot.stored_ms if log_ms > moment.now_ms else max(log_ms, snapshot.stored_ms)
+
     def _sound_between(self, low: int, high: int) -> int | None:
         return next((at for at in range(low, high) if self._time(self.all[at]) is not None), None)
 
@@ -76,29 +87,30 @@ class Snapshots:
             self._times[snapshot.end] = None if state is None else state.last_append_time
         return self._times[snapshot.end]
 
-    def deletable(self, below: int, entries_start: int, held: Collection[int]) -> list[Snapshot]:
+    def deletable(
+        self, below: int, entries_start: int, held: Collection[int], moment: Moment
+    ) -> list[Snapshot]:
         """Of those that end below, and that no cut needs: which nobody needs once two newer sound ones were verified.
 
-        What stays is the oldest one from which the entries that are left can be replayed, and of each later day of the
-        log its first: `entries_start` moves from one of them to the next.
+        What stays is the oldest one from which the entries that are left can be replayed, and the first of each later
+        day: `entries_start` moves from one of them to the next.
         """
         return [
             snapshot
             for at, snapshot in enumerate(self.all)
             if snapshot.end < below
             and snapshot.end not in held
-            and (snapshot.end < entries_start or not self._is_first_of_a_day(at, entries_start))
+            and (snapshot.end < entries_start or not self._is_first_of_a_day(at, entries_start, moment))
         ]
 
-    def _is_first_of_a_day(self, at: int, entries_start: int) -> bool:
-        time_ms = self._time(self.all[at])
-        if time_ms is None:
+    def _is_first_of_a_day(self, at: int, entries_start: int, moment: Moment) -> bool:
+        if self._time(self.all[at]) is None:
             return False
         earlier = (self.all[before] for before in range(at - 1, -1, -1))
         for snapshot in takewhile(lambda each: each.end >= entries_start, earlier):
-            before_ms = self._time(snapshot)
-            if before_ms is not None:
-                return before_ms // DAY_MS < time_ms // DAY_MS
+            if self._time(snapshot) is not None:
+                days = [self._written_ms(each, moment) // DAY_MS for each in (snapshot, self.all[at])]
+                return days[0] < days[1]
         return True
 
     def verify(self, snapshots: Sequence[Snapshot], entries_start: int) -> tuple[VerifiedSnapshot, ...]:

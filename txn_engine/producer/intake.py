@@ -13,7 +13,7 @@ from txn_engine.clock import Clock
 from txn_engine.errors import InvalidRequestError
 from txn_engine.log.data_files import EncodedFile, conform, with_times
 from txn_engine.log.topics import Topic
-from txn_engine.log.uploads import checked_time, slices, too_large
+from txn_engine.log.uploads import check_times, checked_time, slices, too_large
 from txn_engine.producer import machine as events
 from txn_engine.producer.calls import Calls
 from txn_engine.producer.cell import Cell
@@ -46,12 +46,19 @@ class CheckedCall:
 
 def checked_call(given: object, topic: Topic, timestamp_ms: Times, clock: Clock, actor: str) -> CheckedCall:
     """What a call hands over. Raises `InvalidRequestError` for what holds no records, and for times that are no times
-    or not one for each record; `InvalidRecordError` for a value that the topic's type does not have.
+    or not one for each record; `InvalidTimestampError` for times that the topic does not allow; `InvalidRecordError`
+    for a value that the topic's type does not have.
     """
-    table = as_records(given, topic.schemas, topic=topic.name, actor=actor)
+    table, now_ms = as_records(given, topic.schemas, topic=topic.name, actor=actor), clock()
     if isinstance(timestamp_ms, (pa.Array, pa.ChunkedArray)):
-        return CheckedCall(table, _checked_times(timestamp_ms, table, actor), clock())
-    stamp = clock() if timestamp_ms is None else checked_time(timestamp_ms, 0, actor)
+        times = _checked_times(timestamp_ms, table, actor)
+        if len(times):
+            check_times(topic, pc.min(times).as_py(), pc.max(times).as_py(), now_ms, actor)
+        return CheckedCall(table, times, now_ms)
+    if timestamp_ms is None:
+        return CheckedCall(table, None, now_ms)
+    stamp = checked_time(timestamp_ms, 0, actor)
+    check_times(topic, stamp, stamp, now_ms, actor)
     return CheckedCall(table, None, stamp)
 
 

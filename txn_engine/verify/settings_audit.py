@@ -35,6 +35,8 @@ _TOPIC: Final[Mapping[str, Callable[[object], bool]]] = {
     "delete.retention.ms": _within(0),
     "min.compaction.lag.ms": _within(0),
     "max.message.bytes": _within(0, 1 << 30),
+    "message.timestamp.before.max.ms": _within(0),
+    "message.timestamp.after.max.ms": _within(0),
     "tables.publish": lambda value: value in _PUBLISHED,
 }
 _STORE: Final[Mapping[str, Callable[[object], bool]]] = {

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from itertools import zip_longest
 from typing import Any, Final
 
@@ -17,7 +19,7 @@ from txn_engine.verify.audited_partition import (
     StoredCommit,
     StoredTransaction,
 )
-from txn_engine.verify.columns import is_kind, values
+from txn_engine.verify.columns import wrong_column
 from txn_engine.verify.descriptors import (
     OFFSET_COMMIT_FIELDS,
     TRANSACTION_FIELDS,
@@ -112,6 +114,8 @@ _SECTIONS = {
 }
 _NOTHING_LEFT: Final = ("live", -1, -1, -1, -1, -1, 0, -1, -1, "", 0, "")
 
+_COLUMNS: Final = {"section": pa.string(), "fields": pa.string()}
+_CHARS_MAX: Final = 64 << 20
 _NULLABLE = {"transaction": frozenset({"run_id"})}
 
 _TIME = re.compile(r".*(_time|_ms|timestamp)")
@@ -128,44 +132,77 @@ def snapshot_rows(found: ParquetObject) -> Iterator[Row]:
     """The rows of a snapshot as they stand there, some thousand in memory; MalformedError where it is none."""
     if found.kind != "snapshot":
         raise MalformedError(f"kind {found.kind!r}, not 'snapshot'")
-    schema = found.schema
-    if "section" not in schema.names:
-        raise MalformedError("no column 'section'")
-    for section, kind in _SECTIONS.items():
-        index = schema.get_field_index(section)
-        if index >= 0 and not is_kind(schema.field(index).type, kind):
-            raise MalformedError(f"column {section!r} of type {schema.field(index).type}")
+    problem = wrong_column(found.schema, _COLUMNS)
+    if problem is not None:
+        raise MalformedError(problem)
     count = 0
     for batch in found.batches():
-        for section, row in _batch_rows(batch):
+        columns = [batch.column(name).to_pylist() for name in _COLUMNS]
+        for section, text in zip(*columns, strict=True):
+            if section not in _SECTIONS:
+                raise MalformedError(f"section {section!r:.80}")
             if (section == "partition") != (count == 0):
                 raise MalformedError(f"row {count} of section {section!r}, not the one 'partition' row first")
             count += 1
-            yield section, row
+            yield section, _bounded(section, _row(section, text))
     if not count:
         raise MalformedError("no rows")
 
 
-def _batch_rows(batch: pa.RecordBatch) -> Iterator[Row]:
-    names: list[Any] = batch.column("section").to_pylist()
-    unknown = set(names) - _SECTIONS.keys()
-    if unknown:
-        raise MalformedError(f"section {min(map(str, unknown))!r}")
-    columns: dict[str, list[Any]] = {}
-    for section, kind in _SECTIONS.items():
-        there = section in batch.schema.names and batch.column(section).null_count < len(names)
-        if there != (section in names):
-            raise MalformedError(f"rows of section {section!r} and its column do not agree")
-        if there:
-            columns[section] = values(batch.column(section), kind)
-    for number, section in enumerate(names):
-        filled = [name for name, column in columns.items() if column[number] is not None]
-        if filled != [section]:
-            raise MalformedError(f"a row of section {section!r} with values in {filled}")
-        row = columns[section][number]
-        if None in row:
-            _check_nulls(section, row)
-        yield section, _bounded(section, row)
+def _row(section: str, text: str | None) -> tuple[Any, ...]:
+    if text is None or len(text) > _CHARS_MAX:
+        raise MalformedError(
+            f"a row of section {section!r} without fields, or with more than {_CHARS_MAX} characters"
+        )
+    try:
+        row: tuple[Any, ...] = _READERS[section](json.loads(text))
+        if "\\u" in text:
+            json.dumps(row, ensure_ascii=False).encode()  # half a pair of surrogates is no text
+    except (ValueError, RecursionError) as error:
+        raise MalformedError(f"a row of section {section!r}: {error}"[:400]) from None
+    return row
+
+
+def _reader(kind: pa.DataType) -> Callable[[Any], Any]:
+    """What makes of a JSON value that is one of this type its value in a row, and of any other a ValueError."""
+    if isinstance(kind, pa.StructType):
+        return _struct_reader(kind)
+    if isinstance(kind, pa.ListType):
+        read = _reader(kind.value_type)
+        return lambda value: tuple(map(read, _of(list, value)))
+    if pa.types.is_integer(kind):
+        most = 1 << (kind.bit_width - 1)
+        return lambda value: _of_range(_of(int, value), -most, most)
+    return partial(_of, bool if pa.types.is_boolean(kind) else str)
+
+
+def _struct_reader(kind: pa.StructType, may_be_null: Collection[str] = ()) -> Callable[[Any], Any]:
+    readers = {field.name: _reader(field.type) for field in kind}
+
+    def read(value: Any) -> tuple[Any, ...]:
+        if _of(dict, value).keys() != readers.keys():
+            raise ValueError(f"fields {[*value]}")
+        return tuple(
+            None if value[name] is None and name in may_be_null else each(value[name])
+            for name, each in readers.items()
+        )
+
+    return read
+
+
+def _of(kind: type[Any], value: Any) -> Any:
+    if type(value) is not kind:
+        raise ValueError(f"{value!r:.80}, no {kind.__name__}")
+    return value
+
+
+def _of_range(value: int, low: int, above: int) -> int:
+    if not low <= value < above:
+        raise ValueError(f"{value} in a field for less")
+    return value
+
+
+_READERS = {section: _struct_reader(kind, _NULLABLE.get(section, ())) for section, kind in _SECTIONS.items()}
 
 
 def _bounded(section: str, row: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -173,14 +210,6 @@ def _bounded(section: str, row: tuple[Any, ...]) -> tuple[Any, ...]:
     if all(EARLIEST_MS <= row[at] <= LATEST_MS for at in _TIMES[section]):
         return row
     return tuple(bounded_time(value) if at in _TIMES[section] else value for at, value in enumerate(row))
-
-
-def _check_nulls(section: str, row: tuple[Any, ...]) -> None:
-    nullable = _NULLABLE.get(section, frozenset())
-    for index, value in enumerate(row):
-        name = _SECTIONS[section].field(index).name
-        if value is None and name not in nullable:
-            raise MalformedError(f"null in {section}.{name}")
 
 
 # --- what the replay says ---------------------------------------------------------------------------------

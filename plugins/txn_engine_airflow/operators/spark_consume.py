@@ -12,7 +12,7 @@ from txn_engine_airflow.connection import DEFAULT_CONN_ID
 from txn_engine_airflow.deployment import named_checks
 from txn_engine_airflow.operators.identity import checked_transactional_id, identity_of
 from txn_engine_airflow.operators.killing import Killable, ended_by_a_kill
-from txn_engine_airflow.operators.rendered import or_none, take_rendered, text
+from txn_engine_airflow.operators.rendered import or_none, take_rendered, text, texts
 from txn_engine_airflow.operators.transactions import fenced_means_retry, report_folder_of, with_outlets
 
 
@@ -94,7 +94,7 @@ class TxnSparkConsumeOperator(Killable, BaseOperator):
             self,
             topic=text,
             group_id=text,
-            output_topic=or_none(text),
+            output_topic=texts,
             transactional_id=or_none(checked_transactional_id),
             dead_letter_topic=or_none(text),
             conn_id=text,

@@ -23,6 +23,7 @@ from tests.simulator.process import Process, TaskPool
 from tests.simulator.world import Body, World
 from txn_engine import Engine
 from txn_engine.clock import Waiting
+from txn_engine.log.store_time import ClockAsStoreTime
 
 _EVENTS_MAX = 100_000
 _ANSWERS_MAX = 400
@@ -220,6 +221,7 @@ class _Process(Process):
             pause=lambda _: None,
             waiting=Waiting(lambda: self.world.kernel.now // MS, lambda ms: sleep(ms * MS * _PAUSE_FACTOR)),
             executors=lambda threads, name: TaskPool(self, threads, name),
+            store_time=ClockAsStoreTime(self.clock),
         )
         # No log is lost here, and to ask whether one was would multiply the interleavings of every first write.
         engine.logs.tools = replace(engine.logs.tools, loss_of=lambda _: None)

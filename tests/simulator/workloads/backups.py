@@ -26,6 +26,7 @@ from txn_engine.backup import backups, restore
 from txn_engine.clock import Waiting
 from txn_engine.errors import InvalidRequestError, TxnEngineError
 from txn_engine.log.store_config import RESTORED_KEY
+from txn_engine.log.store_time import ClockAsStoreTime
 from txn_engine.maintain import MaintenancePolicy
 from txn_engine.producer import Producer
 from txn_engine.verify import verify_store
@@ -241,6 +242,7 @@ def _engine(process: Process, store: object) -> Engine:
         pause=no_pause,
         waiting=Waiting(process._monotonic_ms, lambda ms: sleep(ms * MS)),
         executors=lambda threads, name: TaskPool(process, threads, name),
+        store_time=ClockAsStoreTime(process.clock),
     )
 
 

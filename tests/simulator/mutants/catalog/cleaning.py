@@ -222,8 +222,8 @@ MUTANTS = (
             ),
             Edit(
                 "txn_engine/maintain/retention.py",
-                "    return _log_start_at(state, min([state.last_stable_offset, *young]))\n",
-                "    return _log_start_at(state, min([state.log_end_offset, *young]))\n",
+                "    bound = min([state.last_stable_offset, *young])\n",
+                "    bound = min([state.log_end_offset, *young])\n",
             ),
         ),
         ("controls", "upkeep"),

@@ -175,8 +175,8 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             Edit(
                 _BY_KEY,
-                "            due = state.cleaning.due_tombstones_to(self._now_ms, self._topic.delete_retention_ms)\n",
-                "            due = state.cleaning.due_tombstones_to(self._now_ms, self._topic.delete_retention_ms)\n"
+                "            due = state.cleaning.due_tombstones_to(self._moment.now_ms, self._topic.delete_retention_ms)\n",
+                "            due = state.cleaning.due_tombstones_to(self._moment.now_ms, self._topic.delete_retention_ms)\n"
                 "            due = state.last_stable_offset if due > state.cleaning.tombstones_to else due\n",
             ),
             Edit(

@@ -117,8 +117,8 @@ MUTANTS = (
         (
             Edit(
                 _DELETING,
-                "snapshots.deletable(below, state.entries_start, holds.snapshots)",
-                "snapshots.deletable(below, state.entries_start, ())",
+                "snapshots.deletable(below, state.entries_start, holds.snapshots, self._moment)",
+                "snapshots.deletable(below, state.entries_start, (), self._moment)",
             ),
         ),
         _WORKLOADS,

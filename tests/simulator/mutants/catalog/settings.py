@@ -109,8 +109,8 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             Edit(
                 _COORDINATOR,
-                "self._clock(), self._logs.settings.limits.transactional_id_expiration_ms",
-                "self._clock(), self._logs.config.limits.transactional_id_expiration_ms",
+                "after_ms = self._logs.settings.limits.transactional_id_expiration_ms",
+                "after_ms = self._logs.config.limits.transactional_id_expiration_ms",
             ),
         ),
         _WHERE,

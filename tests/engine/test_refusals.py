@@ -80,7 +80,7 @@ def fill(engine: Engine, topic: str, number: int, transactional_id: str = "to") 
     with engine.producer(transactional_id=f"{transactional_id} {topic}") as producer:
         producer.init_transactions()
         with producer.transaction():
-            producer.produce(topic, payments(number), partition=0)
+            producer.produce(topic, payments(number), partition=0).result()
             producer.send_offsets_to_transaction(
                 {TopicPartition(topic, 0): OffsetAndMetadata(number)},
                 ConsumerGroupMetadata(f"of {topic}", ""),

@@ -103,8 +103,9 @@ def connect(
     `url`: `file:///path`, `memory://name` or a bucket's, as `s3://bucket/prefix`; else the environment's
     TXN_ENGINE_URL. `endpoint`: its server, where that is not the provider's own. `settings`: keys and the like, by the
     keywords of the URL's kind of store (docs/STORES.md); what is not given comes from the environment. `clock` gives
-    milliseconds since the epoch. `configs`: the store's settings, by Kafka's names, with which a fresh one begins;
-    refused with `InvalidConfigError` where the store is there and has others. `credentials`: where keys come in pairs,
+    milliseconds since the epoch; maintenance refuses one that is more than five minutes off the store's. `configs`: the
+    store's settings, by Kafka's names, with which a fresh one begins; refused with `InvalidConfigError` where the store
+    is there and has others. `credentials`: where keys come in pairs,
     gives a key, its secret and, if there is one, a token whenever they are needed, so that they may be exchanged.
     `patience`: how long calls wait for a store that is busy (`storage.PERSON_PATIENCE` where a person waits for them).
     A store that does not keep put-if-absent is refused with `StoreAccessError`; a reader needs no right to write once

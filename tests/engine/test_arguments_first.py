@@ -20,7 +20,7 @@ import txn_engine
 from tests.support.odd_arguments import cases, changes_nothing, odd
 from txn_engine import Engine
 from txn_engine.errors import TxnEngineError
-from txn_engine.loading import load_files, replay
+from txn_engine.loading import LOADED_FILES, load_files, replay
 from txn_engine.loading.dead_letters import DEAD_LETTERS
 from txn_engine.sqlite import load_query
 
@@ -32,13 +32,18 @@ HELD = ("load-files/payments", "load-query/payments/0", "replay/letters", "open"
 
 
 @pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     with txn_engine.connect(f"memory://arguments-first-{next(_NAMES)}") as made:
         made.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="id")
         made.admin.create_topic("plain", partitions=1, schema=SCHEMA)
         made.admin.create_topic("letters", partitions=1, schema=DEAD_LETTERS)
+        made.admin.create_topic("others", partitions=1, schema=SCHEMA)
+        made.admin.create_topic("files-of-others", partitions=1, schema=LOADED_FILES)
         with made.producer() as producer:
             producer.produce("payments", RECORDS).result()
+        path = tmp_path_factory.mktemp("others") / "a.csv"
+        path.write_text("id,v\n1,x\n")
+        load_files(made, "others", path, run_id="r", manifest="files-of-others")
         held = [made.producer(transactional_id=name) for name in HELD]
         for producer in held:
             producer.init_transactions()
@@ -95,13 +100,13 @@ def test_fence_producers(engine: Engine, value: Any) -> None:
         *cases(
             topic=(),
             run_id=(),
-            transactional_id=(None, ""),
+            transactional_id=(None,),
             partition=(None,),
             dead_letter_topic=(None,),
             manifest=(None,),
             again=(bool,),
             forgotten_runs=(),
-            transaction_timeout_ms=(int,),
+            transaction_timeout_ms=(int, None),
             format=(None,),
             compression=(None,),
             encoding=(),
@@ -126,6 +131,9 @@ def test_fence_producers(engine: Engine, value: Any) -> None:
         ("max_dead_letters", 5),
         ("partition", 2),
         ("transaction_timeout_ms", 0),
+        ("transaction_timeout_ms", 10**9),
+        ("manifest", "files-of-others"),
+        ("columns", {"id": "v"}),
         ("delimiter", "too long"),
         ("quote", "''"),
         ("header", ["id", "id"]),
@@ -136,6 +144,30 @@ def test_fence_producers(engine: Engine, value: Any) -> None:
 def test_load_files(engine: Engine, file: Path, name: str, value: object) -> None:
     given: dict[str, Any] = {"topic": "payments", "run_id": "r", name: value}
     changes_nothing(engine, lambda: load_files(engine, given.pop("topic"), file, **given))
+
+
+@pytest.mark.parametrize("manifest", [None, "files-of-payments"])
+def test_load_files_that_cannot_be_opened(engine: Engine, file: Path, manifest: str | None) -> None:
+    """Each file is opened before the load fences anybody: a name that was mistyped aborts no transaction."""
+    if manifest is not None and manifest not in engine.admin.list_topics():
+        engine.admin.create_topic(manifest, partitions=1, schema=LOADED_FILES)
+    empty, nowhere = file.with_name("empty.csv"), file.with_name("nowhere.csv")
+    empty.touch()
+    link = file.with_name("link.csv")
+    link.unlink(missing_ok=True)
+    link.symlink_to(nowhere)
+    for paths in ([], nowhere, [file, nowhere], [nowhere, file], empty, [file, empty], link):
+        changes_nothing(
+            engine, lambda paths=paths: load_files(engine, "payments", paths, run_id="r", manifest=manifest)
+        )
+
+
+@pytest.mark.parametrize("name", ["progress", "rejected", "sizes", "fill", "nope"])
+def test_load_files_takes_no_other_argument(engine: Engine, file: Path, name: str) -> None:
+    before = {info.key: info.size for info in engine.store.list("")}
+    with pytest.raises(TypeError):
+        load_files(engine, "payments", file, run_id="r", **{name: 5})
+    assert {info.key: info.size for info in engine.store.list("")} == before
 
 
 @pytest.mark.parametrize(
@@ -182,6 +214,8 @@ def test_load_query(engine: Engine, name: str, value: object) -> None:
         *cases(dead_letter_topic=(), repaired=(None,), without_checks=(bool,), dry_run=(bool,)),
         ("dead_letter_topic", "plain"),
         ("repaired", {(0, 0): 1}),
+        ("repaired", {(0, 0): "{}"}),
+        ("repaired", {(7, 0): "{}"}),
     ],
 )
 def test_replay(engine: Engine, name: str, value: object) -> None:

@@ -275,6 +275,7 @@ class Coordinator:
 
     def current(self, transactional_id: str) -> StoredRow | None:
         """The id's latest row as of now; None for one that was never initialised."""
+        _check_id(transactional_id)
         return self._logs.coordinator(transactional_id).refresh().transactions.get(transactional_id)
 
     def renew(self, transactional_id: str, producer_id: int, producer_epoch: int) -> None:

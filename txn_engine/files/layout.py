@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from txn_engine.errors import InvalidRecordError, InvalidRequestError
 from txn_engine.files.source import Compression
+from txn_engine.found_files import unreadable
 from txn_engine.reasons import Reason
 from txn_engine.row_checks import Passes, RowCheck
 from txn_engine.schemas.defaults import filled
@@ -172,14 +173,7 @@ class Layout:
 
     def unreadable(self, error: OSError) -> InvalidRequestError:
         """The error for a file that cannot be opened or read."""
-        return InvalidRequestError(
-            f"the file cannot be read: {error.strerror or type(error).__name__}",
-            actor=ACTOR,
-            place=self.name,
-            expected="a readable file",
-            action="check the path and its permissions",
-            reason=Reason.FILE_UNREADABLE,
-        )
+        return unreadable(self.name, error)
 
     def name_in_file(self, column: str) -> str:
         """What the file calls a column of the schema."""

@@ -14,6 +14,7 @@ from txn_engine.files.source import Compression
 from txn_engine.found_files import unreadable
 from txn_engine.reasons import Reason
 from txn_engine.row_checks import Passes, RowCheck
+from txn_engine.row_limits import COLUMNS_MAX, too_many_columns
 from txn_engine.schemas.defaults import filled
 
 Progress = Callable[[int], None]
@@ -200,6 +201,8 @@ class Layout:
         `missing` and `unknown` say what else is taken: a column that the file has not, and one that the schema has not.
         Errors name the file's columns if its line has all of the schema's; another line may be a row.
         """
+        if len(names) > COLUMNS_MAX:
+            raise self.refused(**too_many_columns(), line=line)
         at: dict[str, int] = {}
         doubled = [name for number, name in enumerate(names) if at.setdefault(name, number) != number]
         places = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, get_args
@@ -236,8 +237,8 @@ def _renamed(columns: Mapping[str, str], schema: pa.Schema) -> dict[str, str]:
             reason=Reason.BAD_ARGUMENT,
         )
     in_file = [columns.get(name, name) for name in schema.names]
-    twice = next((name for name in in_file if in_file.count(name) > 1), None)
-    if twice is not None:
+    if len(set(in_file)) < len(in_file):
+        twice = Counter(in_file).most_common(1)[0][0]
         raise InvalidRequestError(
             f"columns takes the file's {twice!r} for two columns of the topic",
             actor=ACTOR,

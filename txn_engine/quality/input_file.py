@@ -28,7 +28,7 @@ from txn_engine.quality.declaration import ACTOR, Declaration, Totals, is_of_inp
 from txn_engine.quality.empty_cells import may_be_empty
 from txn_engine.quality.evidence import InputRows
 from txn_engine.reasons import Reason
-from txn_engine.row_limits import ROW_CHARS_MAX, row_too_long
+from txn_engine.row_limits import COLUMNS_MAX, ROW_CHARS_MAX, row_too_long, too_many_columns
 
 NOT_LOADED: Final = "\udfff"  # no text of a file has it
 LINE, UNFIT, UNFIT_ID = "_line", "_unfit", "_unfit_id"
@@ -106,6 +106,8 @@ def _header(path: Path, reader: Any, check: Declaration) -> list[str]:
         raise _no_text(path, reader.line_num, error) from error
     if not header:
         raise _refused(path, None, "it is empty", "a header and at least one row", Reason.NO_RECORDS)
+    if len(header) > COLUMNS_MAX:
+        raise _refused(path, 1, **too_many_columns())
     if not _is_text(header):
         raise _refused(path, 1, _NO_TEXT, "UTF-8", Reason.BAD_ENCODING)
     if absent := [name for name in check.input_columns if name not in header]:

@@ -224,6 +224,22 @@ def test_a_query_that_quotes_a_file_is_no_damage(local: Engine) -> None:
             local.sql(query)
 
 
+@pytest.mark.parametrize("descriptors_max", [0, 4_096])
+def test_a_link_that_stands_for_a_data_file_is_not_followed(
+    local: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, descriptors_max: int
+) -> None:
+    """It may lead to aborted records, or out of the store. The file is named, as a scan names it."""
+    monkeypatch.setattr("txn_engine.sql.locked._DESCRIPTORS_MAX", descriptors_max)
+    (file,) = local.scan("payments").files()
+    path = Path(file.uri)
+    assert local.sql("SELECT 1 FROM payments").num_rows == file.record_count
+    path.rename(tmp_path / "elsewhere.parquet")
+    path.symlink_to(tmp_path / "elsewhere.parquet")
+    for query in ("FROM payments", "SELECT 1 FROM payments", "SELECT count(*) FROM payments"):
+        with damaged_at(path.name):
+            local.sql(query)
+
+
 @pytest.mark.parametrize("damage", ["gone", "cut", "garbled"])
 def test_a_damaged_file_is_named(local: Engine, damage: str) -> None:
     (file,) = local.scan("payments").files()

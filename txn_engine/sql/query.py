@@ -31,7 +31,7 @@ from txn_engine.sql.beyond import find_beyond, is_beyond, is_conversion
 from txn_engine.sql.columns import OWN, check_result, check_schema, table_schema, typed
 from txn_engine.sql.file_parts import FilePart
 from txn_engine.sql.interruptible import interruptibly
-from txn_engine.sql.locked import LockedDuckDB, reads_paths
+from txn_engine.sql.locked import LockedDuckDB, OpensFiles
 from txn_engine.sql.permitted import ACTOR, ANSWERED, folded
 from txn_engine.sql.pruning import chosen
 from txn_engine.sql.relations import NOTHING_BEYOND, Beyond, identifier
@@ -246,7 +246,7 @@ class SqlEngine:
         if memory_mb is not None or threads is not None:
             with self._opened(parts, memory_mb, threads) as own:
                 yield own
-        elif not reads_paths(self._logs.tools.objects.store):
+        elif not isinstance(self._logs.tools.objects.store, OpensFiles):
             shared = self._one_for_all()
             with shared.offered(parts):
                 yield shared
@@ -293,10 +293,14 @@ class SqlEngine:
                 expected="columns of topics: what DuckDB says of itself by this name is not shown",
                 reason=Reason.NOT_PERMITTED_IN_SQL,
             )
-        place = next((part.key for part in parts if part.key in text), None)
+        place = None
+        for part in parts:
+            if re.search(rf"{re.escape(path := duck.place(part))}(?![0-9])", text):
+                place, text = part.key, text.replace(path, part.key)
+                break
+        if place and isinstance(error, duckdb.PermissionException):  # it knows where a descriptor leads
+            text = "it was removed or replaced while the query ran"
         if isinstance(error, duckdb.IOException) or (place and not isinstance(error, _OF_QUERIES)):
-            if place and isinstance(error, duckdb.PermissionException):  # it may open a file that was there
-                text = "it was gone when the query began"
             return CorruptObjectError(f"a data file that cannot be read: {text}", actor=ACTOR, place=place)
         if isinstance(error, duckdb.OutOfMemoryException):
             return InvalidRequestError(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -124,6 +126,37 @@ def test_one_line(engine: Engine, query: str, told: str) -> None:
     assert told in line
     assert line.endswith("[INVALID_REQUEST]")
     assert accounts(engine.sql("SELECT account_id FROM payments")) == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT name::INT FROM secrets",
+        "SELECT CASE WHEN name LIKE 's%' THEN error(name) END FROM secrets",
+        "SELECT strptime(name, '%Y') FROM secrets",
+        "SELECT json_extract(name, '$.a') FROM secrets",
+        "SELECT regexp_matches('x', name || '(') FROM secrets",
+        "SELECT (account_id * 9223372036854775807)::BIGINT FROM secrets",
+        "SELECT date_trunc(name, DATE '2026-01-01') FROM secrets",
+        "SELECT nope FROM (PIVOT secrets ON name USING count(*))",
+    ],
+)
+def test_no_error_quotes_a_value(engine: Engine, query: str) -> None:
+    """An error goes to logs and alerts. Whoever may see the data asks the error for the value."""
+    schema = pa.schema([("account_id", pa.int64()), ("name", pa.string())])
+    if "secrets" not in engine.admin.list_topics():
+        engine.admin.create_topic("secrets", partitions=1, schema=schema)
+        put(
+            engine,
+            "secrets",
+            pa.table({"account_id": [4444, 5555], "name": ["secret-a", "secret-b"]}, schema),
+        )
+    with pytest.raises(TxnEngineError) as caught:
+        engine.sql(query)
+    error: BaseException | None = caught.value
+    told = "".join(traceback.format_exception(error))
+    assert not any(value in told.replace(query, "") for value in ("secret-", "4444", "5555")), told
+    assert pickle.loads(pickle.dumps(caught.value)).value is None
 
 
 def test_an_unknown_topic_is_named_with_the_nearest(engine: Engine) -> None:

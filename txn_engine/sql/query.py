@@ -35,7 +35,7 @@ from txn_engine.sql.locked import LockedDuckDB, OpensFiles
 from txn_engine.sql.permitted import ACTOR, ANSWERED, folded
 from txn_engine.sql.pruning import chosen
 from txn_engine.sql.relations import NOTHING_BEYOND, Beyond, identifier
-from txn_engine.sql.statement import Statement, read_statement, told
+from txn_engine.sql.statement import Statement, of_query, read_statement, told
 from txn_engine.sql.topics import topics_of
 from txn_engine.types import TopicPartition
 
@@ -126,15 +126,17 @@ class SqlEngine:
                 )
             except duckdb.Error as error:
                 if not is_beyond(error):
-                    raise self._why(error, duck, every) from error
+                    why = self._why(error, duck, every, query)
+                    raise why from (error if why.value is None else None)
                 found = None
         if found is None:
-            found = self._with_times_beyond(statement, topics, parts, memory_mb, threads)
+            found = self._with_times_beyond(query, statement, topics, parts, memory_mb, threads)
         schemas = {table: table_schema(topic.schema) for table, topic in topics.items()}
         return typed(found, statement.plain, schemas)
 
     def _with_times_beyond(
         self,
+        query: str,
         statement: Statement,
         topics: Mapping[str, Topic],
         parts: Mapping[str, Sequence[FilePart]],
@@ -159,14 +161,15 @@ class SqlEngine:
                 return interruptibly(run, cursor.interrupt)
             except duckdb.Error as error:
                 if not is_conversion(error):
-                    raise self._why(error, duck, every) from error
+                    why = self._why(error, duck, every, query)
+                    raise why from (error if why.value is None else None)
                 raise InvalidRequestError(
                     "a time that TIMESTAMP does not reach, in a conversion",
                     actor=ACTOR,
                     expected="a time of at most 292,000 years from 1970",
                     action="TRY_CAST(column AS TIMESTAMP) is null for it; a column as it stands is shown as it is",
                     reason=Reason.BAD_DATETIME,
-                ) from error
+                ) from None  # DuckDB's error has the time
 
     def close(self) -> None:
         """Let go of DuckDB, and of what it has put on the disk."""
@@ -276,8 +279,10 @@ class SqlEngine:
         limit = f"{memory * 1_000_000 // share}B" if memory else f"{_PERCENT / share}%"
         return LockedDuckDB(self._logs.tools.objects.store, parts, memory=limit, threads=count or 0)
 
-    def _why(self, error: duckdb.Error, duck: LockedDuckDB, parts: Sequence[FilePart]) -> TxnEngineError:
-        """The engine's error for one of DuckDB's, on one line."""
+    def _why(
+        self, error: duckdb.Error, duck: LockedDuckDB, parts: Sequence[FilePart], query: str
+    ) -> TxnEngineError:
+        """The engine's error for one of DuckDB's, on one line. What DuckDB says of rows may quote their values."""
         if isinstance(error, (duckdb.FatalException, duckdb.InternalException)):
             with self._lock.here():  # it takes no further query
                 if self._shared is duck:
@@ -306,7 +311,7 @@ class SqlEngine:
             return InvalidRequestError(
                 text, actor=ACTOR, action=f"allow it more: memory_mb, --memory-mb or {MEMORY_VARIABLE}"
             )
-        return InvalidRequestError(text, actor=ACTOR)
+        return of_query(error, text, query)
 
 
 def _files(topic: Topic, as_of: AsOf, each: Callable[..., Iterable[PartitionState]]) -> list[FilePart]:

@@ -6,8 +6,9 @@ the load would fence, the condition chooses records, the transaction hangs.
 
 from __future__ import annotations
 
+import inspect
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -18,7 +19,8 @@ import pytest
 
 import txn_engine
 from tests.support.odd_arguments import cases, changes_nothing, odd
-from txn_engine import Engine
+from txn_engine import DropColumn, Engine, TopicPartition
+from txn_engine.backup import prune
 from txn_engine.errors import TxnEngineError
 from txn_engine.loading import LOADED_FILES, load_files, replay
 from txn_engine.loading.dead_letters import DEAD_LETTERS
@@ -238,6 +240,69 @@ def test_producer(engine: Engine, name: str, value: object) -> None:
             producer.init_transactions()
 
     changes_nothing(engine, fence)
+
+
+ADMIN_FLAGS: dict[str, Callable[[Engine, dict[str, Any]], object]] = {
+    "add_partitions_to_topic": lambda engine, flag: engine.admin.add_partitions_to_topic(
+        "payments", 3, **flag
+    ),
+    "alter_topic": lambda engine, flag: engine.admin.alter_topic("payments", DropColumn("v"), **flag),
+    "alter_configs": lambda engine, flag: engine.admin.alter_configs(
+        {"retention.ms": 1}, topic="payments", **flag
+    ),
+    "abort_transaction": lambda engine, flag: engine.admin.abort_transaction("plain", 0, 0, **flag),
+    "delete_group": lambda engine, flag: engine.admin.delete_group("group", **flag),
+    "expire_group_offsets": lambda engine, flag: engine.admin.expire_group_offsets(retention_ms=0, **flag),
+    "reset_offsets": lambda engine, flag: engine.admin.reset_offsets("group", {FIRST: 1}, **flag),
+}
+"""The calls of `Engine.admin` that a flag makes write, or not write."""
+FIRST = TopicPartition("payments", 0)
+
+
+@pytest.mark.parametrize("value", ["no", 1, 0, None], ids=repr)
+@pytest.mark.parametrize("name", sorted(ADMIN_FLAGS))
+def test_flags_of_admin(engine: Engine, name: str, value: object) -> None:
+    """A flag is True or False. What is only true or false in Python's eyes, as "no" is, moves and removes nothing."""
+    if "group" not in engine.admin.list_groups():
+        engine.admin.reset_offsets("group", {FIRST: 0}, execute=True)
+    (flag,) = _flags_of(engine.admin)[name]
+    changes_nothing(engine, lambda: ADMIN_FLAGS[name](engine, {flag: value}))
+
+
+def _flags_of(of: object) -> dict[str, list[str]]:
+    """The flags of each public method."""
+    methods = {
+        name: inspect.signature(method).parameters.values()
+        for name, method in inspect.getmembers(of, inspect.ismethod)
+        if not name.startswith("_")
+    }
+    flags = {
+        name: [each.name for each in given if each.annotation == "bool"] for name, given in methods.items()
+    }
+    return {name: found for name, found in flags.items() if found}
+
+
+def test_every_flag_of_admin_is_tried(engine: Engine) -> None:
+    assert sorted(_flags_of(engine.admin)) == sorted(ADMIN_FLAGS)
+
+
+@pytest.mark.parametrize("value", ["no", 1, 0, None], ids=repr)
+def test_flags_of_logs_and_maintenance(engine: Engine, value: Any) -> None:
+    log, maintenance = engine.partition("payments", 0), engine.maintenance
+    calls: list[Callable[[], object]] = [
+        lambda: log.append(RECORDS, producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=value),
+        lambda: log.append_marker(producer_id=5, producer_epoch=0, committed=value, coordinator_epoch=0),
+        lambda: engine.coordinator.end_transaction("open", 0, 0, committed=value),
+        lambda: maintenance.compact(dry_run=value),
+        lambda: maintenance.retain(dry_run=value),
+        lambda: maintenance.seal(dry_run=value),
+        lambda: maintenance.clean(dry_run=value),
+        lambda: maintenance.expire_producers(dry_run=value),
+        lambda: maintenance.remove_deleted_topics(dry_run=value),
+        lambda: prune(engine.store, keep=1, execute=value),
+    ]
+    for call in calls:
+        changes_nothing(engine, call)
 
 
 def test_what_is_right_does_change_something(engine: Engine, file: Path) -> None:

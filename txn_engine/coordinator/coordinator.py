@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
+from txn_engine.arguments import check_flags
 from txn_engine.clock import Clock
 from txn_engine.coordinator.markers import MarkerWriter
 from txn_engine.coordinator.producer_ids import ProducerIds
@@ -211,6 +212,7 @@ class Coordinator:
         """As `end_transaction`, of which only the decision is written: the answer, and the decision for `mark` and
         `complete`; None where nothing is left to do.
         """
+        check_flags("EndTxn", committed=committed)
         _check_id(transactional_id)
 
         def decide(current: StoredRow | None, new_producer_id: int) -> Decision:

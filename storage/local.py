@@ -173,6 +173,12 @@ class LocalStore:
         finally:
             os.close(descriptor)
 
+    def opened(self, key: str) -> int:
+        """Return a descriptor of the object, which the caller closes. It stays the object's, whatever stands under the
+        name later, and wherever a link leads that is put there.
+        """
+        return self._open(key)[0]
+
     def map(self, key: str) -> memoryview:
         """Return the object as the page cache holds it.
 

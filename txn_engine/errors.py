@@ -27,7 +27,11 @@ from txn_engine.names import printable
 
 
 class TxnEngineError(Exception):
-    """The base of all errors that the engine raises on purpose."""
+    """The base of all errors that the engine raises on purpose.
+
+    `value`: what of a file or a record does not fit, for whoever may see the data. It is in no text, repr or pickle of
+    the error, so that no log, alert or mail shows it; `with_value` makes the line for a person who asks.
+    """
 
     code: ClassVar[str] = "UNKNOWN_SERVER_ERROR"
     retriable: ClassVar[bool] = False
@@ -36,6 +40,7 @@ class TxnEngineError(Exception):
     retry_helps: ClassVar[bool] = False
     is_refusal: ClassVar[bool] = False
     default_action: ClassVar[str] = ""
+    value: str | None = None
     _ends_with_reason = False
 
     def __init__(
@@ -62,6 +67,10 @@ class TxnEngineError(Exception):
     def end_with_reason(self) -> None:
         """Let the text of this object end with `[CODE reason]` if it has a reason. A pickle does not keep that."""
         self._ends_with_reason = self.reason is not None
+
+    def with_value(self) -> str:
+        """The error's line, with the value in it."""
+        return self._line(self.seen if self.value is None else f"{self.seen}: {self.value}")
 
     def _line(self, seen: str) -> str:
         text = f"{self.actor}: {seen}" if self.actor else seen
@@ -255,11 +264,7 @@ class InvalidRegularExpressionError(TxnEngineError):
 
 
 class InvalidRecordError(TxnEngineError):
-    """The records do not fit the topic's schema. Nothing was written.
-
-    `value`: what of a file or a record does not fit, for whoever may see the data. It is in no text, repr or pickle of
-    the error, so that no log, alert or mail shows it; `with_value` makes the line for a person who asks.
-    """
+    """The records do not fit the topic's schema. Nothing was written. `value` is what does not fit."""
 
     code = "INVALID_RECORD"
     default_action = "`topics describe` shows the schema; nothing of this call was written"
@@ -277,10 +282,6 @@ class InvalidRecordError(TxnEngineError):
     ) -> None:
         super().__init__(seen, actor=actor, place=place, expected=expected, action=action, reason=reason)
         self.value = value
-
-    def with_value(self) -> str:
-        """The error's line, with the value in it."""
-        return self._line(self.seen if self.value is None else f"{self.seen}: {self.value}")
 
 
 class RecordTooLargeError(TxnEngineError):

@@ -10,10 +10,11 @@ import io
 import os
 import stat
 import sys
+from collections.abc import Iterable
 from pathlib import Path, PosixPath
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
-from txn_engine.errors import InvalidRequestError
+from txn_engine.errors import InvalidRecordError, InvalidRequestError
 from txn_engine.reasons import Reason
 
 _ACTOR: Final = "load"
@@ -46,6 +47,44 @@ def opened(path: Path) -> io.FileIO:
     regular file.
     """
     return io.FileIO(path, opener=_inside_opener(path) if isinstance(path, FoundFile) else None)
+
+
+def check_opens(sources: Iterable[Path | BinaryIO]) -> None:
+    """Raise `InvalidRequestError` for a file that does not exist or cannot be opened, and `InvalidRecordError` for a
+    stream without bytes, and for a named file without them. A pipe that has a name is not opened, because its writer
+    would see it close.
+    """
+    for source in sources:
+        if not isinstance(source, Path):
+            has_bytes = not hasattr(source, "peek") or source.peek(1)
+        else:
+            try:
+                state = os.stat(source)
+                if isinstance(source, FoundFile) or not stat.S_ISFIFO(state.st_mode):
+                    opened(source).close()
+            except OSError as error:
+                raise unreadable(str(source), error) from error
+            has_bytes = isinstance(source, FoundFile) or state.st_size or not stat.S_ISREG(state.st_mode)
+        if not has_bytes:
+            raise InvalidRecordError(
+                "the file is empty",
+                actor=_ACTOR,
+                place=str(source) if isinstance(source, Path) else None,
+                expected="one or more records",
+                reason=Reason.NO_RECORDS,
+            )
+
+
+def unreadable(name: str, error: OSError) -> InvalidRequestError:
+    """The error for a file that cannot be opened or read."""
+    return InvalidRequestError(
+        f"the file cannot be read: {error.strerror or type(error).__name__}",
+        actor=_ACTOR,
+        place=name,
+        expected="a readable file",
+        action="check the path and its permissions",
+        reason=Reason.FILE_UNREADABLE,
+    )
 
 
 def _inside_opener(path: FoundFile) -> Any:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from txn_engine.arguments import check_flags
 from txn_engine.errors import InvalidRequestError, SchemaChangedError, UnknownTopicOrPartitionError
 from txn_engine.log.data_files import conform
 from txn_engine.log.entry_log import EntryLog
@@ -73,6 +74,7 @@ class PartitionLog:
         A transaction's batches belong to the topic that the transaction lists: `UnknownTopicOrPartitionError` where
         it was made again since this log was asked for.
         """
+        check_flags("append", is_transactional=is_transactional)
         topic = self._known_topic()
         if is_transactional and topic.incarnation != self._made_for:
             raise UnknownTopicOrPartitionError(
@@ -134,6 +136,7 @@ class PartitionLog:
         """Append a commit or abort marker under the rules of transactions V2; a repeated one writes nothing
         (offsets -1).
         """
+        check_flags("append_marker", committed=committed)
         return _result(
             self._log.append([MarkerProposal(producer_id, producer_epoch, committed, coordinator_epoch)])[0]
         )

@@ -21,6 +21,7 @@ ABORT = ("transactions", "abort", "--topic", "payments", "--partition", "0", "--
 def held(engine: Engine, run: Run, good: Path) -> Iterator[Engine]:
     """Records, letters, and a transaction that is open under the id that loads would fence."""
     assert run("topics", "create", "letters", "--dead-letters").code == 0
+    assert run("topics", "create", "files", "--manifest").code == 0
     assert run("produce", "payments", str(good)).code == 0
     producer = engine.producer(transactional_id="held")
     producer.init_transactions()
@@ -45,6 +46,13 @@ def held(engine: Engine, run: Run, good: Path) -> Iterator[Engine]:
         (*LOAD, "--dead-letter-topic", "payments"),
         (*LOAD, "--max-dead-letters", "5"),
         (*LOAD, "--dead-letter-topic", "letters", "--max-dead-letters", "many"),
+        (*LOAD, "no-such-file.csv"),
+        ("produce", "payments", "no-such-file.csv", *LOAD[3:]),
+        ("produce", "payments", "-", "--format", "csv", "--encoding", "nope", *LOAD[3:]),
+        ("produce", "payments", "FILE", "--transactional-id", ""),
+        ("produce", "payments", "-", "--format", "csv", *LOAD[3:], "--manifest", "files"),
+        (*LOAD, "--column", "id=note"),
+        (*LOAD, "--transaction-timeout", "99999999"),
         (*LOAD, "--partition", "2"),
         (*LOAD, "--partition", "-1"),
         (*LOAD, "--partition", "x"),

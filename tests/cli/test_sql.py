@@ -139,3 +139,12 @@ def test_ctrl_c(empty: str, tmp_path: Path) -> None:
         out, told = running.communicate(timeout=60)
     assert (running.returncode, out, told) == (130, "", "error: stopped by SIGINT\n")
     assert [path.name for path in tmp_path.iterdir()] == ["ledger"]
+
+
+def test_values_are_shown_to_who_asks(run: Run, loaded: str) -> None:
+    """An error quotes no value of a record, unless a person asks for it."""
+    query = "SELECT note::DATE FROM payments"
+    answer = run("sql", query)
+    assert (answer.code, "salary" in answer.stderr) == (1, False), answer.stderr
+    answer = run("sql", query, "--show-values")
+    assert (answer.code, "salary" in answer.stderr) == (1, True), answer.stderr

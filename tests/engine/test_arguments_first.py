@@ -6,8 +6,9 @@ the load would fence, the condition chooses records, the transaction hangs.
 
 from __future__ import annotations
 
+import inspect
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -18,9 +19,10 @@ import pytest
 
 import txn_engine
 from tests.support.odd_arguments import cases, changes_nothing, odd
-from txn_engine import Engine
+from txn_engine import DropColumn, Engine, TopicPartition
+from txn_engine.backup import prune
 from txn_engine.errors import TxnEngineError
-from txn_engine.loading import load_files, replay
+from txn_engine.loading import LOADED_FILES, load_files, replay
 from txn_engine.loading.dead_letters import DEAD_LETTERS
 from txn_engine.sqlite import load_query
 
@@ -32,13 +34,18 @@ HELD = ("load-files/payments", "load-query/payments/0", "replay/letters", "open"
 
 
 @pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     with txn_engine.connect(f"memory://arguments-first-{next(_NAMES)}") as made:
         made.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="id")
         made.admin.create_topic("plain", partitions=1, schema=SCHEMA)
         made.admin.create_topic("letters", partitions=1, schema=DEAD_LETTERS)
+        made.admin.create_topic("others", partitions=1, schema=SCHEMA)
+        made.admin.create_topic("files-of-others", partitions=1, schema=LOADED_FILES)
         with made.producer() as producer:
             producer.produce("payments", RECORDS).result()
+        path = tmp_path_factory.mktemp("others") / "a.csv"
+        path.write_text("id,v\n1,x\n")
+        load_files(made, "others", path, run_id="r", manifest="files-of-others")
         held = [made.producer(transactional_id=name) for name in HELD]
         for producer in held:
             producer.init_transactions()
@@ -95,13 +102,13 @@ def test_fence_producers(engine: Engine, value: Any) -> None:
         *cases(
             topic=(),
             run_id=(),
-            transactional_id=(None, ""),
+            transactional_id=(None,),
             partition=(None,),
             dead_letter_topic=(None,),
             manifest=(None,),
             again=(bool,),
             forgotten_runs=(),
-            transaction_timeout_ms=(int,),
+            transaction_timeout_ms=(int, None),
             format=(None,),
             compression=(None,),
             encoding=(),
@@ -126,6 +133,9 @@ def test_fence_producers(engine: Engine, value: Any) -> None:
         ("max_dead_letters", 5),
         ("partition", 2),
         ("transaction_timeout_ms", 0),
+        ("transaction_timeout_ms", 10**9),
+        ("manifest", "files-of-others"),
+        ("columns", {"id": "v"}),
         ("delimiter", "too long"),
         ("quote", "''"),
         ("header", ["id", "id"]),
@@ -136,6 +146,30 @@ def test_fence_producers(engine: Engine, value: Any) -> None:
 def test_load_files(engine: Engine, file: Path, name: str, value: object) -> None:
     given: dict[str, Any] = {"topic": "payments", "run_id": "r", name: value}
     changes_nothing(engine, lambda: load_files(engine, given.pop("topic"), file, **given))
+
+
+@pytest.mark.parametrize("manifest", [None, "files-of-payments"])
+def test_load_files_that_cannot_be_opened(engine: Engine, file: Path, manifest: str | None) -> None:
+    """Each file is opened before the load fences anybody: a name that was mistyped aborts no transaction."""
+    if manifest is not None and manifest not in engine.admin.list_topics():
+        engine.admin.create_topic(manifest, partitions=1, schema=LOADED_FILES)
+    empty, nowhere = file.with_name("empty.csv"), file.with_name("nowhere.csv")
+    empty.touch()
+    link = file.with_name("link.csv")
+    link.unlink(missing_ok=True)
+    link.symlink_to(nowhere)
+    for paths in ([], nowhere, [file, nowhere], [nowhere, file], empty, [file, empty], link):
+        changes_nothing(
+            engine, lambda paths=paths: load_files(engine, "payments", paths, run_id="r", manifest=manifest)
+        )
+
+
+@pytest.mark.parametrize("name", ["progress", "rejected", "sizes", "fill", "nope"])
+def test_load_files_takes_no_other_argument(engine: Engine, file: Path, name: str) -> None:
+    before = {info.key: info.size for info in engine.store.list("")}
+    with pytest.raises(TypeError):
+        load_files(engine, "payments", file, run_id="r", **{name: 5})
+    assert {info.key: info.size for info in engine.store.list("")} == before
 
 
 @pytest.mark.parametrize(
@@ -182,6 +216,8 @@ def test_load_query(engine: Engine, name: str, value: object) -> None:
         *cases(dead_letter_topic=(), repaired=(None,), without_checks=(bool,), dry_run=(bool,)),
         ("dead_letter_topic", "plain"),
         ("repaired", {(0, 0): 1}),
+        ("repaired", {(0, 0): "{}"}),
+        ("repaired", {(7, 0): "{}"}),
     ],
 )
 def test_replay(engine: Engine, name: str, value: object) -> None:
@@ -204,6 +240,69 @@ def test_producer(engine: Engine, name: str, value: object) -> None:
             producer.init_transactions()
 
     changes_nothing(engine, fence)
+
+
+ADMIN_FLAGS: dict[str, Callable[[Engine, dict[str, Any]], object]] = {
+    "add_partitions_to_topic": lambda engine, flag: engine.admin.add_partitions_to_topic(
+        "payments", 3, **flag
+    ),
+    "alter_topic": lambda engine, flag: engine.admin.alter_topic("payments", DropColumn("v"), **flag),
+    "alter_configs": lambda engine, flag: engine.admin.alter_configs(
+        {"retention.ms": 1}, topic="payments", **flag
+    ),
+    "abort_transaction": lambda engine, flag: engine.admin.abort_transaction("plain", 0, 0, **flag),
+    "delete_group": lambda engine, flag: engine.admin.delete_group("group", **flag),
+    "expire_group_offsets": lambda engine, flag: engine.admin.expire_group_offsets(retention_ms=0, **flag),
+    "reset_offsets": lambda engine, flag: engine.admin.reset_offsets("group", {FIRST: 1}, **flag),
+}
+"""The calls of `Engine.admin` that a flag makes write, or not write."""
+FIRST = TopicPartition("payments", 0)
+
+
+@pytest.mark.parametrize("value", ["no", 1, 0, None], ids=repr)
+@pytest.mark.parametrize("name", sorted(ADMIN_FLAGS))
+def test_flags_of_admin(engine: Engine, name: str, value: object) -> None:
+    """A flag is True or False. What is only true or false in Python's eyes, as "no" is, moves and removes nothing."""
+    if "group" not in engine.admin.list_groups():
+        engine.admin.reset_offsets("group", {FIRST: 0}, execute=True)
+    (flag,) = _flags_of(engine.admin)[name]
+    changes_nothing(engine, lambda: ADMIN_FLAGS[name](engine, {flag: value}))
+
+
+def _flags_of(of: object) -> dict[str, list[str]]:
+    """The flags of each public method."""
+    methods = {
+        name: inspect.signature(method).parameters.values()
+        for name, method in inspect.getmembers(of, inspect.ismethod)
+        if not name.startswith("_")
+    }
+    flags = {
+        name: [each.name for each in given if each.annotation == "bool"] for name, given in methods.items()
+    }
+    return {name: found for name, found in flags.items() if found}
+
+
+def test_every_flag_of_admin_is_tried(engine: Engine) -> None:
+    assert sorted(_flags_of(engine.admin)) == sorted(ADMIN_FLAGS)
+
+
+@pytest.mark.parametrize("value", ["no", 1, 0, None], ids=repr)
+def test_flags_of_logs_and_maintenance(engine: Engine, value: Any) -> None:
+    log, maintenance = engine.partition("payments", 0), engine.maintenance
+    calls: list[Callable[[], object]] = [
+        lambda: log.append(RECORDS, producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=value),
+        lambda: log.append_marker(producer_id=5, producer_epoch=0, committed=value, coordinator_epoch=0),
+        lambda: engine.coordinator.end_transaction("open", 0, 0, committed=value),
+        lambda: maintenance.compact(dry_run=value),
+        lambda: maintenance.retain(dry_run=value),
+        lambda: maintenance.seal(dry_run=value),
+        lambda: maintenance.clean(dry_run=value),
+        lambda: maintenance.expire_producers(dry_run=value),
+        lambda: maintenance.remove_deleted_topics(dry_run=value),
+        lambda: prune(engine.store, keep=1, execute=value),
+    ]
+    for call in calls:
+        changes_nothing(engine, call)
 
 
 def test_what_is_right_does_change_something(engine: Engine, file: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from txn_engine.errors import InvalidRecordError, InvalidRequestError
 from txn_engine.files import files_named, read_records
 from txn_engine.files.inferring import infer_schema
 from txn_engine.files.parquet_process import OpenedParquet
-from txn_engine.found_files import FoundFile, opened
+from txn_engine.found_files import FoundFile, check_opens, opened
 from txn_engine.loading.manifest import SeenFile
 from txn_engine.reasons import Reason
 
@@ -189,3 +190,20 @@ def test_a_column_that_a_folders_name_has(tmp_path: Path, suffix: str, folder: s
         (batch,) = read_records(other, schema, missing_columns="null", fill=fill)
         assert batch.column("x").to_pylist() == [1]
     assert read(file) == [1]
+
+
+def test_a_stream_without_bytes_is_refused_and_no_byte_is_taken() -> None:
+    """What waits on standard input stays there."""
+    stream = io.BufferedReader(io.BytesIO(b"x\n1\n"))
+    check_opens([stream])
+    assert stream.read() == b"x\n1\n"
+    with pytest.raises(InvalidRecordError) as empty:
+        check_opens([stream])
+    assert empty.value.reason is Reason.NO_RECORDS
+
+
+def test_a_named_pipe_is_not_opened_before_it_is_read(tmp_path: Path) -> None:
+    """Its writer would wait for ever, or see it close."""
+    pipe = tmp_path / "a.csv"
+    os.mkfifo(pipe)
+    check_opens([pipe])

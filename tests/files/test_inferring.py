@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +13,9 @@ import pytest
 from tests.loading.refusals import because
 from txn_engine.errors import InvalidRecordError, TxnEngineError
 from txn_engine.files import infer, infer_schema, read_records
+from txn_engine.files.inferring import json_texts
 from txn_engine.reasons import Reason
+from txn_engine.row_limits import COLUMNS_MAX
 
 Write = Callable[..., Path]
 
@@ -186,3 +189,33 @@ def test_a_file_that_cannot_be_read(write: Write, name: str, text: str, reason: 
     path = write(name, text)
     with pytest.raises(TxnEngineError, check=because(reason, str(path))):
         infer_schema(path)
+
+
+@pytest.mark.parametrize("name", ["f.csv", "f.jsonl", "one.jsonl", "f.parquet"])
+def test_more_columns_than_a_reader_takes(tmp_path: Path, name: str) -> None:
+    """A small file may name many columns. It is refused before anything is made for each, also by a load."""
+    names = [f"c{number}" for number in range(COLUMNS_MAX + 1)]
+    path = tmp_path / name
+    match name:
+        case "f.csv":
+            path.write_text(",".join(names) + "\n" + ",".join("1" for _ in names) + "\n")
+        case "f.jsonl":
+            path.write_text("".join(f'{{"{each}": 1}}\n' for each in names))
+        case "one.jsonl":
+            path.write_text(json.dumps(dict.fromkeys(names, 1)) + "\n")
+        case _:
+            pq.write_table(pa.table({each: [1] for each in names}), path)
+    with pytest.raises(InvalidRecordError) as refused:
+        infer_schema(path)
+    assert refused.value.reason is Reason.TOO_MANY_COLUMNS
+    if path.suffix != ".jsonl":
+        with pytest.raises(InvalidRecordError) as refused:
+            list(read_records(path, pa.schema([("c0", pa.int64())]), unknown_columns="ignore"))
+        assert refused.value.reason is Reason.TOO_MANY_COLUMNS
+
+
+def test_names_that_few_lines_have_take_little_memory() -> None:
+    """What is kept of a batch grows with its values, not with its lines times its names."""
+    texts = json_texts([{f"c{number}": "x"} for number in range(1_000)])
+    assert len(texts) == 1_000
+    assert sum(values.nbytes for values, _ in texts.values()) < 100_000

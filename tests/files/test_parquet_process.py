@@ -15,9 +15,9 @@ import pytest
 
 from tests.suite.tiers import in_shard
 from txn_engine.errors import InvalidRecordError, InvalidRequestError
-from txn_engine.files import parquet_process
+from txn_engine.files import parquet_child, parquet_process
 from txn_engine.files.inferring import infer_schema
-from txn_engine.files.parquet_process import MEMORY_VARIABLE, ParquetProcess
+from txn_engine.files.parquet_process import MEMORY_VARIABLE, ParquetProcess, ReaderDiedError
 from txn_engine.files.records import read_records
 from txn_engine.reasons import Reason
 
@@ -188,3 +188,70 @@ def test_a_reader_that_does_not_start_is_not_a_damaged_file(
     with pytest.raises(InvalidRequestError) as refused:
         rows(path, TEXT)
     assert "/bin/false" in str(refused.value)
+
+
+def in_list(values: pa.Array[Any]) -> Any:
+    return pa.ListArray.from_arrays(pa.array([*range(len(values)), len(values)], pa.int32()), values)
+
+
+def in_struct(values: pa.Array[Any]) -> Any:
+    return pa.StructArray.from_arrays([values], ["x"])
+
+
+def in_map(values: pa.Array[Any]) -> Any:
+    keys = pa.array([str(number) for number in range(len(values))])
+    return pa.MapArray.from_arrays(pa.array([*range(len(values)), len(values)], pa.int32()), keys, values)
+
+
+def as_it_is(values: pa.Array[Any]) -> Any:
+    return values
+
+
+WRAPPED = in_shard("damage", [as_it_is, in_list, in_struct, in_map], keep=[in_list])
+
+
+@pytest.mark.parametrize("wrapped", WRAPPED)
+def test_a_row_that_takes_this_process_too_much_is_refused(tmp_path: Path, wrapped: Any) -> None:
+    """The process that reads has a limit, and a row that it may hold can take this process many times as much."""
+    table = pa.table({"s": wrapped(pa.array(["a", "x" * 23_000_000]))})
+    path = written(tmp_path / "row.parquet", table)
+    with pytest.raises(InvalidRecordError) as refused:
+        rows(path, table.schema)
+    assert refused.value.reason is Reason.PARQUET_TOO_LARGE
+    assert str(refused.value.place).startswith(str(path))
+    assert MEMORY_VARIABLE in str(refused.value.action)
+
+
+def test_values_that_are_null_by_their_type_count(tmp_path: Path) -> None:
+    """They take no bytes in the file or in Arrow, but do in the column that they are converted to."""
+    table = pa.table(
+        {"s": pa.ListArray.from_arrays(pa.array([0, 5_000_000], pa.int32()), pa.nulls(5_000_000))}
+    )
+    with pytest.raises(InvalidRecordError) as refused:
+        rows(written(tmp_path / "nulls.parquet", table), table.schema)
+    assert refused.value.reason is Reason.PARQUET_TOO_LARGE
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.dictionary(pa.int32(), pa.string())], ids=str)
+@pytest.mark.parametrize("wrapped", WRAPPED)
+def test_values_inside_others_come_in_small_batches(tmp_path: Path, wrapped: Any, kind: Any) -> None:
+    """Text in lists, structs and maps is written out a part at a time, as text in a column of its own is."""
+    texts = pa.array([VALUE[:10_000]] * 6_000)
+    values = texts.dictionary_encode() if pa.types.is_dictionary(kind) else texts.cast(kind)
+    table = pa.table({"s": wrapped(values)})
+    path = written(tmp_path / "shared.parquet", table)
+    sizes = [batch.nbytes for batch in read_records(path, table.schema)]
+    assert sum(sizes) > 60_000_000
+    assert max(sizes) < 20 << 20
+
+
+def test_an_answer_is_no_longer_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that a file has taken over cannot make this one reserve memory."""
+    process = ParquetProcess(LIMIT_MB)
+    answer = [parquet_child.FRAME.pack(b"B", LIMIT_MB * 1_000_000 + 1)]
+    monkeypatch.setattr(process, "_exactly", lambda _length: answer.pop())
+    try:
+        with pytest.raises(ReaderDiedError):
+            list(process.ask({"open": "nowhere"}))
+    finally:
+        process.close()

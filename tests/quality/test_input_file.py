@@ -35,6 +35,7 @@ from txn_engine.quality import (
 from txn_engine.quality.input_file import LINE, UNFIT, UNFIT_ID, typed_cells
 from txn_engine.quality.input_file import read_input as read_file
 from txn_engine.reasons import Reason
+from txn_engine.row_limits import ROW_CHARS_MAX
 
 
 def read_input(path: Path, check: Declaration = CHECK) -> pa.Table:
@@ -292,3 +293,36 @@ def test_the_least_that_can_be_checked() -> None:
     check = Declaration(topic="payments", record_id=("trans_id",))
     assert check.topics == ("payments",)
     assert check.topic_columns == ("trans_id",)
+
+
+@pytest.mark.parametrize("lines", [1, 3])
+@pytest.mark.parametrize("is_header", [True, False])
+def test_a_row_of_any_length_is_not_read(tmp_path: Path, lines: int, is_header: bool) -> None:
+    """A row that no load takes is refused before it is in memory, in one line or in many inside of quotes. A file may
+    be longer than the disk: the rest of it takes no blocks."""
+    path = tmp_path / "long.csv"
+    begin = "" if is_header else f"{HEADER}\n"
+    with path.open("w") as file:
+        file.write(begin + '"' + ("x" * (9 << 20) + "\n") * (lines - 1))
+        file.truncate(1 << 30)
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidRequestError) as found:
+            read_input(path)
+        assert tracemalloc.get_traced_memory()[1] < 150 << 20
+    finally:
+        tracemalloc.stop()
+    assert found.value.reason is Reason.ROW_TOO_LONG
+    assert str(found.value.place) == f"{path} line {1 if is_header else 2}"
+
+
+def test_a_row_as_long_as_one_that_is_loaded(tmp_path: Path) -> None:
+    """What a load takes is read, and not one character more."""
+    path, row = tmp_path / "long.csv", f'{HEADER}\n101;1;930101;"PRIJEM";1.00;"'
+    chars = ROW_CHARS_MAX - len(row.splitlines()[1]) - 2
+    path.write_text(row + "x" * chars + '"\n')
+    assert [len(cell) for cell in read_input(path)["bank"].to_pylist()] == [chars]
+    path.write_text(row + "x" * (chars + 1) + '"\n')
+    with pytest.raises(InvalidRequestError) as found:
+        read_input(path)
+    assert found.value.reason is Reason.ROW_TOO_LONG

@@ -17,7 +17,7 @@ from great_expectations.expectations.row_conditions import Column, PassThroughCo
 
 from tests.support.yaml_bombs import yaml_bomb
 from txn_engine.errors import InvalidRequestError
-from txn_engine.quality import NamedResult, SuitesRun, check_rows, load_suite, suite_rows
+from txn_engine.quality import NamedResult, SuitesRun, check_rows, documents, load_suite, suite_rows
 from txn_engine.quality.suite_file import FILE_BYTES_MAX
 from txn_engine.quality.suites import names_of
 from txn_engine.reasons import Reason
@@ -314,6 +314,8 @@ def test_an_invalid_suite_is_refused_in_one_line(tmp_path: Path, held: Any, reas
         ("!!python/object/apply:os.getcwd []", Reason.BAD_DOCUMENT),
         ("a: 1\n---\nb: 2\n", Reason.BAD_DOCUMENT),
         ("name: n\nname: m\nexpectations: []\n", Reason.DUPLICATE_NAME),
+        (f"name: n\nexpectations: []\nmeta: {{{(1 << 61) - 1}: a}}\n", Reason.BAD_DOCUMENT),
+        ("name: n\nexpectations: []\nmeta: {x: [{0.5: a}]}\n", Reason.BAD_DOCUMENT),
     ],
 )
 def test_yaml_beyond_plain_values_is_refused(tmp_path: Path, text: str, reason: Reason) -> None:
@@ -323,6 +325,16 @@ def test_yaml_beyond_plain_values_is_refused(tmp_path: Path, text: str, reason: 
     with pytest.raises(InvalidRequestError) as refused:
         load_suite(path)
     assert refused.value.reason is reason
+
+
+def test_values_are_counted_while_yaml_is_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes after too many values is not even looked at: each takes far more memory than its text."""
+    monkeypatch.setattr(documents, "VALUES_MAX", 100)
+    path = tmp_path / "suite.yaml"
+    path.write_text("name: n\nmeta: [" + "1, " * 200 + "}")
+    with pytest.raises(InvalidRequestError) as refused:
+        load_suite(path)
+    assert refused.value.reason is Reason.DOCUMENT_TOO_LARGE
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from tests.support.odd_arguments import cases, changes_nothing
 from txn_engine.engine import Engine
 from txn_engine.errors import TxnEngineError
 from txn_engine.producer import Producer
-from txn_engine.spark import write_topic, write_topics
+from txn_engine.spark import load_files, write_topic, write_topics
 
 pytestmark = pytest.mark.spark
 
@@ -62,3 +63,23 @@ def test_each_output(ledger: Engine, held: Producer, rows: DataFrame) -> None:
     """If one of several outputs is wrong, nothing has changed."""
     for wrong in ({}, {"balances": rows, "nope": rows}, {"balances": rows, "payments": rows}):
         changes_nothing(ledger, lambda wrong=wrong: write_topics(wrong, ledger, transactional_id="job"))
+
+
+def test_each_load(ledger: Engine, held: Producer, spark: SparkSession, tmp_path: Path) -> None:
+    """A load whose file is not there, or with a wrong argument, fences nobody."""
+    file = tmp_path / "a.csv"
+    file.write_text("trans_id,account_id,amount\n1,1,1.00\n")
+    for wrong in (
+        {"paths": str(tmp_path / "nowhere.csv")},
+        {"paths": [str(file), str(tmp_path / "nowhere.csv")]},
+        {"paths": []},
+        {"transactional_id": ""},
+        {"transaction_timeout_ms": 10**9},
+        {"forgotten_runs": "never"},
+        {"columns": {"trans_id": "account_id"}},
+        {"dead_letter_topic": "nowhere"},
+    ):
+        given: dict[str, Any] = {"paths": str(file), "run_id": "r", "transactional_id": "job", **wrong}
+        changes_nothing(
+            ledger, lambda given=given: load_files(spark, ledger, "payments", given.pop("paths"), **given)
+        )

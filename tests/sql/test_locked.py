@@ -102,6 +102,17 @@ def test_a_folder_whose_name_is_a_pattern(tmp_path: Path, name: str) -> None:
         assert duck.connection.execute(query).fetchall() == [(name, 5)]
 
 
+def test_a_link_in_place_of_a_file_that_was_opened_is_not_followed(duck: LockedDuckDB, outside: Path) -> None:
+    """DuckDB opens files again whenever it likes, also after somebody has put a link there."""
+    part = FilePart(MINE, 1, 0, 0, 0, 1, is_whole=True)
+    path = Path(duck.store.uri(MINE))
+    path.unlink()
+    path.symlink_to(outside)
+    query = f"SELECT x FROM read_parquet('{duck.place(part)}')"
+    with pytest.raises(duckdb.PermissionException):
+        duck.connection.sql(query).fetchall()
+
+
 def test_files_are_there_as_long_as_somebody_offers_them() -> None:
     store = MemoryStore("offered")
     store.put("a", b"0123456789")

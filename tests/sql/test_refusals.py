@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -126,6 +128,37 @@ def test_one_line(engine: Engine, query: str, told: str) -> None:
     assert accounts(engine.sql("SELECT account_id FROM payments")) == [1, 2, 3]
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT name::INT FROM secrets",
+        "SELECT CASE WHEN name LIKE 's%' THEN error(name) END FROM secrets",
+        "SELECT strptime(name, '%Y') FROM secrets",
+        "SELECT json_extract(name, '$.a') FROM secrets",
+        "SELECT regexp_matches('x', name || '(') FROM secrets",
+        "SELECT (account_id * 9223372036854775807)::BIGINT FROM secrets",
+        "SELECT date_trunc(name, DATE '2026-01-01') FROM secrets",
+        "SELECT nope FROM (PIVOT secrets ON name USING count(*))",
+    ],
+)
+def test_no_error_quotes_a_value(engine: Engine, query: str) -> None:
+    """An error goes to logs and alerts. Whoever may see the data asks the error for the value."""
+    schema = pa.schema([("account_id", pa.int64()), ("name", pa.string())])
+    if "secrets" not in engine.admin.list_topics():
+        engine.admin.create_topic("secrets", partitions=1, schema=schema)
+        put(
+            engine,
+            "secrets",
+            pa.table({"account_id": [4444, 5555], "name": ["secret-a", "secret-b"]}, schema),
+        )
+    with pytest.raises(TxnEngineError) as caught:
+        engine.sql(query)
+    error: BaseException | None = caught.value
+    told = "".join(traceback.format_exception(error))
+    assert not any(value in told.replace(query, "") for value in ("secret-", "4444", "5555")), told
+    assert pickle.loads(pickle.dumps(caught.value)).value is None
+
+
 def test_an_unknown_topic_is_named_with_the_nearest(engine: Engine) -> None:
     assert "no topic 'paymets'; did you mean \"payments\"?" in refused(engine, "FROM paymets")
     engine.admin.create_topic("a.b-c", partitions=1)
@@ -221,6 +254,22 @@ def test_a_query_that_quotes_a_file_is_no_damage(local: Engine) -> None:
         f"SELECT '{path}'::INT FROM payments",
     ):
         with pytest.raises(InvalidRequestError):
+            local.sql(query)
+
+
+@pytest.mark.parametrize("descriptors_max", [0, 4_096])
+def test_a_link_that_stands_for_a_data_file_is_not_followed(
+    local: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, descriptors_max: int
+) -> None:
+    """It may lead to aborted records, or out of the store. The file is named, as a scan names it."""
+    monkeypatch.setattr("txn_engine.sql.locked._DESCRIPTORS_MAX", descriptors_max)
+    (file,) = local.scan("payments").files()
+    path = Path(file.uri)
+    assert local.sql("SELECT 1 FROM payments").num_rows == file.record_count
+    path.rename(tmp_path / "elsewhere.parquet")
+    path.symlink_to(tmp_path / "elsewhere.parquet")
+    for query in ("FROM payments", "SELECT 1 FROM payments", "SELECT count(*) FROM payments"):
+        with damaged_at(path.name):
             local.sql(query)
 
 

@@ -14,6 +14,7 @@ from itertools import islice
 
 from storage import ObjectInfo, ObjectStore
 from storage.patience import jittered_pause
+from txn_engine.arguments import check_flags
 from txn_engine.backup.copying import Progress, Side, data_files, listed, silent
 from txn_engine.backup.manifest import LogRef, Manifest, ObjectRef, Removal
 from txn_engine.backup.place import BackupPlace, Held
@@ -66,6 +67,7 @@ def prune(
     is removed every object that the kept ones need was seen, in its size. Raises `CorruptObjectError` where one is
     missing, or where a damaged manifest is newer than what is to be kept: nobody can tell what that needs.
     """
+    check_flags("prune", execute=execute)
     if keep is None and older_than_ms is None:
         raise InvalidRequestError(
             "no word of which backups stay", actor="prune", expected="keep, older_than_ms"

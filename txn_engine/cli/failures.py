@@ -120,6 +120,20 @@ def errors_as_lines(*, as_json: bool, debug: bool) -> Iterator[None]:
         _raise_failed(error, as_json)
 
 
+@contextlib.contextmanager
+def values_shown(is_asked: bool, *, as_json: bool) -> Iterator[None]:
+    """Let the line of an error have the value that does not fit, if somebody asks for it or a terminal shows it."""
+    from txn_engine.errors import TxnEngineError
+
+    try:
+        yield
+    except TxnEngineError as error:
+        if error.value is None or not (is_asked or sys.stderr.isatty()):
+            raise
+        told = one_line(error.with_value())
+        raise CommandFailed(error.code, told, reason=reason_of(error), as_json=as_json) from error
+
+
 def code_and_message(error: BaseException) -> tuple[str, str]:
     """An exception as code and one line."""
     from storage import StorageError

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import click
 
@@ -78,9 +78,11 @@ _WITH_VALUES = columns("Rows>", "Reason", "First", "Value")
     "--transaction-timeout",
     "timeout_s",
     type=click.IntRange(min=1),
-    default=300,
     metavar="SECONDS",
-    help="Abort the transaction this many seconds after it began if this process dies. Reading does not count.",
+    help=(
+        "Abort the transaction this many seconds after it began if this process dies. Reading does not count. "
+        "[default: 300, or the store's limit if that is less]"
+    ),
 )
 @click.option(
     "--partition",
@@ -155,7 +157,7 @@ def produce(
     transactional_id: str | None,
     run_id: str | None,
     forgotten_runs: ForgottenRuns,
-    timeout_s: int,
+    timeout_s: int | None,
     partition: int | None,
     dead_letter_topic: str | None,
     max_dead_letters: str | None,
@@ -218,6 +220,7 @@ def produce(
     if checks is not None and dead_letter_topic is None and not dry_run:
         raise click.UsageError("--checks needs --dead-letter-topic, or --engine spark")
     from txn_engine.loading.load import FileLoad, dead_letters_for
+    from txn_engine.producer.time_out import job_timeout_ms
 
     if checks is not None:
         from txn_engine.quality import row_checks
@@ -232,7 +235,7 @@ def produce(
         )
         load = _Load(
             FileLoad(engine, info, reading, partition, dead, run_id=run_id, named=set(map(Path, files))),
-            _sources(files, reading["format"], out),
+            _sources(files, reading["format"], manifest, out),
             out,
             show_values or sys.stderr.isatty(),
             again,
@@ -244,12 +247,13 @@ def produce(
         elif transactional_id is None:
             _load_plainly(engine, load)
         else:
-            limit_ms = engine.limits.max_transaction_timeout_ms
-            timeout_ms = min(timeout_s * 1_000, limit_ms)
+            timeout_ms = job_timeout_ms(engine.limits, None if timeout_s is None else timeout_s * 1_000)
             _load_in_transaction(engine, load, transactional_id, manifest, timeout_ms, forgotten_runs)
 
 
-def _sources(files: Sequence[str], file_format: FileFormat | None, out: Output) -> list[Path]:
+def _sources(
+    files: Sequence[str], file_format: FileFormat | None, manifest: str | None, out: Output
+) -> list[Path]:
     """The files that are named; stdin as the path "-"."""
     from txn_engine.files import files_named
 
@@ -258,6 +262,8 @@ def _sources(files: Sequence[str], file_format: FileFormat | None, out: Output) 
             raise click.UsageError("- is stdin, which is all of a load: name no file beside it")
         if file_format is None:
             raise click.UsageError("- is stdin, whose format nothing says: give --format")
+        if manifest is not None:
+            raise click.UsageError("- is stdin, which has no name that a manifest could know")
         return [STDIN]
     hidden: list[Path] = []
     found = files_named(files, file_format, passed_over=hidden.append)
@@ -308,10 +314,12 @@ class _Load:
         seen = self.seen.get(file)
         if seen is not None:
             self.of.take_seen(seen, progress=tell)
-        elif file == STDIN:
-            self.of.take(sys.stdin.buffer, name="<stdin>", progress=tell)
         else:
-            self.of.take(file, progress=tell)
+            self.of.take(self.source(file), name="<stdin>" if file == STDIN else None, progress=tell)
+
+    def source(self, file: Path) -> Path | BinaryIO:
+        """What is read: the file, or standard input."""
+        return sys.stdin.buffer if file == STDIN else file
 
     def total_bytes(self) -> int | None:
         """Of all files; None where one of them has no size."""
@@ -354,8 +362,6 @@ def _manifest(engine: Engine, load: _Load, name: str | None) -> Iterator[None]:
         return
     from txn_engine.loading import Manifest
 
-    if STDIN in load.files:
-        raise click.UsageError("- is stdin, which has no name that a manifest could know")
     with Manifest(engine, name, topic=load.of.topic) as manifest:
         load.of.manifest = manifest
         load.seen = {seen.path: seen for seen in manifest.new(load.files, again=load.again)}
@@ -380,13 +386,13 @@ def _is_committed(
     engine: Engine, load: _Load, transactional_id: str | None, forgotten_runs: ForgottenRuns
 ) -> bool:
     """Whether the run was committed, which is said then: the load would load nothing. Raises where nobody can tell."""
-    from txn_engine.producer.runs import committed_before, run_into
+    from txn_engine.loading.load import was_committed
+    from txn_engine.producer import run_into
 
     run_id = load.of.run_id
     if run_id is None or transactional_id is None:
         return False
-    stored = engine.coordinator.current(transactional_id)
-    if stored is None or not committed_before(stored.row, run_into(run_id, load.of.topic), forgotten_runs):
+    if not was_committed(engine, transactional_id, run_into(run_id, load.of.topic), forgotten_runs):
         return False
     tell_committed_before(load.out, transactional_id, run_id)
     return True
@@ -479,31 +485,34 @@ def _load_in_transaction(
     timeout_ms: int,
     forgotten_runs: ForgottenRuns,
 ) -> None:
-    from txn_engine.loading.load import check_load
-    from txn_engine.producer import run_into
+    from txn_engine.found_files import check_opens
+    from txn_engine.loading.load import check_load, was_committed
+    from txn_engine.producer.runs import check_run_id, run_into
 
-    run_id = load.of.run_id
+    run_id, run = load.of.run_id, None
+    if run_id is not None:
+        check_run_id(run_id, actor="load")
+        run = run_into(run_id, load.of.topic)
+    forgotten: ForgottenRuns = "load" if manifest else forgotten_runs
+    is_committed = was_committed(engine, transactional_id, run, forgotten)
+    sources = [load.source(file) for file in load.files]
     try:
         check_load(
             engine,
             load.of.topic,
-            [file for file in load.files if file != STDIN],
-            run_id=run_id,
+            sources,
             partition=load.of.partition,
             manifest=manifest,
             reading=load.of.reading,
             forgotten_runs=forgotten_runs,
         )
+        if not is_committed:
+            check_opens(sources)
     except Exception as error:
         raise _with_note(error, _NOTHING, load) from error
-    run = None if run_id is None else run_into(run_id, load.of.topic)
     producer = engine.producer(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
     producer.init_transactions()
-    if (
-        run is not None
-        and run_id is not None
-        and producer.committed_before(run, forgotten_runs="load" if manifest else forgotten_runs)
-    ):
+    if run is not None and run_id is not None and producer.committed_before(run, forgotten_runs=forgotten):
         tell_committed_before(load.out, transactional_id, run_id)
         return
     with _manifest(engine, load, manifest):

@@ -24,25 +24,27 @@ def load_by_spark(
     transactional_id: str | None,
     run_id: str,
     forgotten_runs: ForgottenRuns,
-    timeout_s: int,
+    timeout_s: int | None,
     spark_conf: Sequence[str],
     reading: dict[str, Any],
     rejecting: dict[str, Any],
 ) -> None:
     """Load them in one transaction of the run, and say where the records went."""
+    from txn_engine.producer.time_out import job_timeout_ms
+
     need("spark", actor="produce")
     settings = spark_settings(spark_conf)
-    name = transactional_id or f"load-files/{topic}"
+    name = f"load-files/{topic}" if transactional_id is None else transactional_id
     place.to_environment()
     with place.open() as engine, ExitStack() as stack:
         engine.admin.describe_topic(topic)  # refused before a JVM is started
+        timeout_ms = job_timeout_ms(engine.limits, None if timeout_s is None else timeout_s * 1_000)
         from txn_engine.spark import load_files
 
         with out.progress("starting Spark"):
             session = spark_of_command(engine.url, f"txn-engine produce {topic}", settings)
             spark = stack.enter_context(session)
         with out.progress("loading by Spark"):
-            limit_ms = engine.limits.max_transaction_timeout_ms
             result = load_files(
                 spark,
                 engine,
@@ -51,7 +53,7 @@ def load_by_spark(
                 run_id=run_id,
                 transactional_id=name,
                 forgotten_runs=forgotten_runs,
-                transaction_timeout_ms=min(timeout_s * 1_000, limit_ms),
+                transaction_timeout_ms=timeout_ms,
                 **rejecting,
                 **reading,
             )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from txn_engine.cli.command import SETTINGS, Command, Place, common_options
+from txn_engine.cli.failures import values_shown
 from txn_engine.cli.output import Output
 
 if TYPE_CHECKING:
@@ -75,6 +76,11 @@ _ROWS_AT_ONCE = 10_000
     metavar="N",
     help="Threads that work on it; one a core unless told.",
 )
+@click.option(
+    "--show-values",
+    is_flag=True,
+    help="Let an error show the value that does not fit. A terminal shows it anyway.",
+)
 @common_options
 def sql(
     query: str,
@@ -85,6 +91,7 @@ def sql(
     binary: BinaryText,
     memory_mb: int | None,
     threads: int | None,
+    show_values: bool,
     place: Place,
     out: Output,
 ) -> None:
@@ -98,7 +105,11 @@ def sql(
     """
     if out.as_json and output_format != "table":
         raise click.UsageError("--json goes without --format: use --format jsonl")
-    with place.open() as engine, out.progress("the query runs"):
+    with (
+        place.open() as engine,
+        out.progress("the query runs"),
+        values_shown(show_values, as_json=out.as_json),
+    ):
         rows = engine.sql(query, cut=cut, schema_version=schema_version, memory_mb=memory_mb, threads=threads)
     if out.as_json or output_format == "jsonl":
         _check_names(rows.schema.names)

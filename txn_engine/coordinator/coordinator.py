@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache, partial
 
+from txn_engine.arguments import check_flags
 from txn_engine.clock import Clock
 from txn_engine.coordinator.markers import MarkerWriter
 from txn_engine.coordinator.producer_ids import ProducerIds
@@ -212,6 +213,7 @@ class Coordinator:
         """As `end_transaction`, of which only the decision is written: the answer, and the decision for `mark` and
         `complete`; None where nothing is left to do.
         """
+        check_flags("EndTxn", committed=committed)
         _check_id(transactional_id)
 
         def decide(current: StoredRow | None, new_producer_id: int) -> Decision:
@@ -276,6 +278,7 @@ class Coordinator:
 
     def current(self, transactional_id: str) -> StoredRow | None:
         """The id's latest row as of now; None for one that was never initialised."""
+        _check_id(transactional_id)
         return self._logs.coordinator(transactional_id).refresh().transactions.get(transactional_id)
 
     def renew(self, transactional_id: str, producer_id: int, producer_epoch: int) -> None:

@@ -22,8 +22,9 @@ from txn_engine.files.kinds import is_binary, is_nested, is_string
 from txn_engine.files.layout import ACTOR, MEND_AND_LOAD_AGAIN, Layout
 from txn_engine.files.quick import Block, Cutter, Fields, Lines, equal_rows
 from txn_engine.files.source import plain_suffix
-from txn_engine.files.text import ROW_CHARS_MAX, Text
+from txn_engine.files.text import Text
 from txn_engine.reasons import Reason
+from txn_engine.row_limits import ROW_CHARS_MAX
 
 _DELIMITERS = (",", ";", "\t", "|")
 

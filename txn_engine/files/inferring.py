@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +28,7 @@ from txn_engine.files.records import format_or_refused, read_records
 from txn_engine.files.source import compression_of
 from txn_engine.files.text import BATCH_ROWS, Text, checked_encoding, is_blank
 from txn_engine.reasons import Reason
+from txn_engine.row_limits import COLUMNS_MAX, too_many_columns
 
 _PRECISION_MAX = 38
 _PRECISION_LEAST = 18
@@ -79,12 +80,19 @@ def infer(path: Path, **reading: Any) -> Inferred:
     """The same, and why columns are text. Raises as `infer_schema` does."""
     known = reading.get("format") or format_or_refused(path)
     if known == "parquet":
-        with opened_parquet(_layout(path, {})) as file:
+        layout = _layout(path, {})
+        with opened_parquet(layout) as file:
             found = file.schema.remove_metadata()
+        _check_count(layout, found.names)
         return Inferred(pa.schema([each for each in found if each.name not in READ_COLUMNS]))
     if known == "csv":
         return _of_csv(path, reading)
     return Inferred(_schema(_columns(_json(path, reading), reading, ()), reading))
+
+
+def _check_count(layout: Layout, names: Collection[str], line: int | None = None) -> None:
+    if len(names) > COLUMNS_MAX:
+        raise layout.refused(**too_many_columns(), line=line)
 
 
 def _of_csv(path: Path, reading: Mapping[str, Any]) -> Inferred:
@@ -246,11 +254,15 @@ def _causes(
         reading.get("null_values", ("",)),
     )
     found: dict[str, Cause] = {}
+    by_row: dict[int, list[str]] = {}
+    for name, number in decisive.items():
+        by_row.setdefault(number, []).append(name)
+    places = {name: place for place, name in enumerate(names)}
     with Text(layout) as text:
         rows = csv_rows(layout, dialect.reader_of(layout, text.lines()), text, dialect)
         for number, (line, row) in enumerate(rows, start=-1 if has_header else 0):
-            for name in [name for name, wanted in decisive.items() if wanted == number]:
-                value = row[names.index(name)]
+            for name in by_row.get(number, ()):
+                value = row[places[name]]
                 found[name] = Cause(line, value, _hint_of(value, reading))
             if len(found) == len(decisive):
                 break
@@ -310,6 +322,7 @@ def _header(path: Path, reading: Mapping[str, Any]) -> list[str]:
             reason=Reason.NO_RECORDS,
             expected="a line of column names, then records",
         )
+    _check_count(layout, row, 1)
     return row if given else [f"column{number}" for number in range(1, len(row) + 1)]
 
 
@@ -317,12 +330,15 @@ def _json(path: Path, reading: Mapping[str, Any]) -> Iterator[tuple[int, Texts]]
     layout = _layout(path, reading)
     with Text(layout) as text:
         held: list[Mapping[str, Any]] = []
+        names: set[str] = set()
         for number, line in enumerate(text.lines(), start=1):
             if text.is_undecodable:
                 raise text.undecodable(number)
             if not is_blank(line):
                 held.append(decoded_object(layout, line, number))
                 _check_plain(layout, held[-1], number)
+                names.update(held[-1])
+                _check_count(layout, names, number)
             text.next_row()
             if len(held) >= BATCH_ROWS or text.chars >= text.full_at:
                 yield len(held), json_texts(held)
@@ -345,10 +361,15 @@ def _check_plain(layout: Layout, record: Mapping[str, Any], line: int) -> None:
 
 
 def json_texts(records: list[Mapping[str, Any]]) -> Texts:
-    """The values of each name as texts, with the kinds that they may have."""
+    """The values of each name as texts, with the kinds that they may have; one null for all records without one."""
     found: dict[str, tuple[pa.Array[Any], tuple[str, ...]]] = {}
-    for name in dict.fromkeys(name for record in records for name in record):
-        values = [record.get(name) for record in records]
+    by_name: dict[str, list[Any]] = {}
+    for record in records:
+        for name, value in record.items():
+            by_name.setdefault(name, []).append(value)
+    for name, values in by_name.items():
+        if len(values) < len(records):
+            values.append(None)
         kinds = {type(value) for value in values if value is not None}
         may_be = tuple(kind for kind in _KINDS if all(kind in _OF_JSON[each] for each in kinds))
         texts = [json.dumps(value) if isinstance(value, bool) else value for value in values]

@@ -13,8 +13,10 @@ import pyarrow as pa
 
 from txn_engine.errors import InvalidRecordError, InvalidRequestError
 from txn_engine.files.source import Compression
+from txn_engine.found_files import unreadable
 from txn_engine.reasons import Reason
 from txn_engine.row_checks import Passes, RowCheck
+from txn_engine.row_limits import COLUMNS_MAX, too_many_columns
 from txn_engine.schemas.defaults import filled
 
 Progress = Callable[[int], None]
@@ -175,14 +177,7 @@ class Layout:
 
     def unreadable(self, error: OSError) -> InvalidRequestError:
         """The error for a file that cannot be opened or read."""
-        return InvalidRequestError(
-            f"the file cannot be read: {error.strerror or type(error).__name__}",
-            actor=ACTOR,
-            place=self.name,
-            expected="a readable file",
-            action="check the path and its permissions",
-            reason=Reason.FILE_UNREADABLE,
-        )
+        return unreadable(self.name, error)
 
     def name_in_file(self, column: str) -> str:
         """What the file calls a column of the schema."""
@@ -221,6 +216,8 @@ class Layout:
         `missing` and `unknown` say what else is taken: a column that the file has not, and one that the schema has not.
         Errors name the file's columns if its line has all of the schema's; another line may be a row.
         """
+        if len(names) > COLUMNS_MAX:
+            raise self.refused(**too_many_columns(), line=line)
         at: dict[str, int] = {}
         doubled = [name for number, name in enumerate(names) if at.setdefault(name, number) != number]
         places = {

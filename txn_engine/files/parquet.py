@@ -18,6 +18,7 @@ from txn_engine.files.layout import ACTOR, Layout
 from txn_engine.files.parquet_process import MEMORY_VARIABLE, OpenedParquet, ReaderDiedError
 from txn_engine.files.text import BATCH_CHARS, BATCH_ROWS
 from txn_engine.files.typed import fitting, is_convertible
+from txn_engine.held import held_schema
 from txn_engine.reasons import Reason
 
 
@@ -75,6 +76,8 @@ def _batches(layout: Layout, file: OpenedParquet, names: list[str]) -> Iterator[
         # a batch holds about `BATCH_CHARS`, if the file tells the truth about the size of its rows
         batch_rows=max(min(BATCH_CHARS // int(file.answer["bytes_a_row"]), BATCH_ROWS), 1),
         batch_chars=BATCH_CHARS,
+        plain=held_schema(pa.schema(kinds)).serialize().to_pybytes().hex(),
+        row_bytes=file.row_bytes,
     )
     row = 0
     try:
@@ -86,6 +89,15 @@ def _batches(layout: Layout, file: OpenedParquet, names: list[str]) -> Iterator[
     match file.answer.get("error"):
         case "memory":
             raise _too_large(layout, file)
+        case "row":
+            raise layout.refused(
+                f"a row of more than {file.row_bytes:,} bytes",
+                reason=Reason.PARQUET_TOO_LARGE,
+                expected="smaller values",
+                line=int(file.answer["row"]),
+                unit="row",
+                action=f"write smaller values, or, if you trust the file, raise {MEMORY_VARIABLE}",
+            )
         case "time":
             raise layout.refused(
                 f"{file.answer['column']} does not fit",

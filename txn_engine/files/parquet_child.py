@@ -140,8 +140,11 @@ def _julian(written: dict[bytes, bytes]) -> list[str]:
 
 
 def _read(source: _Source, asked: dict[str, Any], answers: BinaryIO) -> dict[str, Any]:
-    """Send the file's rows. `names`: the columns; `repeated`: those of text or bytes; `old_times`: those in INT96."""
+    """Send the file's rows. `names`: the columns; `repeated`: those of text or bytes; `old_times`: those in INT96;
+    `plain`: the schema without dictionaries and views inside its types, in hexadecimal.
+    """
     path, julian = source.path, source.julian
+    plain = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(asked["plain"])))
     coarse = _Coarse(path, asked["old_times"], asked["batch_rows"])
     row = 1
     try:
@@ -153,12 +156,14 @@ def _read(source: _Source, asked: dict[str, Any], answers: BinaryIO) -> dict[str
                 is_96 = name in asked["old_times"]
                 if ("INT96" if is_96 else "days") in julian:
                     _check_calendar(whole.column(name), is_96, name, row)
-            for part in _written_out(whole, asked["batch_chars"]):
+            for part in _written_out(whole, plain, asked["batch_chars"]):
+                if part.num_rows == 1 and _size(part) > asked["row_bytes"]:
+                    return {"error": "row", "row": row}
                 sink = pa.BufferOutputStream()
                 with pa.ipc.new_stream(sink, part.schema) as stream:
                     stream.write_batch(part)
                 _send(answers, b"B", sink.getvalue())
-            row += batch.num_rows
+                row += part.num_rows
     except MemoryError:
         raise
     except _UnreadableTimeError as error:
@@ -170,15 +175,16 @@ def _read(source: _Source, asked: dict[str, Any], answers: BinaryIO) -> dict[str
 
 def _batches(path: str, names: list[str], repeated: list[str], rows: int) -> Iterator[pa.RecordBatch]:
     """The file's rows. Text and bytes are read as they are stored, so that a value stands once however often it is
-    meant. Where Arrow cannot read some so, as of DELTA_BYTE_ARRAY, they are read a few rows at a time, for of the sizes
-    of such values the file says nothing.
+    meant. Where Arrow cannot read some so, as of DELTA_BYTE_ARRAY, and where memory does not suffice, as for text
+    inside other values, they are read a few rows at a time: the file says nothing of the sizes of such values.
     """
     done = 0
-    for as_stored in (repeated, []):
+    few = min(rows, _ROWS_OF_VALUES)
+    attempts = [(repeated, rows), (repeated, few), ([], few)]
+    for number, (as_stored, some) in enumerate(attempts, start=1):
         try:
             with _file(path, read_dictionary=as_stored) as file:
                 before = done
-                some = rows if as_stored or not repeated else min(rows, _ROWS_OF_VALUES)
                 for batch in file.iter_batches(some, columns=names, use_threads=False):
                     known = min(before, batch.num_rows)
                     before -= known
@@ -186,15 +192,13 @@ def _batches(path: str, names: list[str], repeated: list[str], rows: int) -> Ite
                     if known < batch.num_rows:
                         yield batch.slice(known)
                 return
-        except MemoryError:
-            raise
-        except (pa.ArrowException, OSError):
-            if not as_stored:
+        except (MemoryError, pa.ArrowException, OSError):
+            if number == len(attempts):
                 raise
 
 
-def _written_out(batch: pa.RecordBatch, chars: int) -> Iterator[pa.RecordBatch]:
-    """The batch with its dictionaries decoded, in parts whose decoded values have about `chars` characters each."""
+def _written_out(batch: pa.RecordBatch, plain: pa.Schema, chars: int) -> Iterator[pa.RecordBatch]:
+    """The batch with its dictionaries decoded, in parts of at most `chars` bytes, or of one row."""
     sizes = np.zeros(batch.num_rows, np.int64)
     for column in batch.columns:
         if isinstance(column, pa.DictionaryArray) and _has_length(column.type.value_type):
@@ -208,7 +212,46 @@ def _written_out(batch: pa.RecordBatch, chars: int) -> Iterator[pa.RecordBatch]:
             column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column
             for column in part.columns
         ]
-        yield pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+        decoded = pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+        # What a dictionary or a view inside a type takes is only known once it is written out.
+        some = part.num_rows if decoded.schema.types == plain.types else _ROWS_OF_VALUES
+        for first in range(0, part.num_rows, some):
+            columns = [
+                column if column.type == field.type else column.cast(field.type)
+                for column, field in zip(decoded.slice(first, some).columns, plain, strict=True)
+            ]
+            yield from _cut(pa.RecordBatch.from_arrays(columns, names=plain.names), chars)
+
+
+def _cut(batch: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
+    if batch.num_rows <= 1 or _size(batch) <= most:
+        yield batch
+        return
+    half = batch.num_rows // 2
+    yield from _cut(batch.slice(0, half), most)
+    yield from _cut(batch.slice(half), most)
+
+
+def _size(batch: pa.RecordBatch) -> int:
+    """The bytes of its values; of those inside others that are null by their type, which take no bytes here, what they
+    take in a column of 64 bits.
+    """
+    return batch.nbytes + 8 * sum(map(_null_values, batch.columns))
+
+
+def _null_values(array: Any) -> int:
+    kind = array.type
+    if pa.types.is_null(kind):
+        return len(array)
+    if not kind.num_fields:
+        return 0
+    if pa.types.is_struct(kind) or pa.types.is_fixed_size_list(kind):
+        inside = array.flatten()
+    else:
+        inside = [array.keys, array.items] if pa.types.is_map(kind) else [array.values]
+        first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()
+        inside = [each.slice(first, last - first) for each in inside]
+    return sum(map(_null_values, inside if isinstance(inside, list) else [inside]))
 
 
 def _has_length(kind: pa.DataType) -> bool:

@@ -27,6 +27,7 @@ from txn_engine.reasons import Reason
 MEMORY_VARIABLE: Final = "TXN_ENGINE_PARQUET_MEMORY_MB"
 MEMORY_MB: Final = 1_024
 """What reading a Parquet file may take."""
+_ROWS_IN_MEMORY: Final = 16
 _IDLE_MAX: Final = 2
 _PROGRAM: Final = str(Path(__file__).with_name("parquet_child.py"))
 _KEPT_VARIABLES: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
@@ -92,6 +93,8 @@ class ParquetProcess:
 
     def _answer(self) -> pa.Schema | pa.RecordBatch | Answer:
         kind, length = FRAME.unpack(self._exactly(FRAME.size))
+        if length > self.memory_mb * 1_000_000:
+            raise ReaderDiedError
         content = self._exactly(length)
         if kind == b"J":
             return cast("Answer", json.loads(content))
@@ -189,6 +192,11 @@ class OpenedParquet:
     def memory_mb(self) -> int:
         """What reading may take."""
         return self._reader.memory_mb
+
+    @property
+    def row_bytes(self) -> int:
+        """What a row may hold: this process takes about ten times of that for the largest."""
+        return self.memory_mb * 1_000_000 // _ROWS_IN_MEMORY
 
     def batches(self, **asked: Any) -> Iterator[pa.RecordBatch]:
         """The rows; what ended them is in `answer` then."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, get_args
 
 import pyarrow as pa
 
+from txn_engine.arguments import check_callables
 from txn_engine.errors import InvalidRequestError
 from txn_engine.files.conversion import Conversion, DecimalMark, ThousandsMark
 from txn_engine.files.date_formats import checked_date_format
@@ -88,6 +90,7 @@ def read_records(
     progress: called with the number of bytes read so far.
     """
     schema = held_schema(schema)
+    check_callables(ACTOR, progress=progress, rejected=rejected)
     path = Path(source) if isinstance(source, str) else source
     name = str(path) if isinstance(path, Path) else ""
     _check_texts(encoding=encoding, quote=quote)
@@ -232,6 +235,15 @@ def _renamed(columns: Mapping[str, str], schema: pa.Schema) -> dict[str, str]:
             actor=ACTOR,
             expected="the file's name of each, a text",
             reason=Reason.BAD_ARGUMENT,
+        )
+    in_file = [columns.get(name, name) for name in schema.names]
+    if len(set(in_file)) < len(in_file):
+        twice = Counter(in_file).most_common(1)[0][0]
+        raise InvalidRequestError(
+            f"columns takes the file's {twice!r} for two columns of the topic",
+            actor=ACTOR,
+            expected="a column of the file for each",
+            reason=Reason.DUPLICATE_COLUMN,
         )
     return dict(columns)
 

@@ -12,10 +12,10 @@ from txn_engine.errors import InvalidRecordError, InvalidRequestError
 from txn_engine.files.layout import ACTOR, MEND_AND_LOAD_AGAIN, Layout
 from txn_engine.files.source import CountedBytes, decompressed
 from txn_engine.reasons import Reason
+from txn_engine.row_limits import ROW_CHARS_MAX, row_too_long
 
 BATCH_ROWS = 32_768
 BATCH_CHARS = 16 * 1024 * 1024
-ROW_CHARS_MAX = 16 * 1024 * 1024
 """The longest row that is held; a longer one is refused before it is read to its end."""
 BLOCK_CHARS = 1 << 20
 """So much is read at a time, and what its last line lacks."""
@@ -250,17 +250,7 @@ class Text:
 
     def _too_long(self, line: int) -> InvalidRecordError:
         lines = len(self.held)
-        seen = f"a row of more than {ROW_CHARS_MAX:,} characters" + (
-            f", {lines:,} lines" if lines > 1 else ""
-        )
-        hint = "is a quote open that nothing closes?" if lines > 1 else "is it text with line ends?"
-        return self._layout.refused(
-            seen,
-            reason=Reason.ROW_TOO_LONG,
-            expected=f"at most {ROW_CHARS_MAX:,} in a row",
-            line=line - lines + 1,
-            action=hint,
-        )
+        return self._layout.refused(**row_too_long(lines), line=line - lines + 1)
 
 
 def _end_of_lines(text: str) -> int:

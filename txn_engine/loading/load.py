@@ -16,11 +16,19 @@ import pyarrow as pa
 from txn_engine.arguments import check_flags, check_whole_numbers
 from txn_engine.errors import InvalidRecordError, InvalidRequestError
 from txn_engine.files import files_named, format_of, read_records
+from txn_engine.found_files import check_opens
 from txn_engine.loading.dead_letters import DeadLetters, check_dead_letter_topic, reading_of
 from txn_engine.loading.limits import DeadLetterLimit
 from txn_engine.loading.manifest import Manifest, SeenFile, changed_meanwhile, check_manifest, text_of_path
 from txn_engine.log.row_sizes import RowSizes
-from txn_engine.producer.runs import ForgottenRuns, check_forgotten_runs, check_run_id, run_into
+from txn_engine.producer.runs import (
+    ForgottenRuns,
+    check_forgotten_runs,
+    check_run_id,
+    committed_before,
+    run_into,
+)
+from txn_engine.producer.time_out import job_timeout_ms
 from txn_engine.reasons import Reason
 from txn_engine.schemas.defaults import fills
 
@@ -216,7 +224,7 @@ def load_files(
     manifest: str | None = None,
     again: bool = False,
     forgotten_runs: ForgottenRuns = "refuse",
-    transaction_timeout_ms: int = 300_000,
+    transaction_timeout_ms: int | None = None,
     **reading: Any,
 ) -> LoadResult:
     """Load the files that `paths` name (`files_named`) in one transaction of the run; twice is once.
@@ -225,7 +233,8 @@ def load_files(
     transaction, so that records and dead letters are all rows of the files; above `max_dead_letters` (a count, or a
     share as "1%") the load fails and nothing of it is visible. With a `manifest` files whose content was
     loaded before are passed over, whatever the run and their name, unless `again` is true, and what is loaded is noted
-    there, in the same transaction. The transactional id is
+    there, in the same transaction. `transaction_timeout_ms` is 5 minutes unless given, or the store's limit if that is
+    less. The transactional id is
     `load-files/<topic>` unless one is given. The log knows the last 100 runs of an id; from then on a run that is none
     of them is refused, for it may have been loaded, unless `forgotten_runs` is "load", or a manifest knows the files.
 
@@ -235,7 +244,8 @@ def load_files(
         InvalidRecordError: a file does not fit the topic, or too many rows do not; nothing of the load is visible.
     """
     check_flags("load", again=again)
-    check_whole_numbers("load", transaction_timeout_ms=transaction_timeout_ms)
+    if transaction_timeout_ms is not None:
+        check_whole_numbers("load", transaction_timeout_ms=transaction_timeout_ms)
     if again and manifest is None:
         raise InvalidRequestError(
             "again without a manifest",
@@ -246,6 +256,9 @@ def load_files(
     hidden: list[Path] = []
     given = [paths] if isinstance(paths, str | Path) else paths
     files = files_named(given, reading.get("format"), passed_over=hidden.append)
+    if not given:
+        raise InvalidRequestError("no paths", actor="load", expected="one or more", reason=Reason.NO_FILES)
+    name = f"load-files/{topic}" if transactional_id is None else transactional_id
     info = engine.logs.topics.look_up(topic)
     check_run_id(run_id, actor="load")
     run = run_into(run_id, info)
@@ -256,19 +269,18 @@ def load_files(
         engine,
         info,
         files,
-        run_id=run_id,
         partition=partition,
         manifest=manifest,
         reading=reading,
         forgotten_runs=forgotten_runs,
     )
-    limit_ms = engine.limits.max_transaction_timeout_ms
-    with engine.producer(
-        transactional_id=transactional_id or f"load-files/{topic}",
-        transaction_timeout_ms=min(transaction_timeout_ms, limit_ms),
-    ) as producer:
+    forgotten: ForgottenRuns = "load" if manifest else forgotten_runs
+    timeout_ms = job_timeout_ms(engine.limits, transaction_timeout_ms)
+    with engine.producer(transactional_id=name, transaction_timeout_ms=timeout_ms) as producer:
+        if not was_committed(engine, name, run, forgotten):
+            check_opens(files)
         producer.init_transactions()
-        if producer.committed_before(run, forgotten_runs="load" if manifest else forgotten_runs):
+        if producer.committed_before(run, forgotten_runs=forgotten):
             return LoadResult(topic, already_committed=True)
         with ExitStack() as stack:
             kept = None
@@ -304,26 +316,33 @@ def load_files(
 def check_load(
     engine: Engine,
     topic: Topic,
-    files: Sequence[Path],
+    files: Sequence[Path | BinaryIO],
     *,
-    run_id: str | None,
     partition: int | None,
     manifest: str | None,
     reading: Mapping[str, Any],
-    forgotten_runs: str = "refuse",
+    forgotten_runs: ForgottenRuns = "refuse",
 ) -> None:
-    """Raise for whatever is wrong with a load of files, before anything is fenced, begun or read."""
-    if run_id is not None:
-        check_run_id(run_id, actor="load")
+    """Raise for whatever is wrong with a load of files, before anything is fenced, begun or opened."""
     if partition is not None:
         topic.check_partition(partition)
     check_forgotten_runs(forgotten_runs)
     if manifest is not None:
-        check_manifest(engine, manifest)
+        check_manifest(engine, manifest, topic)
     fill = fills(topic.schemas)
-    first_of_each_format = {format_of(file.name): file for file in reversed(files)}
+    first_of_each_format = {format_of(str(file)): file for file in reversed(files)}
     for file in first_of_each_format.values():
-        read_records(file, topic.schema, fill=fill, **reading)
+        read_records(file, topic.schema, fill=fill, sizes=None, rejected=None, progress=None, **reading)
+
+
+def was_committed(
+    engine: Engine, transactional_id: str, run: str | None, forgotten_runs: ForgottenRuns
+) -> bool:
+    """Whether the log has the run, as it calls it: then its files may have been moved away since. Raises where nobody
+    can tell, before anybody is fenced.
+    """
+    stored = engine.coordinator.current(transactional_id)
+    return stored is not None and run is not None and committed_before(stored.row, run, forgotten_runs)
 
 
 def dead_letters_for(

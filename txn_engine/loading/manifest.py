@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Self
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 import pyarrow as pa
 
 from txn_engine.errors import InvalidRecordError, InvalidRequestError, OffsetsPendingError
-from txn_engine.found_files import opened
+from txn_engine.found_files import opened, unreadable
 from txn_engine.reasons import Reason
 from txn_engine.types import OffsetAndMetadata, TopicPartition
 from txn_engine.value_text import time_text
@@ -62,13 +62,7 @@ class SeenFile:
             with opened(path) as stream:
                 digest = hashlib.file_digest(stream, "sha256").hexdigest()
         except OSError as error:
-            raise InvalidRequestError(
-                f"the file cannot be read: {error.strerror or type(error).__name__}",
-                actor="load",
-                place=str(path),
-                expected="a readable file",
-                reason=Reason.FILE_UNREADABLE,
-            ) from error
+            raise unreadable(str(path), error) from error
         return cls(path, digest, state[1], state)
 
     @property
@@ -115,8 +109,10 @@ def _state_of(path: Path) -> tuple[int, ...]:
     return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
-def check_manifest(engine: Engine, name: str) -> None:
-    """Raise `InvalidRequestError` unless the topic has the columns of a manifest; what looking it up raises."""
+def check_manifest(engine: Engine, name: str, topic: Topic) -> None:
+    """Raise `InvalidRequestError` unless it has the columns of a manifest, and its first row is of this topic; what
+    looking it up raises.
+    """
     found = engine.logs.topics.look_up(name)
     if not found.schema.equals(LOADED_FILES):
         raise InvalidRequestError(
@@ -126,6 +122,20 @@ def check_manifest(engine: Engine, name: str) -> None:
             action="make one: `topics create NAME --manifest`; to one that has no incarnation,"
             f" `topics alter {name} --add 'incarnation int32' --execute` adds it",
             reason=Reason.NOT_A_MANIFEST,
+        )
+    first = next(iter(engine.scan(name).to_batches(["topic"])), None)
+    if first is not None:
+        _check_topics(name, map(str, first.column("topic").to_pylist()), topic)
+
+
+def _check_topics(name: str, topics: Iterable[str], topic: Topic) -> None:
+    others = set(topics) - {topic.name}
+    if others:
+        raise InvalidRequestError(
+            f"files of topic {min(others)!r}",
+            actor=f"manifest {name!r}",
+            expected=f"those of {topic.name!r} alone",
+            reason=Reason.MANIFEST_OF_ANOTHER_TOPIC,
         )
 
 
@@ -138,7 +148,7 @@ class Manifest:
 
     def __init__(self, engine: Engine, name: str, *, topic: Topic) -> None:
         """Read it. `InvalidRequestError`: it is none, or another topic's. `OffsetsPendingError`: a load goes on."""
-        check_manifest(engine, name)
+        check_manifest(engine, name, topic)
         self._name, self._topic, self._clock = name, topic, engine.clock
         self._consumer = engine.consumer(group_id=f"loaded-files/{name}")
         self._consumer.subscribe([name])
@@ -159,14 +169,7 @@ class Manifest:
         self._by_content = {row["sha256"]: row["file"] for row in self._known.values()}
         self.passed_over: tuple[str, ...] = ()
         self.copies: dict[str, str] = {}
-        others = {row["topic"] for row in rows} - {topic.name}
-        if others:
-            raise InvalidRequestError(
-                f"files of topic {min(others)!r}",
-                actor=f"manifest {name!r}",
-                expected=f"those of {topic.name!r} alone",
-                reason=Reason.MANIFEST_OF_ANOTHER_TOPIC,
-            )
+        _check_topics(name, (row["topic"] for row in rows), topic)
 
     def new(self, files: Sequence[Path], *, again: bool = False) -> list[SeenFile]:
         """Those whose content was not loaded yet, under whatever name; with `again` the others too.

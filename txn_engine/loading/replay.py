@@ -140,6 +140,8 @@ def replay(
     check_flags("replay", without_checks=without_checks, dry_run=dry_run)
     rows = _checked_rows(repaired)
     check_dead_letter_topic(engine, dead_letter_topic, topic="")
+    if rows:
+        _check_letters(rows, engine.scan(dead_letter_topic).offsets, dead_letter_topic)
     name = group_of(dead_letter_topic)
     with engine.consumer(group_id=name) as consumer:
         if dry_run:
@@ -178,7 +180,7 @@ def _replay(
     start = {at: found.offset for at, found in consumer.positions().items()}
     scan = engine.scan(dead_letter_topic, start=start)
     end = scan.offsets
-    if _all_before(repaired, start, end, dead_letter_topic):
+    if _all_before(repaired, start, dead_letter_topic):
         return Replayed(dead_letter_topic, before=True)
     if all(end[at] <= offset for at, offset in start.items()):
         return Replayed(dead_letter_topic, before=True)
@@ -196,24 +198,22 @@ def _replay(
     return replayed
 
 
-def _all_before(
-    repaired: Repaired,
-    start: Mapping[TopicPartition, int],
-    end: Mapping[TopicPartition, int],
-    dead_letter_topic: str,
-) -> bool:
-    """Whether all repaired rows are of letters replayed before. Raises where some are, or one is of no letter."""
-    before = 0
+def _check_letters(repaired: Repaired, end: Mapping[TopicPartition, int], dead_letter_topic: str) -> None:
     for partition, offset in repaired:
         at = TopicPartition(dead_letter_topic, partition)
-        if at not in start or offset >= end[at]:
+        if offset >= end.get(at, 0):
             raise InvalidRequestError(
                 f"a repaired row of {at} at {offset}",
                 actor="replay",
                 expected="a letter that is there",
                 reason=Reason.UNKNOWN_LETTER,
             )
-        before += offset < start[at]
+
+
+def _all_before(repaired: Repaired, start: Mapping[TopicPartition, int], dead_letter_topic: str) -> bool:
+    """Whether all repaired rows are of letters replayed before. Raises where some are."""
+    places = [(TopicPartition(dead_letter_topic, partition), offset) for partition, offset in repaired]
+    before = sum(offset < start[at] for at, offset in places)
     if 0 < before < len(repaired):
         raise InvalidRequestError(
             f"{before} of {len(repaired)} repaired rows are of letters replayed before",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TypeVar
 
+from txn_engine.arguments import check_flags
 from txn_engine.errors import CorruptObjectError, InvalidRequestError, StoreUnavailableError, TxnEngineError
 from txn_engine.log.cuts import CutStore
 from txn_engine.log.entry_log import EntryLog
@@ -148,6 +149,7 @@ class Maintenance:
         A file without an entry is deleted only after a `floor` entry that refuses its name from then on was read back,
         with a replay through it that does not name the file.
         """
+        check_flags("clean", dry_run=dry_run)
         moment = self._moment(dry_run=dry_run)
         self._cuts.tend(dry_run=dry_run, moment=moment)
 
@@ -183,6 +185,7 @@ class Maintenance:
 
         Their tombstones stay, and so do the objects that say what they were.
         """
+        check_flags("remove_deleted_topics", dry_run=dry_run)
         moment = self._moment(dry_run=dry_run)
         objects = self._logs.tools.objects
         folders = [topic] if topic is not None else objects.folders("topics")
@@ -262,6 +265,7 @@ class Maintenance:
         """Do the job on each partition, several at once unless each needs much memory; what cannot be read is among
         the failures.
         """
+        check_flags("maintain", dry_run=dry_run)
         every, unreadable = self._targets(topic, partition)
         targets = [target for target in every if with_internal or target.records is not None]
         outcomes: Outcomes[Done] = Outcomes()

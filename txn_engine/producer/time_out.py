@@ -10,10 +10,21 @@ from txn_engine.errors import (
     TxnEngineError,
 )
 from txn_engine.log.logs import Logs
+from txn_engine.log.store_config import StoreLimits
 from txn_engine.reasons import Reason
 
 _ANSWERS_AFTER_A_SWEEP = (ProducerFencedError, InvalidProducerEpochError, InvalidTxnStateError)
 """What the coordinator and the partitions answer a producer whose transaction a sweep has aborted."""
+
+
+JOB_TIMEOUT_MS = 300_000
+
+
+def job_timeout_ms(limits: StoreLimits, asked_ms: int | None) -> int:
+    """The transaction time-out of a load: what the caller asked for, even if the store will refuse it; else 5 minutes,
+    or the store's limit if that is less.
+    """
+    return min(JOB_TIMEOUT_MS, limits.max_transaction_timeout_ms) if asked_ms is None else asked_ms
 
 
 class TimeOut:

@@ -74,19 +74,35 @@ def _each_name_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _yaml(text: str) -> Any:
     with imports_named("quality"):
         import yaml
+
+    class Loader(yaml.SafeLoader):
+        """Counts nodes while it parses: each takes far more memory than its text."""
+
+        nodes = 0
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            self.nodes += 1
+            if self.nodes > VALUES_MAX:
+                raise _too_many_values()
+            return super().compose_node(parent, index)
+
     try:
-        loader = yaml.SafeLoader(text)
+        loader = Loader(text)
         root = loader.get_single_node()
         if root is None:
             return None
         if _values(root, {}) > VALUES_MAX:
-            raise DocumentError(f"more than {VALUES_MAX:,} values", Reason.DOCUMENT_TOO_LARGE)
+            raise _too_many_values()
         _check(root, loader, set())
         return loader.construct_document(root)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = None if mark is None else mark.line + 1
         raise DocumentError("it is not YAML", Reason.BAD_DOCUMENT, line) from error
+
+
+def _too_many_values() -> DocumentError:
+    return DocumentError(f"more than {VALUES_MAX:,} values", Reason.DOCUMENT_TOO_LARGE)
 
 
 def _values(node: yaml.Node, known: dict[int, int]) -> int:
@@ -107,7 +123,8 @@ def _check(node: yaml.Node, loader: yaml.SafeLoader, known: set[int]) -> None:
     """Raise `DocumentError` for what a reader of the document would not expect.
 
     That is a number of very many digits, which takes long to read, or with colons, which YAML 1.1 reads to the base of
-    60; a tag; and a name that a mapping has twice, of which the last value would count.
+    60; a tag; a name that is a number, because a few thousand can be chosen so that they take a dict minutes; and a
+    name that a mapping has twice, of which the last value would count.
     """
     if id(node) in known:
         return
@@ -139,6 +156,10 @@ def _check_names(node: yaml.Node, loader: yaml.SafeLoader) -> None:
     for key, _ in node.value:
         if key.tag == _MERGE:
             continue
+        if key.tag in _NUMBERS:
+            raise DocumentError(
+                "a name that is a number; it needs quotes", Reason.BAD_DOCUMENT, key.start_mark.line + 1
+            )
         name = loader.construct_object(key, deep=True) if key.id == "scalar" else id(key)
         if name in seen:
             raise DocumentError(

@@ -28,14 +28,13 @@ from txn_engine.quality.declaration import ACTOR, Declaration, Totals, is_of_inp
 from txn_engine.quality.empty_cells import may_be_empty
 from txn_engine.quality.evidence import InputRows
 from txn_engine.reasons import Reason
+from txn_engine.row_limits import COLUMNS_MAX, ROW_CHARS_MAX, row_too_long, too_many_columns
 
 NOT_LOADED: Final = "\udfff"  # no text of a file has it
 LINE, UNFIT, UNFIT_ID = "_line", "_unfit", "_unfit_id"
 _EMPTY: Final[Any] = pa.scalar("")
 CHUNK_ROWS: Final = 50_000
 _CHUNK_HOLDS: Final = 16 << 20  # characters, and cells
-_CELL_CHARS_MAX: Final = 16 * 1024 * 1024 + 1
-"""More than a row may have that is loaded."""
 _NEVER_CLOSED: Final = "unexpected end of data"
 _WHOLE: Final = "give the file that was loaded, whole"
 _NO_TEXT: Final = "it is not UTF-8 text"
@@ -55,11 +54,11 @@ def read_input(
     dead letters such rows are some, or are missing: they are kept as rows whose id does not fit.
     """
     try:
-        csv.field_size_limit(max(csv.field_size_limit(), _CELL_CHARS_MAX))
+        csv.field_size_limit(max(csv.field_size_limit(), ROW_CHARS_MAX + 1))
         with TextIOWrapper(
             BufferedReader(opened(path)), newline="", encoding="utf-8-sig", errors="surrogateescape"
         ) as stream:
-            lines = _Lines(stream, check)
+            lines = _Lines(path, stream, check)
             reader = csv.reader(lines, delimiter=check.input_delimiter, strict=True)
             return _read(path, reader, lines, check, schema, target, progress)
     except OSError as error:
@@ -107,6 +106,8 @@ def _header(path: Path, reader: Any, check: Declaration) -> list[str]:
         raise _no_text(path, reader.line_num, error) from error
     if not header:
         raise _refused(path, None, "it is empty", "a header and at least one row", Reason.NO_RECORDS)
+    if len(header) > COLUMNS_MAX:
+        raise _refused(path, 1, **too_many_columns())
     if not _is_text(header):
         raise _refused(path, 1, _NO_TEXT, "UTF-8", Reason.BAD_ENCODING)
     if absent := [name for name in check.input_columns if name not in header]:
@@ -137,12 +138,14 @@ def _header(path: Path, reader: Any, check: Declaration) -> list[str]:
 
 class _Lines:
     """The lines of the file, as csv takes them. What was read since the last row is kept, because csv does not say of
-    a cell whether it was in quotes.
+    a cell whether it was in quotes. Raises `InvalidRequestError` for a row that is longer than one that is loaded.
     """
 
-    def __init__(self, stream: Iterator[str], check: Declaration) -> None:
+    def __init__(self, path: Path, stream: TextIOWrapper, check: Declaration) -> None:
+        self._path = path
         self._stream = stream
         self._read: list[str] = []
+        self._chars = self._lines = 0
         self._words = null_words(check)
         separator = re.escape(check.input_delimiter)
         self._written = re.compile(rf'("[^"]*(?:""[^"]*)*"|[^{separator}\r\n]*)(?:{separator}|[\r\n]+|$)')
@@ -151,14 +154,22 @@ class _Lines:
         return self
 
     def __next__(self) -> str:
-        line = next(self._stream)
+        line = self._stream.readline(ROW_CHARS_MAX + 1)
+        if not line:
+            raise StopIteration
         self._read.append(line)
+        self._chars += len(line)
+        self._lines += 1
+        if self._chars > ROW_CHARS_MAX:
+            count = len(self._read)
+            raise _refused(self._path, self._lines - count + 1, **row_too_long(count))
         return line
 
     def quoted(self, row: Sequence[str]) -> list[int]:
         """The columns of this row, the last that was cut, with a cell that would mean null and is in quotes."""
         text = "".join(self._read)
         self._read.clear()
+        self._chars = 0
         if '"' not in text or self._words.isdisjoint(row):
             return []
         written = self._written.findall(text)[: len(row)]

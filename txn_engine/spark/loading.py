@@ -26,8 +26,9 @@ from txn_engine.files import (
     format_of,
     read_records,
 )
-from txn_engine.found_files import FoundFile
+from txn_engine.found_files import FoundFile, check_opens
 from txn_engine.loading.dead_letters import reading_of
+from txn_engine.loading.load import was_committed
 from txn_engine.loading.manifest import text_of_path
 from txn_engine.log.row_sizes import RowSizes
 from txn_engine.log.topics import Topic
@@ -112,10 +113,9 @@ def load_files(
         if letters is not None:
             letters.check_none_of((topic,))
         vote = vote_of(checks, report_folder, engine=engine, outputs=(topic,), actor=_ACTOR, letters=letters)
-        name = transactional_id or f"load-files/{topic}"
-        stored = engine.coordinator.current(name)
+        name = f"load-files/{topic}" if transactional_id is None else transactional_id
         run = run_into(run_id, info)
-        if stored is not None and stored.row.has_committed(run):
+        if was_committed(engine, name, run, forgotten_runs):
             return WriteResult(topic, 0, (), already_committed=True)
         reading = {
             "format": format,
@@ -155,7 +155,9 @@ def load_files(
 def files_of(
     spark: SparkSession, engine: Engine, topic: Topic, paths: str | Sequence[str], reading: Mapping[str, Any]
 ) -> FileRows:
-    """The files, for `write_with`. Raises as `load_files` does, before anything is read of them."""
+    """The files, for `write_with`. Raises as `load_files` does, before anything is read of them. Those of this machine
+    are opened.
+    """
     wanted = [paths] if isinstance(paths, str) else list(paths)
     if not wanted:
         raise InvalidRequestError("no paths", actor=_ACTOR, expected="one or more")
@@ -174,11 +176,13 @@ def files_of(
                 )
     for name in {format_of(PurePosixPath(name).name): name for name in names}.values():
         read_records(Path(name), topic.schema, fill=fills(topic.schemas), **reading)  # nothing is opened yet
-    files = _opened(handing_over_one_by_one(spark), list(names), options)
-    listed = files.select("path") if all(map(is_local, names)) else files.select("path", "content")
     named = frozenset(name for name, file in names.items() if file.is_named)
     folders = {name: file.folder for name, file in names.items() if file.folder is not None}
-    return FileRows(_spread(listed, len(names)), FileReader(topic, reading, named, folders))
+    reader = FileReader(topic, reading, named, folders)
+    check_opens(reader.path_of(name) for name in names if is_local(name))
+    files = _opened(handing_over_one_by_one(spark), list(names), options)
+    listed = files.select("path") if all(map(is_local, names)) else files.select("path", "content")
+    return FileRows(_spread(listed, len(names)), reader)
 
 
 def _opened(spark: SparkSession, names: list[str], options: Mapping[str, str]) -> DataFrame:
@@ -229,13 +233,14 @@ class FileReader:
                     if contents:
                         yield from self._copied(uri, contents[0][number], taker)
                     else:
-                        path = self._path(uri)
+                        path = self.path_of(uri)
                         yield from self._read(path, str(path), taker)
                 except InvalidRecordError as error:
                     if error.reason is not Reason.NO_RECORDS or uri in self.named:
                         raise  # others may have rows: the driver sees whether any has
 
-    def _path(self, uri: str) -> Path:
+    def path_of(self, uri: str) -> Path:
+        """The path of a file of this machine, inside its folder if it was found in one."""
         folder = self.folders.get(uri)
         path = Path(_path_of(uri))
         return path if folder is None else FoundFile.of(path, os.path.realpath(folder))

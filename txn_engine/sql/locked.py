@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self, runtime_checkable
 
 import duckdb
 import pyarrow.parquet as pq
 
+from storage.errors import StorageError
 from storage.scratch import ScratchFolder
 from storage.store import ObjectStore
 from txn_engine.held import no_records
@@ -22,14 +25,15 @@ from txn_engine.sql.permitted import ANSWERED
 from txn_engine.sql.relations import NOTHING_BEYOND, Beyond, identifier, literal, select_from
 from txn_engine.sql.store_files import PROTOCOL, StoreFiles
 
-_PATTERN_CHARS: Final = frozenset("*?[]{}\\")
-"""Of a path that DuckDB might take for a pattern of names."""
+_DESCRIPTORS_MAX: Final = 4_096
 
 
-def reads_paths(store: ObjectStore) -> bool:
-    """Whether DuckDB opens the store's files by their paths."""
-    root = store.uri("")
-    return root.startswith("/") and not _PATTERN_CHARS & set(root)
+@runtime_checkable
+class OpensFiles(Protocol):
+    """A store of files that DuckDB can read without it."""
+
+    def opened(self, key: str) -> int:
+        """A descriptor of the object, for the caller to close."""
 
 
 class LockedDuckDB:
@@ -37,10 +41,11 @@ class LockedDuckDB:
     network, no extension, no setting that a query could change, and no variable of the program around it. The names in
     `ANSWERED` are columns, or unknown.
 
-    Files of a local store are opened by their paths, and the paths are fixed when DuckDB is opened. Files of any other
-    store are read through `files` by the store's own client, so DuckDB never has a key or a token; more of them can be
-    offered later. What does not fit into `memory` (a number of bytes, or a share such as `50%`) goes to a folder below
-    `spill`, which `close` removes. Threads may share one, each with a cursor.
+    Files of a local store are opened here, when DuckDB is, and it reads them by their descriptors: by a path it would
+    follow a link that somebody has put there. Files of any other store, and all files where there are too many or one
+    cannot be opened, are read through `files` by the store's own client, so DuckDB never has a key or a token; more of
+    them can be offered later. What does not fit into `memory` (a number of bytes, or a share such as `50%`) goes to a
+    folder below `spill`, which `close` removes. Threads may share one, each with a cursor.
     """
 
     def __init__(
@@ -59,17 +64,35 @@ class LockedDuckDB:
         self._held = ExitStack()
         self._lock = threading.Lock()
         self._empty: dict[Layout, str] = {}
-        self._root = store.uri("")
-        self.reads_paths = reads_paths(store)
         self._parts = tuple(parts)
+        self._paths = self._opened_paths()
+        self.reads_paths = bool(self._paths)
         self._readable = readable
         self._scratch = ScratchFolder("sql", parent=spill)
         self.folder = self._scratch.path
         try:
             self.connection = interruptibly(lambda: self._connected(memory, threads, settings or {}))
         except BaseException:
+            self._held.close()
             self._scratch.close()
             raise
+
+    def _opened_paths(self) -> dict[str, str]:
+        """By key, what DuckDB opens each file by; none where the store has to read them."""
+        store, limit = self.store, resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        if not isinstance(store, OpensFiles) or len(self._parts) > min(limit // 4, _DESCRIPTORS_MAX):
+            return {}
+        with ExitStack() as opened:
+            paths = {}
+            for part in self._parts:
+                try:
+                    descriptor = store.opened(part.key)
+                except StorageError:
+                    return {}  # the store says what is wrong with it when it is read
+                opened.callback(os.close, descriptor)
+                paths[part.key] = f"/dev/fd/{descriptor}"
+            self._held.push(opened.pop_all())
+            return paths
 
     def _connected(self, memory: str, threads: int, settings: Mapping[str, Any]) -> duckdb.DuckDBPyConnection:
         config: dict[str, Any] = {
@@ -111,10 +134,10 @@ class LockedDuckDB:
 
     def close(self) -> None:
         """Let go of everything, the folder too."""
-        self._held.close()
         if not self.reads_paths:
             self.connection.unregister_filesystem(PROTOCOL)
         self.connection.close()
+        self._held.close()
         self._scratch.close()
 
     def select_from(
@@ -137,7 +160,7 @@ class LockedDuckDB:
 
     def place(self, part: FilePart) -> str:
         """What DuckDB opens the file by."""
-        return f"{self._root}{part.key}" if self.reads_paths else f"{PROTOCOL}://{part.key}"
+        return self._paths.get(part.key, f"{PROTOCOL}://{part.key}")
 
     def _empty_file(self, layout: Layout) -> str:
         """A data file of such a topic without records: what has no file has the types of what has."""

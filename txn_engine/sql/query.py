@@ -31,11 +31,11 @@ from txn_engine.sql.beyond import find_beyond, is_beyond, is_conversion
 from txn_engine.sql.columns import OWN, check_result, check_schema, table_schema, typed
 from txn_engine.sql.file_parts import FilePart
 from txn_engine.sql.interruptible import interruptibly
-from txn_engine.sql.locked import LockedDuckDB, reads_paths
+from txn_engine.sql.locked import LockedDuckDB, OpensFiles
 from txn_engine.sql.permitted import ACTOR, ANSWERED, folded
 from txn_engine.sql.pruning import chosen
 from txn_engine.sql.relations import NOTHING_BEYOND, Beyond, identifier
-from txn_engine.sql.statement import Statement, read_statement, told
+from txn_engine.sql.statement import Statement, of_query, read_statement, told
 from txn_engine.sql.topics import topics_of
 from txn_engine.types import TopicPartition
 
@@ -126,15 +126,17 @@ class SqlEngine:
                 )
             except duckdb.Error as error:
                 if not is_beyond(error):
-                    raise self._why(error, duck, every) from error
+                    why = self._why(error, duck, every, query)
+                    raise why from (error if why.value is None else None)
                 found = None
         if found is None:
-            found = self._with_times_beyond(statement, topics, parts, memory_mb, threads)
+            found = self._with_times_beyond(query, statement, topics, parts, memory_mb, threads)
         schemas = {table: table_schema(topic.schema) for table, topic in topics.items()}
         return typed(found, statement.plain, schemas)
 
     def _with_times_beyond(
         self,
+        query: str,
         statement: Statement,
         topics: Mapping[str, Topic],
         parts: Mapping[str, Sequence[FilePart]],
@@ -159,14 +161,15 @@ class SqlEngine:
                 return interruptibly(run, cursor.interrupt)
             except duckdb.Error as error:
                 if not is_conversion(error):
-                    raise self._why(error, duck, every) from error
+                    why = self._why(error, duck, every, query)
+                    raise why from (error if why.value is None else None)
                 raise InvalidRequestError(
                     "a time that TIMESTAMP does not reach, in a conversion",
                     actor=ACTOR,
                     expected="a time of at most 292,000 years from 1970",
                     action="TRY_CAST(column AS TIMESTAMP) is null for it; a column as it stands is shown as it is",
                     reason=Reason.BAD_DATETIME,
-                ) from error
+                ) from None  # DuckDB's error has the time
 
     def close(self) -> None:
         """Let go of DuckDB, and of what it has put on the disk."""
@@ -246,7 +249,7 @@ class SqlEngine:
         if memory_mb is not None or threads is not None:
             with self._opened(parts, memory_mb, threads) as own:
                 yield own
-        elif not reads_paths(self._logs.tools.objects.store):
+        elif not isinstance(self._logs.tools.objects.store, OpensFiles):
             shared = self._one_for_all()
             with shared.offered(parts):
                 yield shared
@@ -276,8 +279,10 @@ class SqlEngine:
         limit = f"{memory * 1_000_000 // share}B" if memory else f"{_PERCENT / share}%"
         return LockedDuckDB(self._logs.tools.objects.store, parts, memory=limit, threads=count or 0)
 
-    def _why(self, error: duckdb.Error, duck: LockedDuckDB, parts: Sequence[FilePart]) -> TxnEngineError:
-        """The engine's error for one of DuckDB's, on one line."""
+    def _why(
+        self, error: duckdb.Error, duck: LockedDuckDB, parts: Sequence[FilePart], query: str
+    ) -> TxnEngineError:
+        """The engine's error for one of DuckDB's, on one line. What DuckDB says of rows may quote their values."""
         if isinstance(error, (duckdb.FatalException, duckdb.InternalException)):
             with self._lock.here():  # it takes no further query
                 if self._shared is duck:
@@ -293,16 +298,20 @@ class SqlEngine:
                 expected="columns of topics: what DuckDB says of itself by this name is not shown",
                 reason=Reason.NOT_PERMITTED_IN_SQL,
             )
-        place = next((part.key for part in parts if part.key in text), None)
+        place = None
+        for part in parts:
+            if re.search(rf"{re.escape(path := duck.place(part))}(?![0-9])", text):
+                place, text = part.key, text.replace(path, part.key)
+                break
+        if place and isinstance(error, duckdb.PermissionException):  # it knows where a descriptor leads
+            text = "it was removed or replaced while the query ran"
         if isinstance(error, duckdb.IOException) or (place and not isinstance(error, _OF_QUERIES)):
-            if place and isinstance(error, duckdb.PermissionException):  # it may open a file that was there
-                text = "it was gone when the query began"
             return CorruptObjectError(f"a data file that cannot be read: {text}", actor=ACTOR, place=place)
         if isinstance(error, duckdb.OutOfMemoryException):
             return InvalidRequestError(
                 text, actor=ACTOR, action=f"allow it more: memory_mb, --memory-mb or {MEMORY_VARIABLE}"
             )
-        return InvalidRequestError(text, actor=ACTOR)
+        return of_query(error, text, query)
 
 
 def _files(topic: Topic, as_of: AsOf, each: Callable[..., Iterable[PartitionState]]) -> list[FilePart]:

@@ -24,6 +24,7 @@ from txn_engine_airflow.operators.transactions import (
     landed,
     may_have_loaded_before,
     parts_of,
+    timeout_ms_of,
     transaction,
     with_outlets,
 )
@@ -76,7 +77,7 @@ class TxnConsumeOperator(Killable, BaseOperator):
         output_topic: str | None = None,
         max_records: int = 100_000,
         transactional_id: str | None = None,
-        transaction_timeout_s: int = 300,
+        transaction_timeout_s: int | None = None,
         conn_id: str = DEFAULT_CONN_ID,
         **kwargs: Any,
     ) -> None:
@@ -85,7 +86,7 @@ class TxnConsumeOperator(Killable, BaseOperator):
         super().__init__(**kwargs)
         if max_records < 1:
             raise ValueError(f"task {self.task_id!r}: max_records={max_records}; expected 1 or more")
-        if transaction_timeout_s < 1:
+        if transaction_timeout_s is not None and transaction_timeout_s < 1:
             raise ValueError(
                 f"task {self.task_id!r}: transaction_timeout_s={transaction_timeout_s}; expected 1 or more"
             )
@@ -128,7 +129,7 @@ class TxnConsumeOperator(Killable, BaseOperator):
 
     def _producer(self, engine: Engine, context: Context) -> Producer:
         name = self.transactional_id or identity_of(context).transactional_id
-        timeout_ms = min(self.transaction_timeout_s * 1_000, engine.limits.max_transaction_timeout_ms)
+        timeout_ms = timeout_ms_of(engine, self.transaction_timeout_s)
         return engine.producer(transactional_id=name, transaction_timeout_ms=timeout_ms)
 
     def _consume(

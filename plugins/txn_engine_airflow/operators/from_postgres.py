@@ -25,6 +25,7 @@ from txn_engine_airflow.operators.transactions import (
     fenced_means_retry,
     has_committed_before,
     may_have_loaded_before,
+    timeout_ms_of,
     told_load,
     with_outlets,
 )
@@ -68,8 +69,9 @@ class PostgresToTxnOperator(Killable, BaseOperator):
 
     `postgres_conn_id`: a connection of type `postgres`. Rows are uploaded before the transaction begins, so a query may
     take as long as it needs. `transaction_timeout_s`: how long the transaction, which only names what was uploaded, may
-    be open before the sweep aborts it. Returns, and sends as the event of the topic's asset, where the records went:
-    `TopicUpdate`; of an outbox a retry sends it without records too, for the try before may have loaded some and died.
+    be open before the sweep aborts it; 5 minutes unless given, and at most the store's limit. Returns, and sends as the
+    event of the topic's asset, where the records went: `TopicUpdate`; of an outbox a retry sends it without records
+    too, for the try before may have loaded some and died.
     `max_active_tis_per_dag` is 1 unless told.
     """
 
@@ -106,7 +108,7 @@ class PostgresToTxnOperator(Killable, BaseOperator):
         max_dead_letters: int | str | None = None,
         transactional_id: str | None = None,
         identity: str | None = None,
-        transaction_timeout_s: int = 300,
+        transaction_timeout_s: int | None = None,
         forgotten_runs: ForgottenRuns = "refuse",
         postgres_conn_id: str = POSTGRES_CONN_ID,
         conn_id: str = DEFAULT_CONN_ID,
@@ -123,7 +125,7 @@ class PostgresToTxnOperator(Killable, BaseOperator):
             raise ValueError(f"task {self.task_id!r}: mark_column is for an outbox")
         if dead_letter_topic is None and max_dead_letters is not None:
             raise ValueError(f"task {self.task_id!r}: max_dead_letters without a dead_letter_topic")
-        if min(batch_rows, transaction_timeout_s) < 1:
+        if min(batch_rows, 1 if transaction_timeout_s is None else transaction_timeout_s) < 1:
             raise ValueError(
                 f"task {self.task_id!r}: batch_rows={batch_rows}, transaction_timeout_s={transaction_timeout_s};"
                 " expected 1 or more"
@@ -189,9 +191,8 @@ class PostgresToTxnOperator(Killable, BaseOperator):
         topic = engine.logs.topics.look_up(self.topic)
         run_id = run_into(identity.run_id, topic)
         load = self._query(engine, connection, topic, run_id, key_range)
-        limit_ms = engine.limits.max_transaction_timeout_ms
         with engine.producer(
-            transactional_id=name, transaction_timeout_ms=min(self.transaction_timeout_s * 1_000, limit_ms)
+            transactional_id=name, transaction_timeout_ms=timeout_ms_of(engine, self.transaction_timeout_s)
         ) as producer:
             producer.init_transactions()
             committed_before = has_committed_before(
@@ -307,7 +308,7 @@ class PostgresToTxnOperator(Killable, BaseOperator):
             mark_column=self.mark_column,
             batch_rows=self.batch_rows,
             transactional_id=self.transactional_id,
-            timeout_ms=min(self.transaction_timeout_s * 1_000, engine.limits.max_transaction_timeout_ms),
+            timeout_ms=timeout_ms_of(engine, self.transaction_timeout_s),
             dead_letter_topic=self.dead_letter_topic,
             max_dead_letters=self.max_dead_letters,
         )

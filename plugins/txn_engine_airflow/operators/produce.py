@@ -35,6 +35,7 @@ from txn_engine_airflow.operators.transactions import (
     has_committed_before,
     parts_of,
     report_folder_of,
+    timeout_ms_of,
     told_load,
     with_outlets,
 )
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from txn_engine.row_checks import RowCheck
     from txn_engine.spark.dead_letters import DeadLettersTo
     from txn_engine.spark.voting import Vote
+    from txn_engine.spark.writing import FileRows
 
     Sent = Sequence[Future[list[RecordMetadata]]]
     Load = Callable[[Engine, Producer, Topic, str, Context], Sequence[RecordMetadata]]
@@ -145,7 +147,7 @@ class TxnProduceOperator(Killable, BaseOperator):
 
     The records are uploaded before the transaction begins, so reading them may take as long as it needs.
     `transaction_timeout_s`: how long the transaction, which only names what was uploaded, may be open before the sweep
-    aborts it; at most the store's limit.
+    aborts it; 5 minutes unless given, and at most the store's limit.
     `markers="deferred"` leaves the markers to `txn_write_markers`. Returns, and sends as the event of the topic's
     asset, where the records went: `TopicUpdate`. A run that loads nothing sends none and commits nothing (its `run_id`
     is ""), so it may be cleared to load what came late; one that was committed before sends its event again, for the
@@ -185,7 +187,7 @@ class TxnProduceOperator(Killable, BaseOperator):
         only_permitted_files: bool = False,
         transactional_id: str | None = None,
         identity: str | None = None,
-        transaction_timeout_s: int = 300,
+        transaction_timeout_s: int | None = None,
         markers: Literal["inline", "deferred"] = "inline",
         forgotten_runs: ForgottenRuns = "refuse",
         engine: Literal["local", "spark"] = "local",
@@ -206,7 +208,7 @@ class TxnProduceOperator(Killable, BaseOperator):
             raise ValueError(
                 f"task {self.task_id!r}: read_options {unknown}; expected {sorted(READ_OPTIONS)}"
             )
-        if transaction_timeout_s < 1:
+        if transaction_timeout_s is not None and transaction_timeout_s < 1:
             raise ValueError(
                 f"task {self.task_id!r}: transaction_timeout_s={transaction_timeout_s}; expected 1 or more"
             )
@@ -277,14 +279,18 @@ class TxnProduceOperator(Killable, BaseOperator):
             check_files_are_of_the_run(context, self._paths(), takes_manifest=self.engine == "local")
         from txn_engine.producer import run_into
 
-        with ended_by_a_kill(self.task_id), open_engine(self.conn_id) as engine, fenced_means_retry():
+        with (
+            ended_by_a_kill(self.task_id),
+            open_engine(self.conn_id) as engine,
+            fenced_means_retry(),
+            ExitStack() as stack,
+        ):
             topic = engine.logs.topics.look_up(self.topic)
             run_id = run_into(identity.run_id, topic)
-            load = self._checked(engine, topic, run_id, context)
-            limit_ms = engine.limits.max_transaction_timeout_ms
+            load = self._checked(engine, topic, name, run_id, context, stack)
             with engine.producer(
                 transactional_id=name,
-                transaction_timeout_ms=min(self.transaction_timeout_s * 1_000, limit_ms),
+                transaction_timeout_ms=timeout_ms_of(engine, self.transaction_timeout_s),
                 markers=self.markers,
             ) as producer:
                 producer.init_transactions()
@@ -313,10 +319,15 @@ class TxnProduceOperator(Killable, BaseOperator):
         """Whether the manifest says what is loaded, also of a run that was committed before."""
         return self.manifest is not None and not self.again
 
-    def _checked(self, engine: Engine, topic: Topic, run_id: str, context: Context) -> Load:
-        """How to load, once every argument was looked at: what is wrong with one is raised before anybody is fenced."""
-        from txn_engine.files import format_of
-        from txn_engine.loading.load import check_load
+    def _checked(
+        self, engine: Engine, topic: Topic, name: str, run_id: str, context: Context, stack: ExitStack
+    ) -> Load:
+        """How to load, once every argument was looked at, and every file was opened: what is wrong with one is raised
+        before anybody is fenced. The files of a run that was committed may have been moved away since.
+        """
+        from txn_engine.files import files_named, format_of
+        from txn_engine.found_files import check_opens
+        from txn_engine.loading.load import check_load, was_committed
 
         self._dead_letters(engine, run_id)
         is_local = self.engine == "local"
@@ -327,15 +338,18 @@ class TxnProduceOperator(Killable, BaseOperator):
             engine,
             topic,
             files,
-            run_id=None,
             partition=self.partition,
             manifest=self.manifest,
             reading={**self.read_options, "row_checks": row_checks},
         )
+        is_done = not self._has_manifest_to_ask and was_committed(engine, name, run_id, "load")
         if is_local:
+            if not is_done:
+                check_opens(files_named(self._named(), self.read_options.get("format")))
             return partial(self._load, row_checks=row_checks)
         letters, vote = self._vote(engine, run_id, context)
-        return partial(self._load_by_spark, letters=letters, vote=vote)
+        rows = None if is_done else self._files_of_spark(engine, topic, vote, stack)
+        return partial(self._load_by_spark, rows=rows, letters=letters, vote=vote)
 
     def _own(self) -> dict[str, Any]:
         """What tells a part of a mapped task from the others."""
@@ -537,6 +551,20 @@ class TxnProduceOperator(Killable, BaseOperator):
         )
         return letters, vote
 
+    def _files_of_spark(self, engine: Engine, topic: Topic, vote: Vote | None, stack: ExitStack) -> FileRows:
+        """The files, listed by a session that ends with the stack. What is wrong with one is told by its name, line and
+        column alone.
+        """
+        from txn_engine.spark.loading import files_of
+
+        settings = deployment_spark_conf() | self.spark_settings
+        row_checks = () if vote is None else vote.row_checks_of(self.topic)
+        spark = stack.enter_context(task_spark(engine.url, settings, app_name=self.task_id))
+        stack.enter_context(kind_of_failure_alone(told=("InvalidRecordError", "InvalidRequestError")))
+        return files_of(
+            spark, engine, topic, self.path or (), {**self.read_options, "row_checks": row_checks}
+        )
+
     def _load_by_spark(
         self,
         engine: Engine,
@@ -545,25 +573,17 @@ class TxnProduceOperator(Killable, BaseOperator):
         run_id: str,
         context: Context,
         *,
+        rows: FileRows | None,
         letters: DeadLettersTo | None,
         vote: Vote | None,
     ) -> Sequence[RecordMetadata]:
-        from txn_engine.spark.loading import files_of
         from txn_engine.spark.writing import write_with
 
-        settings = deployment_spark_conf() | self.spark_settings
-        row_checks = () if vote is None else vote.row_checks_of(self.topic)
-        # What is wrong with a file is told by its name, line and column alone.
-        with (
-            task_spark(engine.url, settings, app_name=self.task_id) as spark,
-            kind_of_failure_alone(told=("InvalidRecordError", "InvalidRequestError")),
-        ):
-            reading = {**self.read_options, "row_checks": row_checks}
-            files = files_of(spark, engine, topic, self.path or (), reading)
+        with ExitStack() as stack:
             written = write_with(
                 engine,
                 producer,
-                {self.topic: files},
+                {self.topic: self._files_of_spark(engine, topic, vote, stack) if rows is None else rows},
                 offsets=None,
                 run_id=run_id,
                 vote=vote,

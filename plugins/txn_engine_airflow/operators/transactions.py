@@ -66,6 +66,13 @@ def commit_run(producer: Producer, run_id: str, uploads: Uploads, send: Callable
         producer.commit_transaction(max_block_ms=MAX_BLOCK_MS)
 
 
+def timeout_ms_of(engine: Engine, asked_s: int | None) -> int:
+    """The time-out of a task's transaction: what its author asked for, which the store has to allow, or the default."""
+    from txn_engine.producer.time_out import job_timeout_ms
+
+    return job_timeout_ms(engine.limits, None if asked_s is None else asked_s * 1_000)
+
+
 @contextmanager
 def _aborted_on_error(producer: Producer) -> Iterator[None]:
     from txn_engine.errors import TxnEngineError

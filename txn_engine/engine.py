@@ -44,6 +44,7 @@ from txn_engine.erasing import (
 )
 from txn_engine.errors import (
     CorruptObjectError,
+    InconsistentClusterIdError,
     InvalidRequestError,
     StoreUnavailableError,
     TxnEngineError,
@@ -61,6 +62,7 @@ from txn_engine.log.logs import ForkSafeExecutor, Logs, Looked
 from txn_engine.log.objects import Objects, store_errors
 from txn_engine.log.pins import PinStore
 from txn_engine.log.store_config import StoreConfig, StoreLimits, open_store_config
+from txn_engine.log.store_identity import StoreIdentity
 from txn_engine.log.store_settings import StoreSettings
 from txn_engine.log.topics import Survey, Topic, TopicRegistry
 from txn_engine.log.turns import WRITER_CHARS
@@ -140,11 +142,13 @@ class Engine:
         snapshot_after: int = 1_000,
         configs: Mapping[str, object] | None = None,
     ) -> None:
-        self._objects = objects = Objects(store, pause)
+        opened = Objects(store, pause)
         self.store = store
         self.clock = clock
-        begun = store_begun_with(configs)
-        self.config: StoreConfig = open_store_config(objects, clock, new_id, begun)
+        begun, began_ms = store_begun_with(configs), waiting.monotonic_ms()
+        self.config: StoreConfig = open_store_config(opened, clock, new_id, begun)
+        identity = StoreIdentity(self.config.store_id, opened.find, store.url, waiting.monotonic_ms, began_ms)
+        self._objects = objects = opened.of_store(identity)
         sizes = _NEAR if objects.is_near else _FAR
         names = ("txn-read", "txn-work", "txn-send")
         readers, workers, senders = self._pools = [
@@ -444,7 +448,7 @@ class Engine:
             try:
                 with one_place(info.name):
                     done += self._topic_eraser(info, progress).finish_begun()
-            except StoreUnavailableError:
+            except (StoreUnavailableError, InconsistentClusterIdError):
                 raise
             except TxnEngineError as error:
                 unreadable.append(Unreadable(info.name, WHOLE_TOPIC, error))

@@ -18,7 +18,8 @@ from txn_engine import Engine
 from txn_engine.backup import backups, check_backup, restore
 from txn_engine.backup.place import PLACE_KEY
 from txn_engine.errors import CorruptObjectError, InvalidRequestError, TxnEngineError
-from txn_engine.log.store_config import RESTORED_KEY, STORE_KEY
+from txn_engine.log.store_config import RESTORED_KEY
+from txn_engine.log.store_identity import STORE_KEY
 from txn_engine.reasons import Reason
 from txn_engine.testing import ManualClock
 from txn_engine.verify import verify_store

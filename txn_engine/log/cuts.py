@@ -460,7 +460,10 @@ class CutStore:
     def _put(self, number: int, part: Part, fields: Mapping[str, Any]) -> bool:
         """Whether the object is ours; False where another stands there."""
         data = encode_json({"number": number, **fields, "write_id": self._new_id()}, part.kind)
-        return self._objects.create(cut_key(number, part), data, max_bytes=JSON_BYTES_MAX).won
+        won = self._objects.create(cut_key(number, part), data, max_bytes=JSON_BYTES_MAX).won
+        if part is not Part.CLAIM:
+            self._objects.confirm()
+        return won
 
 
 def _covers(cut: Cut, topics: Mapping[str, int] | None) -> bool:

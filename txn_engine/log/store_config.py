@@ -25,10 +25,10 @@ from txn_engine.log.objects import (
     encode_json,
     store_errors,
 )
+from txn_engine.log.store_identity import STORE_KEY, STORE_KIND
 from txn_engine.protocol.log_time import bounded_time
 from txn_engine.reasons import Reason
 
-STORE_KEY = "store.json"
 RESTORED_KEY = "restored.json"
 TRANSACTION_STATE_TOPIC = "__transaction_state"
 CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
@@ -165,7 +165,7 @@ def _check_fixed(config: StoreConfig, settings: Mapping[str, int]) -> None:
 def create_store_config(objects: Objects, config: StoreConfig) -> StoreConfig:
     """Let this be the store's configuration, put if there is none; the one that there is."""
     values = {name: value for name, value in asdict(config).items() if value is not None}
-    outcome = objects.create(STORE_KEY, encode_json(values, "store"), max_bytes=JSON_BYTES_MAX)
+    outcome = objects.create(STORE_KEY, encode_json(values, STORE_KIND), max_bytes=JSON_BYTES_MAX)
     return _decode(outcome.winner)
 
 
@@ -177,7 +177,7 @@ def refuse_inside(objects: Objects) -> None:
         found = list(objects_around(objects.store, STORE_KEY, JSON_BYTES_MAX))
     for outer, data in found:
         with suppress(CorruptObjectError, UnsupportedFormatError):  # another program's file of this name
-            decode_json(data, key=STORE_KEY, kind="store", needed=("store_id",))
+            decode_json(data, key=STORE_KEY, kind=STORE_KIND, needed=("store_id",))
             raise InvalidRequestError(
                 f"a store inside the one at {outer}",
                 actor="store",
@@ -219,10 +219,10 @@ def _set_up_meanwhile(objects: Objects) -> StoreConfig:
 
 def _decode(data: bytes) -> StoreConfig:
     needed = [each.name for each in fields(StoreConfig) if each.name != "restored"]
-    values = decode_json(data, key=STORE_KEY, kind="store", needed=needed)
+    values = decode_json(data, key=STORE_KEY, kind=STORE_KIND, needed=needed)
     limits, counts = values["limits"], values["internal_partitions"]
     for part, names in ((counts, _INTERNAL_TOPICS), (values["put_if_absent_proof"], ())):
-        check_fields(part, names, key=STORE_KEY, kind="store")
+        check_fields(part, names, key=STORE_KEY, kind=STORE_KIND)
         if not isinstance(part, dict):
             raise CorruptObjectError(f"{part!r:.80}", place=STORE_KEY, expected="a JSON object")
     return StoreConfig(
@@ -249,7 +249,7 @@ def decoded_limits(held: Any, key: str, kind: str) -> StoreLimits:
 
 
 def _restoring(held: Any) -> Restoring:
-    check_fields(held, [each.name for each in fields(Restoring)], key=STORE_KEY, kind="store")
+    check_fields(held, [each.name for each in fields(Restoring)], key=STORE_KEY, kind=STORE_KIND)
     if not isinstance(held, dict):
         raise CorruptObjectError(f"restored {held!r:.80}", place=STORE_KEY, expected="a JSON object")
     number, cut, restored_ms, first_block = (

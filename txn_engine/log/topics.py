@@ -321,6 +321,7 @@ class TopicRegistry:
             else:
                 self._known[name] = (asked_ms, topic)
         if topic is None:
+            self._objects.check_identity_now()
             was_deleted = latest.incarnation >= 0
             raise UnknownTopicOrPartitionError(
                 f"topic {name!r} {'was deleted' if was_deleted else 'does not exist'}",
@@ -650,7 +651,9 @@ class TopicRegistry:
         return self._objects.find(key, max_bytes=JSON_BYTES_MAX)
 
     def _create(self, key: str, data: bytes) -> PutOutcome:
-        return self._objects.create(key, data, max_bytes=JSON_BYTES_MAX)
+        outcome = self._objects.create(key, data, max_bytes=JSON_BYTES_MAX)
+        self._objects.confirm()
+        return outcome
 
     def _latest(self, name: str) -> _Latest:
         """The highest incarnation.

@@ -11,6 +11,7 @@ import pyarrow as pa
 from txn_engine.clock import Clock, Waiting
 from txn_engine.errors import (
     ConcurrentTransactionsError,
+    InconsistentClusterIdError,
     InvalidRequestError,
     StoreUnavailableError,
     TxnEngineError,
@@ -189,7 +190,7 @@ class Tables:
                     self.publish(topic.name, name)
                 after = self._table(topic, name)
                 return None if after == before else _moved(topic, name, before, after)
-        except StoreUnavailableError:
+        except (StoreUnavailableError, InconsistentClusterIdError):
             raise
         except TxnEngineError as error:
             return Unreadable(topic.name, WHOLE_TOPIC, error)

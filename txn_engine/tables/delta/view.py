@@ -107,7 +107,9 @@ class DeltaView:
 
     def _put(self, version: int, data: bytes) -> bool:
         key = commit_key(self._folder, version)
-        return self._objects.create(key, data, max_bytes=COMMIT_BYTES_MAX).won
+        won = self._objects.create(key, data, max_bytes=COMMIT_BYTES_MAX).won
+        self._objects.confirm()
+        return won
 
     # --- which version is the newest ------------------------------------------------------------------------
 

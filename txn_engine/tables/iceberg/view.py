@@ -148,6 +148,7 @@ class IcebergView:
         data = encoded_metadata(fields, self._name, version, at, self._new_id())
         key = metadata_key(self._folder, version)
         won = self._objects.create(key, data, max_bytes=METADATA_BYTES_MAX).won
+        self._objects.confirm()
         if won:
             created_ms, sequence = fields["last-updated-ms"], fields["last-sequence-number"]
             self._newest = TableState(version, at, created_ms, sequence, fields)

@@ -22,6 +22,7 @@ PREVIEWED = {
     "groups expire-offsets": ("groups", "expire-offsets", "--retention-minutes", "0"),
     "tables unpublish": ("tables", "unpublish", "payments"),
     "cuts delete": ("cuts", "delete", "0"),
+    "new-store-id": ("new-store-id", "--watch", "0"),
     "topics delete": ("topics", "delete", "payments"),
 }
 """Each command with a call that has something to do."""

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import import_module, metadata
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from txn_engine.cli.failures import one_line
@@ -88,13 +87,10 @@ def _failure(name: str, error: Exception) -> Check:
 
 def _missing_folder(url: str) -> list[Check] | None:
     """For a local store whose folder is not there: whether it can be made."""
-    from urllib.parse import unquote, urlsplit
+    from txn_engine.cli.command import local_folder
 
-    if "://" in url and not url.startswith("file://"):
-        return None
-    text = unquote(urlsplit(url).path) if url.startswith("file://") else url
-    folder = Path(os.path.expanduser(text)).absolute()
-    if not text.strip() or folder.exists():
+    folder = local_folder(url)
+    if folder is None or folder.exists():
         return None
     kind = Check("store", "ok", f"local folder {folder}")
     if folder.parent.is_dir() and os.access(folder.parent, os.W_OK):
@@ -110,6 +106,7 @@ def _missing_folder(url: str) -> list[Check] | None:
 
 def _store_checks(store: ObjectStore) -> Iterator[Check]:
     from storage import BucketStore
+    from txn_engine.verify.restored_root import store_within
 
     if isinstance(store, BucketStore):
         yield Check("store", "ok", store.described())
@@ -128,7 +125,7 @@ def _store_checks(store: ObjectStore) -> Iterator[Check]:
     yield facts
     yield from _proof(store, writing_needed=not is_set_up)
     if is_set_up:
-        yield _keys(store)
+        yield _keys(store_within(store))
         yield from _contents(store)
 
 
@@ -171,7 +168,7 @@ def _facts(store: ObjectStore) -> tuple[bool, Check]:
 
     try:
         config = read_store_config(Objects(store))
-        is_whole = config is None or config.restored is None or is_restored(Objects(store))
+        is_whole = config is None or config.restored is None or is_restored(Objects(store), config)
     except TxnEngineError as error:
         return False, _failure("ledger", error)
     if config is None:

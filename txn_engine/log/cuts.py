@@ -27,9 +27,9 @@ from txn_engine.errors import (
 from txn_engine.ids import IdSource
 from txn_engine.log.cut_format import NEVER, Cut, Part, cut_key, decoded_cut, encoded_cut
 from txn_engine.log.cut_keys import CutKeys, Parts
-from txn_engine.log.objects import Objects, checked_number, decode_json, encode_json
+from txn_engine.log.objects import Objects, checked_number, checked_text, decode_json, encode_json
 from txn_engine.log.own_process import OwnLock
-from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC
+from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, StoreConfig
 from txn_engine.protocol.controls import GRACE_MS
 from txn_engine.protocol.log_time import bounded_time
 from txn_engine.reasons import Reason
@@ -128,12 +128,13 @@ class CutStore:
     """The cuts of one store. Threads may share it."""
 
     def __init__(
-        self, objects: Objects, clock: Clock, new_id: IdSource, store_id: str, readers: Executor
+        self, objects: Objects, clock: Clock, new_id: IdSource, config: StoreConfig, readers: Executor
     ) -> None:
         self._objects = objects
         self._clock = clock
         self._new_id = new_id
-        self._store_id = store_id
+        self._store_id = config.store_id
+        self._store_ids = config.ids
         self._readers = readers
         self._keys = CutKeys(objects, readers)
         self._lock = OwnLock()
@@ -154,6 +155,11 @@ class CutStore:
                 number = self._keys.first_unused(number + 1)
             self._next = number + 1
             return number
+
+    def claim_id(self, number: int) -> str:
+        """The write id of the claim to a number, which no other store has but copies made since; "": there is none."""
+        held = self._read(number, Part.CLAIM, ("write_id",))
+        return "" if held is None else checked_text(held, "write_id", key=cut_key(number, Part.CLAIM))
 
     def settle(self, cut: Cut) -> None:
         """Let the cut stand. Raises `OutcomeUnknownError` where clean-up gave its claim up."""
@@ -435,7 +441,7 @@ class CutStore:
         held = self._read(number, Part.CUT, ())
         if held is None:
             return False, None
-        return True, decoded_cut(held, cut_key(number, Part.CUT), number, self._store_id)
+        return True, decoded_cut(held, cut_key(number, Part.CUT), number, self._store_ids)
 
     def _read_or_damage(self, number: int) -> Cut | TxnEngineError | None:
         newest = self._newest

@@ -164,6 +164,7 @@ class EntryLog:
             self._state = state
             self._openers_snapshot.opened(state, self._replayed - known)
             return state
+        self._tools.objects.check_identity_now()
         raise CorruptObjectError(
             f"the entries from offset {loaded_from} on are sealed or gone, and no sound snapshot reaches beyond them"
             f" (damaged: {', '.join(dict.fromkeys(damaged)) or 'none'})",

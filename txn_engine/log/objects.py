@@ -155,6 +155,8 @@ class Objects:
         identity: Identity | None = None,
     ) -> None:
         self.store = store
+        self.place = store
+        """Where the store is: another one than `store` where it was restored, which is in a folder of its place."""
         self._pause = pause
         self._identity = identity
         self._map = store.map if isinstance(store, MappableStore) else None
@@ -164,9 +166,11 @@ class Objects:
         """The operations of another store, with the pauses of this one."""
         return Objects(store, self._pause)
 
-    def of_store(self, identity: Identity) -> Objects:
-        """The same, for a store of which it is known by now which one it is."""
-        return Objects(self.store, self._pause, identity)
+    def of_store(self, store: ObjectStore, identity: Identity | None = None) -> Objects:
+        """Those of the store that is at this place."""
+        found = Objects(store, self._pause, identity)
+        found.place = self.place
+        return found
 
     def check_identity(self) -> None:
         """Raise `InconsistentClusterIdError` where another store was seen here, by a look of the last five seconds."""

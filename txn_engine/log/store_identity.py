@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from storage import JSON_BYTES_MAX
+from storage import FORMAT, JSON_BYTES_MAX, LATER_FORMAT
 from txn_engine.clock import Clock
 from txn_engine.errors import (
     InconsistentClusterIdError,
@@ -88,7 +88,9 @@ class StoreIdentity:
             ) from error
 
     def _id_of(self, data: bytes) -> str:
-        values = decode_json(data, key=STORE_KEY, kind=STORE_KIND, needed=("store_id",))
+        values = decode_json(
+            data, key=STORE_KEY, kind=STORE_KIND, needed=("store_id",), formats=(FORMAT, LATER_FORMAT)
+        )
         return checked_text(values, "store_id", key=STORE_KEY)
 
     def _gone(self) -> InconsistentClusterIdError:

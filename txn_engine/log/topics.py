@@ -674,6 +674,7 @@ class TopicRegistry:
         if incarnation < 0 and self._has_log(name):
             if self._objects.exists(key):  # made just now
                 return self._latest(name)
+            self._objects.check_identity_now()
             raise _lost(key, "a log of the topic")
         if topic is None:
             return _Latest(incarnation, None)

@@ -289,7 +289,7 @@ class Tables:
 
     def _view(self, name: str, topic: Topic) -> View:
         tools = self._logs.tools
-        return _VIEWS[name](tools.objects, topic, self._logs.config.store_id, self._clock, tools.new_id)
+        return _VIEWS[name](tools.objects, topic, self._logs.config, self._clock, tools.new_id)
 
 
 def check_schema(topic: str, schema: pa.Schema, formats: Sequence[str]) -> None:
@@ -324,7 +324,7 @@ def published_formats(logs: Logs, topic: Topic, clock: Clock) -> list[str]:
     found = []
     for name, view in _VIEWS.items():
         try:
-            newest = view(tools.objects, topic, logs.config.store_id, clock, tools.new_id).newest()
+            newest = view(tools.objects, topic, logs.config, clock, tools.new_id).newest()
             is_shown = newest is not None and newest.at is not None
         except DAMAGE:
             is_shown = True

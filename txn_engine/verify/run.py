@@ -35,6 +35,7 @@ from txn_engine.verify.partition_task import (
 )
 from txn_engine.verify.pickling import pickled
 from txn_engine.verify.report import GroupLog, PartitionStats, Replay, Tally, VerifyReport, VerifyStats
+from txn_engine.verify.restored_root import store_within
 from txn_engine.verify.store_keys import KeySurvey, folders_in_the_way, survey_keys
 from txn_engine.verify.table_audit import TableAudit
 
@@ -87,6 +88,7 @@ def verify_store(
     Errors of the store itself (unreachable, no access) are raised as they come, `storage.errors.StorageError`.
     """
     started = time.perf_counter()
+    store = store_within(store)
     tally = Tally()
     findings = FindingLog()
     if kept_in is not None and (
@@ -267,7 +269,7 @@ class _Run:
         self._offsets.judge(self._log_ends, self._audit.findings)
         self._cuts.judge(self._log_ends)
         tables = TableAudit(
-            self._bench.reader, self._audit.findings, self._layouts.store_id, self.replay.erased
+            self._bench.reader, self._audit.findings, self._layouts.store_ids, self.replay.erased
         )
         tables.run(self._audited_topics())
         owned = self._coordinator.highest_id

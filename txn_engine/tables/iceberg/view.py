@@ -12,6 +12,7 @@ from txn_engine.extras import imports_named
 from txn_engine.ids import IdSource
 from txn_engine.log.data_files import stored_schema
 from txn_engine.log.objects import Objects
+from txn_engine.log.store_config import StoreConfig
 from txn_engine.log.topic_cut import TopicCut
 from txn_engine.log.topics import Topic
 from txn_engine.reasons import Reason
@@ -58,13 +59,17 @@ class IcebergView:
     table_format: Final = "iceberg"
     looks_into_files: Final = True
 
-    def __init__(self, objects: Objects, topic: Topic, store_id: str, clock: Clock, new_id: IdSource) -> None:
+    def __init__(
+        self, objects: Objects, topic: Topic, config: StoreConfig, clock: Clock, new_id: IdSource
+    ) -> None:
         self._objects = objects
         self._topic = topic
         files = f"topics/{topic.name}/{topic.incarnation}"
         self._folder = table_folder(topic.name, topic.incarnation)
         self._files = _location(objects.uri(files))
-        self._name = TableName(store_id, topic.name, topic.incarnation, _location(objects.uri(self._folder)))
+        self._name = TableName(
+            config.store_id, config.ids, topic.name, topic.incarnation, _location(objects.uri(self._folder))
+        )
         self._clock = clock
         self._new_id = new_id
         self._newest: TableState | None = None

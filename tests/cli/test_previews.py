@@ -55,7 +55,7 @@ def test_one_spelling() -> None:
         assert {"--execute", "--dry-run"} <= options[name], name
     for name in AT_ONCE:
         assert options[name] & {"--execute", "--dry-run"} == {"--dry-run"}, name
-    verbs = {"delete", "prune", "unpublish", "erase", "reset-offsets", "expire-offsets"}
+    verbs = {"new-store-id", "delete", "prune", "unpublish", "erase", "reset-offsets", "expire-offsets"}
     assert {name for name in options if name.split()[-1] in verbs} == set(PREVIEWED)
 
 

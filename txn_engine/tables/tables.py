@@ -61,7 +61,8 @@ class TableStatus:
 
     version: the newest. cut: which it shows, -1 once it was unpublished. published_ms: when. is_complete: False where
     its publisher stopped before the last step. behind: offsets that are stable and not in it yet. pins: how many
-    versions' files are kept. schema_version: of the topic's, whose columns it has.
+    versions' files are kept. schema_version: of the topic's, whose columns it has. elsewhere: the address by which it
+    names its files, where that is not the store's: the store was moved or copied, and readers read the original's.
     """
 
     topic: str
@@ -75,6 +76,7 @@ class TableStatus:
     behind: int
     pins: int
     schema_version: int = 0
+    elsewhere: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -276,6 +278,7 @@ class Tables:
             0 if newest.at is None else self._behind(topic, newest.at),
             len(self._pins.names(topic.name, topic.incarnation, name)),
             newest.schema_version,
+            view.elsewhere(),
         )
 
     def _behind(self, topic: Topic, at: TopicCut) -> int:

@@ -119,6 +119,9 @@ class IcebergAudit:
             return
         newest = self._versions[-1]
         self._judge_snapshots(newest, last)
+        here = _as_uri(self._reader.uri(self._root))
+        if last.location != here:
+            self._note("table-elsewhere", newest, f"files below {last.location}", f"those below {here}")
         if last.at.number not in pinned and self._is_newest(newest):
             self._note(
                 "table-unpinned",
@@ -338,6 +341,10 @@ class IcebergAudit:
 
 
 _SEALED: Final = _Version(None, "", (), ("sealed", ""))
+
+
+def _as_uri(address: str) -> str:
+    return address if "://" in address else f"file://{address}"
 
 
 def _snapshot(held: Mapping[str, Any]) -> _Snapshot:

@@ -54,6 +54,10 @@ class DeltaView:
         """The table's root."""
         return self._objects.uri(self._folder)
 
+    def elsewhere(self) -> str:
+        """Paths are relative to the table's root, wherever that is."""
+        return ""
+
     def newest(self) -> Published | None:
         """The newest version, by its number: versions have no gap, since each is put behind one that was read. It costs
         a look for each doubling of the way from the last checkpoint.

@@ -95,6 +95,12 @@ class IcebergView:
         """The version's metadata."""
         return self._objects.uri(metadata_key(self._folder, published.version))
 
+    def elsewhere(self) -> str:
+        """Where the store was moved or copied: metadata names files by absolute URIs."""
+        base = self._newest
+        is_elsewhere = base is not None and base.at is not None and base.location != self._name.location
+        return base.location if base is not None and is_elsewhere else ""
+
     def newest(self) -> Published | None:
         """The newest version, by its number: versions have no gap, since each is put behind one that was read, and none
         goes. It costs a look for each doubling of the way from what the hint says.
@@ -197,11 +203,11 @@ class IcebergView:
         )
 
     def _check_address(self, base: TableState | None) -> None:
-        if base is not None and base.at is not None and base.location != self._name.location:
+        if base is not None and (other := self.elsewhere()):
             raise InvalidRequestError(
                 f"the store is at {self._name.location}",
                 actor=f"publish {self._topic.name!r} as iceberg",
-                expected=f"{base.location}, by which the table names its files",
+                expected=f"{other}, by which the table names its files",
                 action="open the store by that address; where it has moved, unpublish the table, then publish it anew",
                 reason=Reason.TABLE_AT_OTHER_ADDRESS,
             )

@@ -3,15 +3,17 @@ refused."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from storage import MemoryStore, ObjectStore
+from storage import LocalStore, MemoryStore, ObjectStore
 from tests.backup.conftest import fresh_store, has_committed, load, opened, places_in, restored
 from tests.support.faults import FaultyStore
 from tests.support.kills import Death, ProcessDiedError
 from tests.support.refusals import refused
 from tests.support.stores import accounts_in, assert_sound, copy_of
-from txn_engine import Engine
+from txn_engine import Engine, connect
 from txn_engine.backup import restore
 from txn_engine.errors import (
     ConcurrentTransactionsError,
@@ -131,6 +133,18 @@ def test_a_copy_of_a_restored_store(engine: Engine, place: MemoryStore, clock: M
         load(other, "two", 2)
         assert accounts_in(other) == [1, 1, 2, 2]
         assert_sound(other)
+
+
+def test_backups_below_a_restored_store(engine: Engine, place: MemoryStore, tmp_path: Path) -> None:
+    """A restored store is in a folder of its place. Its backups belong nowhere in that place."""
+    load(engine, "one", 1)
+    engine.backup(place)
+    restore(place, LocalStore(tmp_path / "ledger"))
+    with connect(f"file://{tmp_path}/ledger") as again:
+        for inside in ("backups", "restored/backups"):
+            with refused(InvalidRequestError, Reason.PLACES_OVERLAP):
+                again.backup(LocalStore(tmp_path / "ledger").below(inside))
+        assert again.url == f"file://{tmp_path}/ledger"
 
 
 def test_who_has_the_copy_open_is_refused(engine: Engine, clock: ManualClock) -> None:

@@ -18,6 +18,7 @@ from tests.support.refusals import refused
 from tests.support.stores import accounts_in, assert_sound, copy_of
 from txn_engine import Engine
 from txn_engine.backup import restore
+from txn_engine.clock import Waiting
 from txn_engine.errors import (
     CorruptObjectError,
     InconsistentClusterIdError,
@@ -283,6 +284,25 @@ def test_a_store_that_is_gone(clock: ManualClock, world: Replaced) -> None:
         with refused(InconsistentClusterIdError, Reason.STORE_DELETED):
             log.append(payments(7))
         assert [info.key for info in world.store.list("")] == written
+
+
+def test_who_only_waits_notices(clock: ManualClock, world: Replaced) -> None:
+    """A consumer that waits for records, and a topic that is looked for, notice within five seconds."""
+    waiting = Waiting(monotonic_ms=clock, pause_ms=clock.advance)
+    with (
+        Engine(world.store, clock=clock, pause=no_pause, waiting=waiting) as engine,
+        engine.consumer(group_id="others") as consumer,
+    ):
+        consumer.subscribe(["payments"])
+        while consumer.poll() is not None:
+            pass
+        world.replace()
+        with refused(InconsistentClusterIdError, Reason.STORE_REPLACED):
+            for _ in range(6):
+                consumer.poll()
+                clock.advance(1_000)
+        with refused(InconsistentClusterIdError, Reason.STORE_REPLACED):
+            engine.scan("refunds")
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b'{"store_id": "x"'])

@@ -239,9 +239,7 @@ def refuse_inside(objects: Objects) -> None:
         ]
     for other, data, where in found:
         with suppress(CorruptObjectError, UnsupportedFormatError):  # another program's file of this name
-            decode_json(
-                data, key=STORE_KEY, kind=STORE_KIND, needed=("store_id",), formats=(FORMAT, LATER_FORMAT)
-            )
+            _values_of_any(data)
             raise InvalidRequestError(
                 f"a store {where} the one at {other}",
                 actor="store",
@@ -282,9 +280,27 @@ def _set_up_meanwhile(objects: Objects) -> StoreConfig:
     return config
 
 
+def _values(data: bytes) -> dict[str, Any]:
+    """The fields. The later format is that of an object with a root alone."""
+    try:
+        return decode_json(data, key=STORE_KEY, kind=STORE_KIND, needed=())
+    except UnsupportedFormatError:
+        values = _values_of_any(data)
+        if not values.get("root"):
+            raise
+        return values
+
+
+def _values_of_any(data: bytes) -> dict[str, Any]:
+    return decode_json(
+        data, key=STORE_KEY, kind=STORE_KIND, needed=("store_id",), formats=(FORMAT, LATER_FORMAT)
+    )
+
+
 def _decode(data: bytes) -> StoreConfig:
     needed = [each.name for each in fields(StoreConfig) if each.name not in _OPTIONAL]
-    values = decode_json(data, key=STORE_KEY, kind=STORE_KIND, needed=needed, formats=(FORMAT, LATER_FORMAT))
+    values = _values(data)
+    check_fields(values, needed, key=STORE_KEY, kind=STORE_KIND)
     limits, counts = values["limits"], values["internal_partitions"]
     for part, names in ((counts, _INTERNAL_TOPICS), (values["put_if_absent_proof"], ())):
         check_fields(part, names, key=STORE_KEY, kind=STORE_KIND)

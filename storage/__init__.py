@@ -4,6 +4,7 @@ stored.
 
 from storage.backend import Backend, Finding, Hadoop, Setting
 from storage.backends import BACKENDS, backend_of, is_remote
+from storage.below import store_below
 from storage.bucket_store import BucketStore
 from storage.envelope import (
     FORMAT,
@@ -51,7 +52,7 @@ from storage.keys import LogKeys, validate_key, validate_name
 from storage.known_parquet import KnownParquet
 from storage.local import LocalStore
 from storage.memory import MemoryStore
-from storage.opening import objects_around, open_store, overlap, would_overlap
+from storage.opening import objects_around, objects_below, open_store, overlap, would_overlap
 from storage.parquet_footer import UNCOMPRESSED
 from storage.parquet_limits import DATA_LIMITS, LimitError, ParquetLimits
 from storage.patience import JOB_PATIENCE, PERSON_PATIENCE, Patience
@@ -138,6 +139,7 @@ __all__ = [
     "encode_parquet",
     "encode_parquet_parts",
     "objects_around",
+    "objects_below",
     "open_parquet",
     "parquet_tail_bytes",
     "read_parquet_tail",
@@ -148,6 +150,7 @@ __all__ = [
     "row_too_large",
     "put_patiently",
     "settle_put_if_absent",
+    "store_below",
     "stored_checksum",
     "stored_columns",
     "stored_footer",

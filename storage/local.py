@@ -289,6 +289,13 @@ class LocalStore:
         """
         return sweep_strangers(self._temporary, dry_run=dry_run)
 
+    def below(self, folder: str) -> LocalStore:
+        """The store in this folder, which is made if it is not there and this one may be made."""
+        path = self.uri(validate_key(folder))
+        if self._create and not os.path.isdir(path):
+            self._ensure_folder(path, folder)
+        return LocalStore(path, create=False)
+
     def close(self) -> None:
         """Forget the cached folders."""
         self._folders.clear()

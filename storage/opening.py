@@ -34,6 +34,7 @@ _SCHEMES = "|".join(("file", "memory", *(scheme for each in BACKENDS for scheme 
 _NEARLY_A_URL = re.compile(rf"[A-Za-z][A-Za-z0-9+.-]*:|(?:{_SCHEMES})//|[A-Za-z]+=[^/]*;.*=")
 """A scheme without its slashes or its colon, and a connection string as Azure gives them out."""
 _NAMELESS = "nameless"
+_FOLDERS_MAX = 1_000
 
 
 def open_store(
@@ -113,6 +114,15 @@ def objects_around(store: ObjectStore, key: str, max_bytes: int) -> Iterator[tup
             outer = type(store)(replace(store.config, prefix=prefix))
             with suppress(ObjectNotFoundError, AccessDeniedError, DamagedObjectError):
                 yield outer.url, outer.get(key, max_bytes=max_bytes)
+
+
+def objects_below(store: ObjectStore, key: str, max_bytes: int) -> Iterator[tuple[str, bytes]]:
+    """The object with this key in each folder right below the store's own, with the folder's URL. What may not be read
+    counts as absent.
+    """
+    for folder in store.list_folders("")[:_FOLDERS_MAX]:
+        with suppress(ObjectNotFoundError, AccessDeniedError, DamagedObjectError, InvalidKeyError):
+            yield f"{store.url}/{folder}", store.get(f"{folder}/{key}", max_bytes=max_bytes)
 
 
 def would_overlap(store: ObjectStore, url: str | os.PathLike[str]) -> bool:

@@ -533,6 +533,7 @@ class Admin:
                     fenced[name] = self._fence(name)
             except DAMAGE as error:
                 failed[name] = error
+        self._logs.tools.objects.confirm()
         if failed:
             first = next(iter(failed.values()))
             raise type(first)(
@@ -726,6 +727,7 @@ class Admin:
                 written.append((TopicPartition(target.topic, target.partition), end))
         raise_if_refused_everywhere(unreadable, found_any=found_any)
         raise_if_no_write_was_taken(unreadable, wrote_any=bool(written))
+        self._logs.tools.objects.confirm()
         return ByPartition(written, unreadable)
 
     def _snapshot(self, target: TransactionPartition) -> int | Unreadable | None:

@@ -18,6 +18,7 @@ from txn_engine.admin import Admin
 from txn_engine.arguments import check_callables, check_flags
 from txn_engine.backup import BackupMaker, Cuts, Manifest, Progress
 from txn_engine.backup.copying import silent
+from txn_engine.backup.new_identity import WATCHED_MS, NewStoreId, give_new_id, refuse_if_written_to
 from txn_engine.clock import Clock, Waiting, system_clock
 from txn_engine.configs.client import (
     ConsumerKeywords,
@@ -44,6 +45,7 @@ from txn_engine.erasing import (
 )
 from txn_engine.errors import (
     CorruptObjectError,
+    InconsistentClusterIdError,
     InvalidRequestError,
     StoreUnavailableError,
     TxnEngineError,
@@ -60,7 +62,8 @@ from txn_engine.log.erasures import Erasures
 from txn_engine.log.logs import ForkSafeExecutor, Logs, Looked
 from txn_engine.log.objects import Objects, store_errors
 from txn_engine.log.pins import PinStore
-from txn_engine.log.store_config import StoreConfig, StoreLimits, open_store_config
+from txn_engine.log.store_config import StoreConfig, StoreLimits, open_store_config, store_at
+from txn_engine.log.store_identity import StoreIdentity
 from txn_engine.log.store_settings import StoreSettings
 from txn_engine.log.store_time import StoreTime, store_time_of
 from txn_engine.log.topics import Survey, Topic, TopicRegistry
@@ -147,11 +150,14 @@ class Engine:
         configs: Mapping[str, object] | None = None,
         store_time: StoreTime | None = None,
     ) -> None:
-        self._objects = objects = Objects(store, pause)
-        self.store = store
+        opened = Objects(store, pause)
+        self.place = store
         self.clock = clock
-        begun = store_begun_with(configs)
-        self.config: StoreConfig = open_store_config(objects, clock, new_id, begun)
+        begun, began_ms = store_begun_with(configs), waiting.monotonic_ms()
+        self.config: StoreConfig = open_store_config(opened, clock, new_id, begun)
+        identity = StoreIdentity(self.config.store_id, opened.find, store.url, waiting.monotonic_ms, began_ms)
+        self.store = store_at(store, self.config)
+        self._objects = objects = opened.of_store(self.store, identity)
         sizes = _NEAR if objects.is_near else _FAR
         names = ("txn-read", "txn-look", "txn-work", "txn-send")
         readers, lookers, workers, senders = self._pools = [
@@ -161,7 +167,7 @@ class Engine:
         self._waiting = waiting
         writer = new_id()[:WRITER_CHARS]
         store_time = store_time or store_time_of(objects, clock, new_id)
-        self._cuts = CutStore(objects, clock, new_id, self.config.store_id, readers, store_time)
+        self._cuts = CutStore(objects, clock, new_id, self.config, readers, store_time)
         self._pins = pins = PinStore(objects, clock, new_id)
         witnesses = Witnesses(objects, self._cuts, pins, waiting, lookers)
         tools = LogTools(
@@ -201,7 +207,7 @@ class Engine:
     @property
     def url(self) -> str:
         """The store's URL, without secrets."""
-        return self.store.url
+        return self.place.url
 
     @property
     def limits(self) -> StoreLimits:
@@ -360,10 +366,33 @@ class Engine:
             place = open_store(to) if isinstance(to, str) else to
         maker = BackupMaker(
             self.logs,
-            Cuts(self.find_cut, lambda keep_ms: self.cut(keep_ms=keep_ms), self.delete_cut),
+            Cuts(
+                self.find_cut,
+                lambda keep_ms: self.cut(keep_ms=keep_ms),
+                self.delete_cut,
+                self._cuts.claim_id,
+            ),
             self.clock,
         )
         return maker.make(place, cut, progress)
+
+    def take_new_id(self, *, execute: bool = False, watch_ms: int = WATCHED_MS) -> NewStoreId:
+        """Give this store, which is a copy of another one's files, an id of its own; without `execute` only look
+        whether that may be done.
+
+        Guarantee: it may be killed anywhere, and run again. This engine, and whoever else has the copy open, is refused
+        from then on. Raises `ConcurrentTransactionsError` where somebody writes to the copy within `watch_ms`.
+        """
+
+        def ends() -> dict[TransactionPartition, int]:
+            looked = self.look_at_everything()[1]
+            return {partition: state.log_end_offset for partition, state in looked.states.items()}
+
+        refuse_if_written_to(ends, self._waiting, watch_ms, self.url)
+        if not execute:
+            return NewStoreId(self.url, self.config.store_id, "", executed=False)
+        self._objects.check_identity_now()
+        return give_new_id(self._objects, self.config, self._new_id)
 
     # --- erasure --------------------------------------------------------------------------------------------
 
@@ -472,7 +501,7 @@ class Engine:
             try:
                 with one_place(info.name):
                     done += self._topic_eraser(info, progress).finish_begun()
-            except StoreUnavailableError:
+            except (StoreUnavailableError, InconsistentClusterIdError):
                 raise
             except TxnEngineError as error:
                 unreadable.append(Unreadable(info.name, WHOLE_TOPIC, error))
@@ -539,6 +568,7 @@ class Engine:
         for pool in reversed(self._pools):  # each pool works with those before it
             pool.shutdown(wait=True)
         self.store.close()
+        self.place.close()
 
     def __repr__(self) -> str:
         return f"<Engine of {self.url}>"

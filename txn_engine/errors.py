@@ -399,6 +399,20 @@ class OutcomeUnknownError(TxnEngineError):
     default_action = "do not send it again under another name; abort, or ask the log once the store answers"
 
 
+class InconsistentClusterIdError(TxnEngineError):
+    """The store at this URL is not the one that was opened: it was deleted, or replaced by another one.
+
+    Nothing that the call wrote is acknowledged. What its process knows of logs and topics is another store's.
+    """
+
+    code = "INCONSISTENT_CLUSTER_ID"
+    fatal = True
+    retry_helps = True
+    default_action = (
+        "connect again, and run it again: what the store that is there now has decides what is left to do"
+    )
+
+
 class CorruptObjectError(TxnEngineError):
     """An object on the store is damaged: it was changed, cut or mixed up after it was written."""
 

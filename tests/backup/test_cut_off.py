@@ -18,7 +18,8 @@ from txn_engine import Engine
 from txn_engine.backup import backups, check_backup, restore
 from txn_engine.backup.place import PLACE_KEY
 from txn_engine.errors import CorruptObjectError, InvalidRequestError, TxnEngineError
-from txn_engine.log.store_config import RESTORED_KEY, STORE_KEY
+from txn_engine.log.store_config import RESTORED_KEY
+from txn_engine.log.store_identity import STORE_KEY
 from txn_engine.reasons import Reason
 from txn_engine.testing import ManualClock
 from txn_engine.verify import verify_store
@@ -123,7 +124,7 @@ def test_the_next_restore_goes_on_where_one_was_cut_off(
         try:
             restore(place, mishap.of(target), clock=clock)
         finally:
-            left = {info.key for info in target.list("")}
+            left = {info.key.rpartition("/")[2] for info in target.list("")}
             if STORE_KEY in left and RESTORED_KEY not in left:
                 with refused(InvalidRequestError, Reason.RESTORE_UNFINISHED):
                     opened(target, clock)
@@ -147,7 +148,7 @@ def test_two_restores_at_once_make_one_store(lived: Engine, place: MemoryStore, 
     others: list[str] = []
 
     def decide(operation: Operation, key: str, _: int) -> Fault | None:
-        if key == RESTORED_KEY and operation == "put_if_absent" and not others:
+        if key.endswith(f"/{RESTORED_KEY}") and operation == "put_if_absent" and not others:
             others.append(restore(place, target, clock=clock).store_id)
         return None
 

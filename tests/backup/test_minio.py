@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from minio import MinioAdmin
@@ -16,11 +17,13 @@ from tests.backup.conftest import SCHEMA, has_committed, load
 from tests.conftest import S3Bucket, fresh_bucket
 from tests.deploy.conftest import admin, minio_setup
 from tests.support.internal import FEW_INTERNAL
+from tests.support.refusals import refused
 from tests.support.servers import MinioServer
 from tests.support.stores import accounts_in
 from txn_engine import Engine, connect
 from txn_engine.backup import check_backup, prune, restore
-from txn_engine.errors import StoreAccessError
+from txn_engine.errors import InvalidRequestError, StoreAccessError
+from txn_engine.reasons import Reason
 
 pytestmark = [pytest.mark.minio]
 
@@ -79,6 +82,25 @@ def user_with(roles: tuple[tuple[str, S3Bucket], ...], admin: MinioAdmin, minio_
     admin.user_add(key, secret)
     admin.policy_set(key, user=key)
     return S3Bucket(roles[0][1].name, roles[0][1].endpoint, key, secret)
+
+
+def test_no_store_inside_another_prefix(ledger: Engine, minio_server: MinioServer) -> None:
+    """In a bucket, too, no store is set up or restored inside another one's prefix, or around one."""
+    bucket, backups = fresh_bucket(minio_server), fresh_bucket(minio_server)
+    ledger.backup(store_in(backups))
+    engine_in(replace(bucket, name=f"{bucket.name}/a/ledger")).close()
+    for inside in ("a/ledger/inner", "a/ledger/x/inner"):
+        place = replace(bucket, name=f"{bucket.name}/{inside}")
+        with refused(InvalidRequestError, Reason.PLACES_OVERLAP):
+            engine_in(place)
+        with refused(InvalidRequestError, Reason.PLACES_OVERLAP):
+            restore(store_in(backups), store_in(place))
+    around = replace(bucket, name=f"{bucket.name}/a")
+    with refused(InvalidRequestError, Reason.PLACES_OVERLAP):
+        engine_in(around)
+    with refused(InvalidRequestError, Reason.PLACES_OVERLAP):
+        restore(store_in(backups), store_in(around))
+    restore(store_in(backups), store_in(replace(bucket, name=f"{bucket.name}/a/ledger-2")))
 
 
 def test_who_backs_up_deletes_nothing(

@@ -19,6 +19,7 @@ from txn_engine.backup.place import PLACE_KEY, manifest_key
 from txn_engine.errors import CorruptObjectError, InvalidRequestError
 from txn_engine.log.cut_format import Part, cut_key, encoded_cut
 from txn_engine.log.erasures import erasure_key
+from txn_engine.log.store_config import RESTORED_KEY, root_of
 from txn_engine.maintain import MaintenancePolicy
 from txn_engine.maintain.policy import DAY_MS
 from txn_engine.reasons import Reason
@@ -91,7 +92,8 @@ def test_every_damaged_object_is_named_and_refuses_the_restore(
 
 
 def test_a_restore_needs_an_empty_place(engine: Engine, place: MemoryStore, clock: ManualClock) -> None:
-    """A restore writes nothing if the place has a store or a part of one. Other files there do not matter."""
+    """A restore writes nothing if anything is in the place: a store, a part of one, or a file of somebody else. What a
+    proof of put-if-absent has left does not matter."""
     load(engine, "one", 1)
     engine.backup(place)
     load(engine, "two", 2)
@@ -104,6 +106,9 @@ def test_a_restore_needs_an_empty_place(engine: Engine, place: MemoryStore, cloc
         "producer_ids/0.json",
         "proofs/p/0/0.json",
         "restored.json",
+        ".DS_Store",
+        "reports/2026/sales.csv",
+        "inner/store.json",
     ):
         full = fresh_store()
         full.put(key, b"something")
@@ -116,7 +121,7 @@ def test_a_restore_needs_an_empty_place(engine: Engine, place: MemoryStore, cloc
             restore(place, store, clock=clock)
     assert keys(other) == before
     foreign = fresh_store()
-    foreign.put(".DS_Store", b"x")
+    foreign.put("probes/0123456789abcdef0123456789abcdef/taken", b"first writer")
     restore(place, foreign, clock=clock)
     with refused(InvalidRequestError, Reason.PLACE_NOT_EMPTY):
         restore(place, foreign, clock=clock)
@@ -131,8 +136,8 @@ def test_an_interrupted_restore_goes_on_with_its_own_backup(
     load(engine, "two", 2)
     engine.backup(place)
     target = fresh_store()
-    restore(place, target, number=0, clock=clock)
-    target.delete("restored.json")
+    made = restore(place, target, number=0, clock=clock)
+    target.delete(f"{root_of(made.store_id)}/{RESTORED_KEY}")
     with refused(InvalidRequestError, Reason.OTHER_RESTORE_BEGUN):
         restore(place, target, number=1, clock=clock)
     elsewhere = fresh_store()
@@ -151,8 +156,8 @@ def test_a_restore_that_goes_on_checks_what_is_there(
     load(engine, "one", 1)
     engine.backup(place)
     target = fresh_store()
-    restore(place, target, clock=clock)
-    target.delete("restored.json")
+    made = restore(place, target, clock=clock)
+    target.delete(f"{root_of(made.store_id)}/{RESTORED_KEY}")
     (snapshot, *_) = [key for key in keys(target) if "/snapshots/" in key]
     other = fresh_store()
     restore(place, other, clock=clock)
@@ -363,7 +368,8 @@ def test_a_cut_of_other_internal_partitions(engine: Engine, place: MemoryStore, 
 
 
 def test_a_place_inside_another_store(tmp_path: Path, clock: ManualClock) -> None:
-    """A store is neither set up nor restored inside another one, at any depth. Beside it there is room."""
+    """A store is neither set up nor restored inside another one, at any depth, nor around it. Beside it there is
+    room."""
     outer = LocalStore(tmp_path / "ledger")
     set_up(outer)
     place = LocalStore(tmp_path / "backups")
@@ -371,6 +377,11 @@ def test_a_place_inside_another_store(tmp_path: Path, clock: ManualClock) -> Non
         engine.admin.create_topic("payments", partitions=1, schema=SCHEMA)
         engine.backup(place)
     (tmp_path / "ledger" / "a").mkdir()
+    around = LocalStore(tmp_path)
+    with refused(InvalidRequestError, Reason.PLACES_OVERLAP):
+        Engine(around)
+    with refused(InvalidRequestError, Reason.PLACES_OVERLAP):
+        restore(place, around, clock=clock)
     (tmp_path / "store.json").write_text('{"shop": "of somebody else"}')
     for folder in ("ledger/inner", "ledger/a/inner"):
         inner = LocalStore(tmp_path / folder)

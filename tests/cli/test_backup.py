@@ -44,6 +44,24 @@ def test_a_store_is_backed_up_listed_verified_and_restored(run: Run, backed_up: 
     assert len(records.stdout.splitlines()) == 3
 
 
+def test_a_refused_restore_changes_nothing(run: Run, backed_up: str, tmp_path: Path) -> None:
+    """A restore of an unknown backup, or into a folder with files of somebody else, leaves everything as it was. It
+    makes no folder."""
+    target = tmp_path / "restored"
+    for number in ("7", "-1"):
+        done = run("restore", "--from", backed_up, "--number", number, store=f"file://{target}")
+        assert (done.code, done.error_code) == (1, "INVALID_REQUEST")
+        assert not target.exists()
+    target.mkdir()
+    (target / "notes.txt").write_text("mine")
+    for number in ("0", "7"):
+        done = run("restore", "--from", backed_up, "--number", number, store=f"file://{target}")
+        assert (done.code, done.error_code) == (1, "INVALID_REQUEST")
+        assert [path.name for path in target.rglob("*")] == ["notes.txt"]
+    (target / "notes.txt").unlink()
+    assert run("restore", "--from", backed_up, store=f"file://{target}").code == 0
+
+
 def test_the_doctor_knows_a_place_of_backups(run: Run, backed_up: str) -> None:
     """The doctor says which backups a place has, and fails if the newest lacks an object or a manifest is damaged."""
     sound = run("doctor", "--json", store=backed_up)

@@ -22,6 +22,7 @@ PREVIEWED = {
     "groups expire-offsets": ("groups", "expire-offsets", "--retention-minutes", "0"),
     "tables unpublish": ("tables", "unpublish", "payments"),
     "cuts delete": ("cuts", "delete", "0"),
+    "new-store-id": ("new-store-id", "--watch", "0"),
     "topics delete": ("topics", "delete", "payments"),
 }
 """Each command with a call that has something to do."""
@@ -54,7 +55,7 @@ def test_one_spelling() -> None:
         assert {"--execute", "--dry-run"} <= options[name], name
     for name in AT_ONCE:
         assert options[name] & {"--execute", "--dry-run"} == {"--dry-run"}, name
-    verbs = {"delete", "prune", "unpublish", "erase", "reset-offsets", "expire-offsets"}
+    verbs = {"new-store-id", "delete", "prune", "unpublish", "erase", "reset-offsets", "expire-offsets"}
     assert {name for name in options if name.split()[-1] in verbs} == set(PREVIEWED)
 
 

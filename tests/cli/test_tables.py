@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
-from tests.cli.conftest import Run
+from tests.cli.conftest import SCHEMA, Run
 
 
 def test_a_topic_is_published_shown_and_unpublished(run: Run, payments: str, good: Path) -> None:
@@ -71,3 +72,25 @@ def test_wrong_calls(run: Run, payments: str) -> None:
     assert (no_cut.code, no_cut.error_reason) == (1, "cut_not_found")
     refused = run("topics", "create", "odd", "--schema", "id:int64", "--config", "tables.publish=hudi")
     assert (refused.code, refused.error_code) == (1, "INVALID_CONFIG")
+
+
+def test_a_copied_store_tells_of_its_iceberg_table(run: Run, good: Path, tmp_path: Path) -> None:
+    """`tables status` of a copied store says that its Iceberg table names the files of the original, and fails."""
+    original, copy = f"file://{tmp_path}/ledger", f"file://{tmp_path}/copy"
+    assert run("topics", "create", "payments", "--schema", SCHEMA, store=original).code == 0
+    assert run("produce", "payments", str(good), store=original).code == 0
+    assert run("tables", "publish", "payments", store=original).code == 0
+    assert run("tables", "status", store=original).code == 0
+    shutil.copytree(tmp_path / "ledger", tmp_path / "copy")
+    assert run("new-store-id", "--watch", "0", "--execute", store=copy).code == 0
+    done = run("tables", "status", "--json", store=copy)
+    assert done.code == 1
+    told = {each["format"]: each["elsewhere"] for each in done.json["tables"]}
+    assert told == {"delta": "", "iceberg": f"{original}/topics/payments/0/iceberg"}
+    assert run("verify", store=copy).code == 1
+    unpublish = ("tables", "unpublish", "payments", "--format", "iceberg", "--execute")
+    assert run(*unpublish, store=copy).code == 0
+    assert run("tables", "publish", "payments", store=copy).code == 0
+    assert run("tables", "status", store=copy).code == 0
+    assert run("verify", store=copy).code == 0
+    assert run("tables", "status", store=original).code == 0

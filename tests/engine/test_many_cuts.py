@@ -22,6 +22,7 @@ from txn_engine.log.cut_keys import CutKeys
 from txn_engine.log.cuts import CLAIM_MS, CutStore
 from txn_engine.log.objects import Objects, encode_json
 from txn_engine.log.snapshot_format import encode_snapshot
+from txn_engine.log.store_config import StoreConfig
 from txn_engine.maintain import MaintenancePolicy
 from txn_engine.maintain.policy import DAY_MS
 from txn_engine.testing import ManualClock
@@ -53,7 +54,9 @@ def put_cut(
 
 def cut_store(store: object, readers: ThreadPoolExecutor, clock: ManualClock) -> CutStore:
     ids = count()
-    return CutStore(Objects(store, no_pause), clock, lambda: f"{next(ids):032x}", "s", readers)  # type: ignore[arg-type]
+    return CutStore(
+        Objects(store, no_pause), clock, lambda: f"{next(ids):032x}", StoreConfig("s", 0, {}), readers
+    )  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")

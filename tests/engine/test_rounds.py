@@ -21,6 +21,7 @@ from tests.simulator.store import ClientStore
 from tests.simulator.world import World
 from txn_engine import Engine
 from txn_engine.log import read_ahead
+from txn_engine.types import MarkerMode
 
 ROUND = 60 * MS
 SCHEMA = pa.schema([("id", pa.int64())])
@@ -108,13 +109,32 @@ def log_end(engine: Engine) -> int:
 
 
 def test_a_plain_append(world: RoundWorld) -> None:
-    """A plain append takes two rounds: the upload, together with the question whether the topic still exists,
-    and then the entry."""
+    """A plain append takes three rounds: the upload, together with the question whether the topic still exists,
+    then the entry, and then store.json, which says that it went into the store that was opened."""
     process, engine = world.opened()
     log, _ = world.rounds(lambda: engine.partition("t", 0), process)
     records = pa.table({"id": [1]}, schema=SCHEMA)
     world.rounds(lambda: log.append(records), process)
-    assert world.rounds(lambda: log.append(records), process)[1] == 2
+    assert world.rounds(lambda: log.append(records), process)[1] == 3
+
+
+@pytest.mark.parametrize(("markers", "rounds"), [("inline", 3), ("deferred", 3)])
+def test_the_end_of_a_transaction(world: RoundWorld, markers: MarkerMode, rounds: int) -> None:
+    """A commit takes three rounds: whether the topics still exist, the decision, and the markers beside the look
+    at store.json, which says that the decision went into the store that was opened."""
+    process, engine = world.opened()
+    producer, _ = world.rounds(lambda: engine.producer(transactional_id="id", markers=markers), process)
+    world.rounds(producer.init_transactions, process)
+
+    def write() -> None:
+        producer.begin_transaction()
+        producer.produce("t", pa.table({"id": list(range(100))}, schema=SCHEMA))
+        producer.flush()
+
+    for _ in range(2):
+        world.rounds(write, process)
+        _, took = world.rounds(producer.commit_transaction, process)
+    assert took == rounds
 
 
 @pytest.mark.parametrize("known", [True, False])

@@ -518,7 +518,7 @@ def copied(store: MemoryStore) -> MemoryStore:
 def live_paths(engine: Engine) -> list[str]:
     """The files that the newest version shows, in order."""
     topic = engine.logs.topics.look_up("payments")
-    found = view.IcebergView(engine.logs.tools.objects, topic, "", lambda: 0, lambda: "")
+    found = view.IcebergView(engine.logs.tools.objects, topic, engine.config, lambda: 0, lambda: "")
     manifests = found._manifests(view.first_state(found._name, topic))
     newest = metadata(engine)["snapshots"][-1]
     entries = [
@@ -768,8 +768,8 @@ def test_a_damaged_manifest_is_named(engine: Engine, damage: str) -> None:
 
 
 def test_a_store_that_moved_is_published_anew(tmp_path: Path, clock: ManualClock) -> None:
-    """After a store was moved, its table names files at the old place, so publishing is refused until the
-    topic is unpublished. Then the table is new."""
+    """After a store was moved, its table names files at the old place. `tables status` and the auditor say so, and
+    publishing is refused until the topic is unpublished. Then the table is new."""
     with engine_on(LocalStore(tmp_path / "ledger"), clock) as engine:
         engine.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account")
         append(engine, 1)
@@ -779,8 +779,15 @@ def test_a_store_that_moved_is_published_anew(tmp_path: Path, clock: ManualClock
         append(engine, 2)
         with refused(InvalidRequestError, Reason.TABLE_AT_OTHER_ADDRESS):
             publish(engine)
+        (status,) = engine.tables.status("payments")
+        assert status.elsewhere == f"file://{tmp_path}/ledger/topics/payments/0/iceberg"
+        assert [found.code for found in engine.admin.verify().findings] == ["table-elsewhere"]
         engine.tables.unpublish("payments", "iceberg")
+        assert engine.admin.verify().ok
         uri = publish(engine)
+        (status,) = engine.tables.status("payments")
+        assert status.elsewhere == ""
+        assert engine.admin.verify().ok
         for reader in READERS.values():
             assert reader(uri, None) == scanned(engine)
 

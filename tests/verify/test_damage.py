@@ -653,6 +653,7 @@ def test_enough_kinds_of_damage_are_tried() -> None:
         "offset-beyond-end",
         "object-foreign",
         "keys-not-listed",
+        "table-elsewhere",  # of a store that was moved: tests/tables/test_iceberg.py
         "folder-in-the-way",  # on a disk only: tests/engine/test_damage_isolation.py
     }
     assert set(CODES) - tried - elsewhere == set()

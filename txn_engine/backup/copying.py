@@ -79,14 +79,30 @@ class Copier:
             data, key = bytes(read_checked(self._source, wanted)), self._target.key(wanted)
             outcome = self._target.objects.create(key, data, max_bytes=wanted.bytes)
             if not outcome.won:
+                place = self._target.objects.uri(key)
+                if self._target.is_place:
+                    raise another_object(place, wanted.checksum)
                 raise CorruptObjectError(
                     "another object",
-                    place=self._target.objects.uri(key),
+                    place=place,
                     expected=f"none, or one of checksum {wanted.checksum}",
                     action="find out who put it there, and move it away",
                 )
         with self._lock:
             self._advance(wanted.bytes)
+
+
+def another_object(place: str, checksum: str) -> CorruptObjectError:
+    """For an object that is not what a backup of the same store says: none that is backed up ever changes."""
+    return CorruptObjectError(
+        "another object than an earlier backup of this store has",
+        actor="backup",
+        place=place,
+        expected=f"one of checksum {checksum}",
+        action="is one of two copies of this store backed up here? Give the copy an id of its own"
+        " (`txn-engine new-store-id`). Else run `txn-engine verify` and `txn-engine backup verify`",
+        reason=Reason.CONTRADICTS_EARLIER_BACKUP,
+    )
 
 
 def for_each(wanted: Iterable[ObjectRef], executor: Executor, work: Callable[[ObjectRef], None]) -> None:

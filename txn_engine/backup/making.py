@@ -13,9 +13,18 @@ from itertools import chain
 from typing import Final
 
 from storage import ObjectStore, overlap, would_overlap
-from txn_engine.backup.copying import Copier, Progress, Side, check_arrived, data_files, in_parts, listed
+from txn_engine.backup.copying import (
+    Copier,
+    Progress,
+    Side,
+    another_object,
+    check_arrived,
+    data_files,
+    in_parts,
+    listed,
+)
 from txn_engine.backup.manifest import Counts, LogRef, Manifest, ObjectRef, StateRef, copies_of
-from txn_engine.backup.place import BackupPlace, OvertakenError
+from txn_engine.backup.place import BackupPlace, OvertakenError, manifest_key
 from txn_engine.backup.states import StatesAsOf
 from txn_engine.backup.topic_objects import topic_objects
 from txn_engine.clock import Clock
@@ -26,7 +35,7 @@ from txn_engine.errors import (
     TxnEngineError,
     UnknownTopicOrPartitionError,
 )
-from txn_engine.log.cut_format import Cut, CutTopic
+from txn_engine.log.cut_format import Cut, CutTopic, Part, cut_key
 from txn_engine.log.logs import Logs
 from txn_engine.log.objects import store_errors
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
@@ -46,11 +55,14 @@ _DATA_FILE: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
-    """How a backup comes to a cut: one of this number, a fresh one that is kept for so long; and away with it."""
+    """How a backup comes to a cut: one of this number, a fresh one that is kept for so long; and away with it.
+    claim_id: what only the store that claimed this number has, and its copies.
+    """
 
     find: Callable[[int], Cut]
     make: Callable[[int], Cut]
     delete: Callable[[int], None]
+    claim_id: Callable[[int], str]
 
 
 class BackupMaker:
@@ -70,7 +82,7 @@ class BackupMaker:
         are erased, it starts again at the same cut.
         """
         objects = self._logs.tools.objects
-        _check_apart(objects.store, store)
+        _check_apart(objects.place, store)
         place = BackupPlace.claim(
             objects.beside(store), self._logs.config.store_id, self._clock(), self._logs.tools.new_id()
         )
@@ -92,7 +104,8 @@ class BackupMaker:
         """The newest before, and the one that was made."""
         missed: set[str] = set()
         while True:
-            run = _Run(self._logs, place, cut, self._clock, progress)
+            run = _Run(self._logs, place, cut, self._clock, progress, self._cuts.claim_id(cut.number))
+            self._check_history(place, run.before)
             try:
                 return run.before, run.run(cut_after)
             except OvertakenError:
@@ -100,6 +113,25 @@ class BackupMaker:
             except DAMAGE as error:  # what it was about to read may have been removed under it
                 if not run.is_overtaken() and not self._was_erased(error, missed):
                     raise self._why(error, cut) from error
+
+    def _check_history(self, place: BackupPlace, before: Manifest | None) -> None:
+        """Raise `InvalidRequestError` where the newest backup is of a cut that this store has not made: another copy of
+        it has, and both go on as one store.
+        """
+        if before is None or not before.claim:
+            return
+        mine = self._cuts.claim_id(before.cut)
+        if mine != before.claim:
+            seen = "none of that number" if not mine else "another one of that number"
+            raise InvalidRequestError(
+                f"backup {before.number} is of a cut that this store has not made, though it has the same id: here is"
+                f" {seen} ({cut_key(before.cut, Part.CLAIM)})",
+                actor="backup",
+                place=place.objects.uri(manifest_key(before.number)),
+                expected="backups of this store alone: of two copies of one store only one may back up here",
+                action="give the copy an id of its own (`txn-engine new-store-id`), and back it up elsewhere",
+                reason=Reason.CONTRADICTS_EARLIER_BACKUP,
+            )
 
     def _was_erased(self, error: TxnEngineError, missed: set[str]) -> bool:
         """Whether what it misses is a file of which records were erased: who looks again is told of another one. Of one
@@ -179,7 +211,10 @@ class _FilesOf:
 class _Run:
     """One backup under way. `before`: the newest in the place."""
 
-    def __init__(self, logs: Logs, place: BackupPlace, cut: Cut, clock: Clock, progress: Progress) -> None:
+    def __init__(
+        self, logs: Logs, place: BackupPlace, cut: Cut, clock: Clock, progress: Progress, claim: str
+    ) -> None:
+        self._claim = claim
         self._logs = logs
         self._place = place
         self._cut = cut
@@ -308,8 +343,17 @@ class _Run:
         files: list[ObjectRef] = []
         with suppress(*DAMAGE):  # files that nobody can list are copied again
             files = data_files(known, state if known.state == log.state else self._place.state(known))
+        self._refuse_other_contents(files, data_files(log, state))
         sizes = listed(Side(self._place.objects, is_place=True), files)
         return {each: each for each in files if sizes.get(each.key) == each.bytes}
+
+    def _refuse_other_contents(self, before: Sequence[ObjectRef], now: Sequence[ObjectRef]) -> None:
+        """Raise `CorruptObjectError` where the backup before has another object of the same key: none ever changes."""
+        known = {each.key: each for each in before}
+        for each in now:
+            there = known.get(each.key)
+            if there is not None and (there.bytes, there.checksum) != (each.bytes, each.checksum):
+                raise another_object(self._logs.tools.objects.uri(each.key), there.checksum)
 
     def _advanced(self, size: int) -> None:
         self._done += size
@@ -325,6 +369,7 @@ class _Run:
             known.get(each, replace(each, generation=self._generation))
             for each in topic_objects(self._logs, self._cut)
         ]
+        self._refuse_other_contents(before, objects)
         new = [each for each in objects if each not in known]
         target = Side(self._place.objects, is_place=True)
         Copier(self._source, target, self._logs.workers, _no_one).copy(new, {})
@@ -335,6 +380,7 @@ class _Run:
     ) -> Manifest:
         config = self._logs.config
         number = self._number
+        self._logs.tools.objects.check_identity_now()  # all that was read and copied until now was this store's
         while True:
             manifest = Manifest(
                 number,
@@ -349,6 +395,7 @@ class _Run:
                 tuple(objects),
                 Counts(self._files, self._bytes, self._new_files, self._new_bytes),
                 self._generation,
+                self._claim,
             )
             if self._place.put_manifest(manifest, self._logs.tools.new_id()):
                 return manifest

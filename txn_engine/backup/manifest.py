@@ -122,6 +122,8 @@ class Manifest:
     of earlier cuts. None: the cut was there before, and stays.
     next_block: the producer ids from this block on the store had not given out by then.
     generation: the number of the last removal before it, -1: there was none; None: its program knew of none.
+    claim: the write id of the claim to the cut, which only this store has, and copies that were made of it since; "":
+    its program did not know it.
     """
 
     number: int
@@ -136,6 +138,7 @@ class Manifest:
     objects: tuple[ObjectRef, ...]
     counts: Counts
     generation: int | None = FIRST
+    claim: str = ""
 
     @property
     def offsets(self) -> dict[TopicPartition, int]:
@@ -222,6 +225,7 @@ def encoded_manifest(manifest: Manifest) -> dict[str, Any]:
         "objects": [_encoded_object(each) for each in manifest.objects],
         "counts": asdict(manifest.counts),
         "generation": manifest.generation,
+        "claim": manifest.claim,
     }
 
 
@@ -267,7 +271,7 @@ def _removal(held: Mapping[str, Any], key: str, number: int) -> Removal:
 
 
 def _manifest(held: Mapping[str, Any], key: str, number: int, store_id: str) -> Manifest:
-    names = [each.name for each in fields(Manifest) if each.name != "generation"]
+    names = [each.name for each in fields(Manifest) if each.name not in ("generation", "claim")]
     check_fields(held, names, key=key, kind=KIND)
     if checked_text(held, "store_id", key=key) != store_id:
         raise CorruptObjectError(
@@ -297,6 +301,7 @@ def _manifest(held: Mapping[str, Any], key: str, number: int, store_id: str) -> 
         tuple(_object(each, newest, key) for each in _list(held, "objects", key)),
         Counts(**{name: checked_number(counts, name, 0, _INT64_MAX, key=key) for name in count_names}),
         generation,
+        checked_text(held, "claim", key=key) if "claim" in held else "",
     )
 
 

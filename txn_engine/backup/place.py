@@ -30,7 +30,7 @@ from txn_engine.backup.manifest import (
 from txn_engine.errors import CorruptObjectError, InvalidRequestError, TxnEngineError
 from txn_engine.log.objects import Objects, checked_text, decode_json, encode_json, store_errors
 from txn_engine.log.snapshot_format import decode_snapshot, encode_snapshot
-from txn_engine.log.store_config import STORE_KEY
+from txn_engine.log.store_identity import STORE_KEY
 from txn_engine.protocol.partition import PartitionState
 from txn_engine.reasons import Reason
 from txn_engine.unreadable import DAMAGE

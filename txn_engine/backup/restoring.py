@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import Final
@@ -45,11 +45,13 @@ from txn_engine.log.store_config import (
     prove,
     read_store_config,
     refuse_inside,
+    root_of,
+    store_at,
 )
 from txn_engine.protocol.partition import PartitionState
 from txn_engine.reasons import Reason
 
-_FOLDERS: Final = ("topics", "producer_ids", "cuts", "proofs", "settings")
+_PROBES: Final = "probes/"
 _NEAR, _FAR = 16, 32
 
 
@@ -117,11 +119,13 @@ def restore(
     with ExitStack() as stack:
         executor = executors(_NEAR if objects.is_near else _FAR, "txn-restore")
         stack.callback(executor.shutdown)
-        run = _Run(place, objects, manifest, executor, progress, new_id)
+        run = _Run(place, manifest, executor, progress, new_id)
         run.check_all_there()
         config = _begin(objects, place, manifest, clock, new_id)
-        run.fill(config)
-        _end(objects, clock, new_id)
+        anew = objects.of_store(store_at(target, config))
+        create_store_config(anew, replace(config, root=""))
+        run.fill(config, anew)
+        _end(anew, clock, new_id)
     return Restored(target.url, config.store_id, manifest)
 
 
@@ -136,7 +140,7 @@ def _begun(objects: Objects, place: BackupPlace) -> Restoring | None:
         _check_empty(objects)
         return None
     restored = config.restored
-    if restored is None or is_restored(objects):
+    if restored is None or is_restored(objects, config):
         raise _not_empty(objects, f"store {config.store_id} is here")
     if restored.backup_id != place.backup_id:
         raise _not_empty(objects, "a restore from other backups was begun here", Reason.OTHER_RESTORE_BEGUN)
@@ -144,13 +148,12 @@ def _begun(objects: Objects, place: BackupPlace) -> Restoring | None:
 
 
 def _check_empty(objects: Objects) -> None:
-    found = [f"{folder}/" for folder in _FOLDERS if objects.folders(folder) or _holds(objects, folder)]
-    if found or objects.exists(RESTORED_KEY):
-        raise _not_empty(objects, f"something is in {', '.join(found) or RESTORED_KEY}")
-
-
-def _holds(objects: Objects, folder: str) -> bool:
-    return next(iter(objects.infos(folder)), None) is not None
+    """Raise where anything is there, whatever it is: a part of a store, a store in a folder, files of somebody else.
+    What a proof of put-if-absent leaves that may not delete is nobody's.
+    """
+    found = next((info.key for info in objects.infos("") if not info.key.startswith(_PROBES)), None)
+    if found is not None:
+        raise _not_empty(objects, f"something is there: {found}")
 
 
 def _not_empty(objects: Objects, seen: str, reason: Reason = Reason.PLACE_NOT_EMPTY) -> InvalidRequestError:
@@ -170,9 +173,9 @@ def _begin(
     """Take the place, which is empty: from here on it is this restore's."""
     config = read_store_config(objects)
     if config is None:
-        now_ms = clock()
+        now_ms, store_id = clock(), new_id()
         wanted = StoreConfig(
-            new_id(),
+            store_id,
             now_ms,
             prove(objects.store),
             manifest.limits,
@@ -188,6 +191,7 @@ def _begin(
                 now_ms,
                 max(now_ms, manifest.next_block),
             ),
+            root_of(store_id),
         )
         config = create_store_config(objects, wanted)
     restored = config.restored
@@ -210,7 +214,6 @@ class _Run:
     def __init__(
         self,
         place: BackupPlace,
-        objects: Objects,
         manifest: Manifest,
         executor: Executor,
         progress: Progress,
@@ -218,8 +221,6 @@ class _Run:
     ) -> None:
         self._place = place
         self._source = Side(place.objects, is_place=True)
-        self._objects = objects
-        self._target = Side(objects, is_place=False)
         self._manifest = manifest
         self._executor = executor
         self._progress = progress
@@ -250,22 +251,23 @@ class _Run:
                 seen = "no such object" if size is None else f"{size} bytes"
                 raise self._place.damaged(each.place_key, seen, f"{each.bytes} bytes")
 
-    def fill(self, config: StoreConfig) -> None:
+    def fill(self, config: StoreConfig, objects: Objects) -> None:
         """Put all that the store has but its first and last object."""
-        copier = Copier(self._source, self._target, self._executor, self._advanced)
+        target = Side(objects, is_place=False)
+        copier = Copier(self._source, target, self._executor, self._advanced)
         copier.copy(self._manifest.objects, {})
         for logs in in_parts(self._manifest.logs):
             states = list(self._executor.map(self._place.state, logs))
             wanted = [_files_of(log, state) for log, state in zip(logs, states, strict=True)]
             there: dict[str, int] = {}
-            for sizes in self._executor.map(partial(listed, self._target), wanted):
+            for sizes in self._executor.map(partial(listed, target), wanted):
                 there |= sizes
             copier.copy(chain.from_iterable(wanted), there)
-            list(self._executor.map(partial(check_arrived, self._target), wanted))
-            list(self._executor.map(partial(self._begin_log, config.created_ms), logs, states))
+            list(self._executor.map(partial(check_arrived, target), wanted))
+            list(self._executor.map(partial(self._begin_log, objects, config.created_ms), logs, states))
 
-    def _begin_log(self, restored_ms: int, log: LogRef, state: PartitionState) -> None:
-        anew = RestoredLog(self._objects, LogKeys(log.prefix), log.kind, self._new_id)
+    def _begin_log(self, objects: Objects, restored_ms: int, log: LogRef, state: PartitionState) -> None:
+        anew = RestoredLog(objects, LogKeys(log.prefix), log.kind, self._new_id)
         if log.is_internal:
             anew.begin_internal(state, restored_ms)
         else:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,6 +17,7 @@ from txn_engine.cli.command import (
     StoreOption,
     common_options,
     execute_options,
+    local_folder,
     output_options,
 )
 from txn_engine.cli.output import PREVIEWED, Output, columns
@@ -98,7 +101,7 @@ def backup(
     from txn_engine.backup import check_place
 
     with place.open() as engine, out.progress("backing up", unit="bytes") as advance:
-        check_place(engine.store, to_url)
+        check_place(engine.place, to_url)
         made = engine.backup(
             open_backups(to_url, backup_endpoint, place, create=True),
             cut=cut,
@@ -280,8 +283,8 @@ def restore(
 
     source = open_backups(from_url, backup_endpoint, place, create=False)
     backups.check_target(source, place.required())
-    target = place.open_store(set_up=True)
-    with out.progress("restoring", unit="bytes") as advance:
+    with _made_folder(place.required()), out.progress("restoring", unit="bytes") as advance:
+        target = place.open_store(set_up=True)
         restored = backups.restore(
             source,
             target,
@@ -295,6 +298,20 @@ def restore(
         store_id=restored.store_id,
         **{name: value for name, value in _fields(restored.backup).items() if name != "store_id"},
     )
+
+
+@contextmanager
+def _made_folder(url: str) -> Iterator[None]:
+    """A local folder that is made in this block goes again where the block fails and has left nothing in it."""
+    folder = local_folder(url)
+    was_there = folder is None or folder.exists()
+    try:
+        yield
+    except BaseException:
+        if folder is not None and not was_there:
+            with suppress(OSError):  # it is not empty: the restore goes on there
+                folder.rmdir()
+        raise
 
 
 def open_backups(url: str, endpoint: str | None, place: Place | None, *, create: bool) -> ObjectStore:

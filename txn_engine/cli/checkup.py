@@ -88,13 +88,10 @@ def _failure(name: str, error: Exception) -> Check:
 
 def _missing_folder(url: str) -> list[Check] | None:
     """For a local store whose folder is not there: whether it can be made."""
-    from urllib.parse import unquote, urlsplit
+    from txn_engine.cli.command import local_folder
 
-    if "://" in url and not url.startswith("file://"):
-        return None
-    text = unquote(urlsplit(url).path) if url.startswith("file://") else url
-    folder = Path(os.path.expanduser(text)).absolute()
-    if url != url.strip() or not text.strip() or folder.exists():
+    folder = local_folder(url)
+    if folder is None or url != url.strip() or folder.exists():
         return None
     kind = Check("store", "ok", f"local folder {folder}")
     in_the_way = _why_not_made(folder.parent)
@@ -123,6 +120,7 @@ def _why_not_made(parent: Path) -> tuple[str, str] | None:
 
 def _store_checks(store: ObjectStore) -> Iterator[Check]:
     from storage import BucketStore
+    from txn_engine.verify.restored_root import store_within
 
     if isinstance(store, BucketStore):
         yield Check("store", "ok", store.described())
@@ -141,7 +139,7 @@ def _store_checks(store: ObjectStore) -> Iterator[Check]:
     yield facts
     yield from _proof(store, writing_needed=not is_set_up)
     if is_set_up:
-        yield _keys(store)
+        yield _keys(store_within(store))
         yield from _contents(store)
 
 
@@ -184,7 +182,7 @@ def _facts(store: ObjectStore) -> tuple[bool, Check]:
 
     try:
         config = read_store_config(Objects(store))
-        is_whole = config is None or config.restored is None or is_restored(Objects(store))
+        is_whole = config is None or config.restored is None or is_restored(Objects(store), config)
     except TxnEngineError as error:
         return False, _failure("ledger", error)
     if config is None:

@@ -8,6 +8,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -86,6 +87,16 @@ class Place:
                 action="check --url",
             )
         return Engine(store, configs=configs)
+
+
+def local_folder(url: str) -> Path | None:
+    """The folder of a local store, whether it is there or not; None for the URL of any other kind, and for no path."""
+    from urllib.parse import unquote, urlsplit
+
+    if "://" in url and not url.startswith("file://"):
+        return None
+    text = unquote(urlsplit(url).path) if url.startswith("file://") else url
+    return Path(os.path.expanduser(text)).absolute() if text.strip() else None
 
 
 class Command(click.Command):

@@ -24,6 +24,7 @@ from txn_engine.cli.erase import erase
 from txn_engine.cli.failures import EXIT_BROKEN_PIPE, EXIT_FAILED, EXIT_NOT_TOLD, OutputClosed, tell_error
 from txn_engine.cli.groups import groups
 from txn_engine.cli.maintain import maintain
+from txn_engine.cli.new_store_id import new_store_id
 from txn_engine.cli.produce import produce
 from txn_engine.cli.quality import quality
 from txn_engine.cli.sql import sql
@@ -77,6 +78,7 @@ for command in (
     erase,
     backup,
     restore,
+    new_store_id,
     coordinator,
     verify,
     quality,

@@ -371,10 +371,9 @@ def show(topic: str, number: int, place: Place, out: Output) -> None:
 
 
 def _shelf(engine: Engine, topic: str) -> ProofShelf:
-    from txn_engine.log.objects import Objects
     from txn_engine.quality.proof import ProofShelf
 
-    return ProofShelf(Objects(engine.store), topic, engine.admin.describe_topic(topic).incarnation)
+    return ProofShelf(engine.logs.tools.objects, topic, engine.admin.describe_topic(topic).incarnation)
 
 
 @quality.command(

@@ -102,13 +102,23 @@ def status(topic: str | None, place: Place, out: Output) -> None:
     """Show the tables of TOPIC, or of all topics.
 
     BEHIND counts stable offsets that the newest version does not show yet, PINS the versions whose files are kept. CUT
-    is a dash for a table that was unpublished.
+    is a dash for a table that was unpublished. The exit code is 1 if a table names files of another store, from which
+    this one was copied or moved.
     """
     with place.open() as engine:
         found = engine.tables.status(topic)
     rows = [_row(each, as_json=out.as_json) for each in found]
     out.table("tables", _STATUS, rows, **as_fields(found.unreadable))
+    elsewhere = [each for each in found if each.elsewhere]
+    for each in elsewhere:
+        out.note(
+            f"{each.topic} as {each.format} names its files below {each.elsewhere}: if the store was moved or copied,"
+            f" readers read the files of the original; `txn-engine tables unpublish {each.topic}"
+            f" --format {each.format} --execute`, then publish it again"
+        )
     fail_for(found.unreadable, out)
+    if elsewhere:
+        raise click.exceptions.Exit(1)
 
 
 @tables.command(

@@ -113,8 +113,10 @@ def verify(
     from txn_engine.clock import system_clock
     from txn_engine.log.objects import store_errors
     from txn_engine.verify import verify_store
+    from txn_engine.verify.restored_root import store_within
 
-    store = place.open_store()
+    with store_errors():
+        store = store_within(place.open_store())
     with ExitStack() as stack:
         elsewhere = None
         if chosen == "spark":

@@ -141,6 +141,7 @@ class Coordinator:
             producer_epoch,
             [self.resolve(partition) for partition in partitions],
         )
+        self._logs.tools.objects.confirm()
 
     def add(
         self,
@@ -151,7 +152,7 @@ class Coordinator:
         *,
         begins: bool = False,
     ) -> None:
-        """As `add_partitions`, for partitions whose incarnation is known.
+        """As `add_partitions`, for partitions whose incarnation is known; nothing is acknowledged by it.
 
         `begins`: nobody may have added anything at this epoch before (`InvalidTxnStateError`).
         """
@@ -163,7 +164,8 @@ class Coordinator:
             begins=begins,
             now_ms=self._clock(),
         )
-        self._logs.coordinator(transactional_id).append_one(TransactionProposal(transactional_id, decide))
+        proposal = TransactionProposal(transactional_id, decide)
+        self._logs.coordinator(transactional_id).append_one(proposal, confirm=False)
 
     def verify(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TransactionPartition
@@ -196,9 +198,11 @@ class Coordinator:
         reply, decision = self.decide_end(
             transactional_id, producer_id, producer_epoch, committed=committed, run_id=run_id
         )
+        confirmed = self._logs.confirm_soon()
         if markers == "inline" and decision is not None:
             for failure in self.mark(decision) or self.complete(decision):
                 _LOGGER.warning("decided, but not complete yet; the marker sweep will finish it: %s", failure)
+        confirmed()
         return reply
 
     def decide_end(
@@ -211,7 +215,7 @@ class Coordinator:
         run_id: str | None = None,
     ) -> tuple[ProducerIdAndEpoch, StoredRow | None]:
         """As `end_transaction`, of which only the decision is written: the answer, and the decision for `mark` and
-        `complete`; None where nothing is left to do.
+        `complete`; None where nothing is left to do. It is for the caller to confirm that it went into this store.
         """
         check_flags("EndTxn", committed=committed)
         _check_id(transactional_id)
@@ -251,7 +255,8 @@ class Coordinator:
             made.append(self._judged(current, decide))
             return made[-1].row
 
-        self._logs.coordinator(transactional_id).append_one(TransactionProposal(transactional_id, next_row))
+        proposal = TransactionProposal(transactional_id, next_row)
+        self._logs.coordinator(transactional_id).append_one(proposal, confirm=False)
         return made[-1]
 
     def _judged(
@@ -371,6 +376,7 @@ class Coordinator:
         swept = self._sweep(partitions, propose)
         rows = [self._logs.coordinator(name).view().transactions[name] for name in swept.transactional_ids]
         finished = self._markers.finish([stored for stored in rows if stored.row.state.is_prepared])
+        self._confirm(swept, finished)
         return replace(
             swept,
             partitions_marked=finished.partitions_marked,
@@ -383,7 +389,13 @@ class Coordinator:
         rows = self.rows(partitions)
         self._leave_snapshots(partitions)
         report = self._markers.finish([stored for stored in rows if stored.row.state.is_prepared])
+        self._confirm(report)
         return replace(report, failures=(*map(str, rows.unreadable), *report.failures))
+
+    def _confirm(self, *reports: SweepReport) -> None:
+        """That this is the store still, before anybody is told that something was done."""
+        if any(report.transactional_ids or report.objects_written for report in reports):
+            self._logs.tools.objects.confirm()
 
     def expire_transactional_ids(self, *, partitions: Sequence[int] | None = None) -> SweepReport:
         """Put a tombstone for every id idle for the store's expiration time; its run ids stay known.

@@ -37,7 +37,7 @@ class _PartitionOutcome:
 
 
 class MarkerWriter:
-    """Finishes decisions, whoever made them. Repeating it is harmless."""
+    """Finishes decisions, whoever made them. Repeating it is harmless, and nothing is acknowledged by it."""
 
     def __init__(self, logs: Logs, clock: Clock) -> None:
         self._logs = logs
@@ -101,7 +101,7 @@ class MarkerWriter:
             if not self._exists(partition):
                 return _PartitionOutcome({}, 0, 0)
             log = self._logs.of(partition)
-            verdicts = log.append([_marker(decision) for decision in decisions])
+            verdicts = log.append([_marker(decision) for decision in decisions], confirm=False)
             producers = log.view().producers
         except TxnEngineError as error:
             return _PartitionOutcome(dict.fromkeys(decisions, error), 0, 0)
@@ -169,7 +169,7 @@ class MarkerWriter:
             )
             for decision in decisions
         ]
-        return self._logs.coordinator(decisions[0].row.transactional_id).append(proposals)
+        return self._logs.coordinator(decisions[0].row.transactional_id).append(proposals, confirm=False)
 
 
 def decisions_by_partition(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -168,16 +168,16 @@ def _columns(logs: tuple[LogCut, ...]) -> dict[str, list[int]]:
     }
 
 
-def decoded_cut(held: Mapping[str, Any], key: str, number: int, store_id: str) -> Cut | None:
+def decoded_cut(held: Mapping[str, Any], key: str, number: int, store_ids: Collection[str]) -> Cut | None:
     """The cut that the object holds, None for a void one. `CorruptObjectError` for what no writer leaves here."""
     check_fields(held, _FIELDS, key=key, kind=Part.CUT.kind)
     checked_number(held, "number", number, number, key=key)
-    other = checked_text(held, "store_id", key=key)
-    if other != store_id:
+    store_id = checked_text(held, "store_id", key=key)
+    if store_id not in store_ids:
         raise CorruptObjectError(
-            f"a cut of store {other}",
+            f"a cut of store {store_id}",
             place=key,
-            expected=f"one of this store, {store_id}",
+            expected=f"one of this store, {' or '.join(sorted(store_ids))}",
             action="move it away: its offsets say nothing here",
         )
     if _flag(held, "is_void", key):

@@ -28,9 +28,9 @@ from txn_engine.errors import (
 from txn_engine.ids import IdSource
 from txn_engine.log.cut_format import NEVER, Cut, Part, cut_key, decoded_cut, encoded_cut
 from txn_engine.log.cut_keys import CutKeys, Parts
-from txn_engine.log.objects import Objects, checked_number, decode_json, encode_json
+from txn_engine.log.objects import Objects, checked_number, checked_text, decode_json, encode_json
 from txn_engine.log.own_process import OwnLock
-from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC
+from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, StoreConfig
 from txn_engine.log.store_time import Moment, StoreTime
 from txn_engine.protocol.controls import GRACE_MS
 from txn_engine.protocol.log_time import bounded_time
@@ -135,7 +135,7 @@ class CutStore:
         objects: Objects,
         clock: Clock,
         new_id: IdSource,
-        store_id: str,
+        config: StoreConfig,
         readers: Executor,
         store_time: StoreTime | None = None,
     ) -> None:
@@ -143,7 +143,8 @@ class CutStore:
         self._clock = clock
         self._dates_objects = store_time is not None and store_time.estimate().dates_objects
         self._new_id = new_id
-        self._store_id = store_id
+        self._store_id = config.store_id
+        self._store_ids = config.ids
         self._readers = readers
         self._keys = CutKeys(objects, readers)
         self._lock = OwnLock()
@@ -164,6 +165,11 @@ class CutStore:
                 number = self._keys.first_unused(number + 1)
             self._next = number + 1
             return number
+
+    def claim_id(self, number: int) -> str:
+        """The write id of the claim to a number, which no other store has but copies made since; "": there is none."""
+        held = self._read(number, Part.CLAIM, ("write_id",))
+        return "" if held is None else checked_text(held, "write_id", key=cut_key(number, Part.CLAIM))
 
     def settle(self, cut: Cut) -> None:
         """Let the cut stand. Raises `OutcomeUnknownError` where clean-up gave its claim up."""
@@ -456,7 +462,7 @@ class CutStore:
         held = self._read(number, Part.CUT, ())
         if held is None:
             return False, None
-        return True, decoded_cut(held, cut_key(number, Part.CUT), number, self._store_id)
+        return True, decoded_cut(held, cut_key(number, Part.CUT), number, self._store_ids)
 
     def _read_or_damage(self, number: int) -> Cut | TxnEngineError | None:
         newest = self._newest
@@ -488,7 +494,10 @@ class CutStore:
     def _put(self, number: int, part: Part, fields: Mapping[str, Any]) -> bool:
         """Whether the object is ours; False where another stands there."""
         data = encode_json({"number": number, **fields, "write_id": self._new_id()}, part.kind)
-        return self._objects.create(cut_key(number, part), data, max_bytes=JSON_BYTES_MAX).won
+        won = self._objects.create(cut_key(number, part), data, max_bytes=JSON_BYTES_MAX).won
+        if part is not Part.CLAIM:
+            self._objects.confirm()
+        return won
 
 
 def _covers(cut: Cut, topics: Mapping[str, int] | None) -> bool:

@@ -134,7 +134,8 @@ class EntryLog:
             return self._loaded()
 
     def refresh(self) -> PartitionState:
-        """The state at the log's end now."""
+        """The state at the log's end now. Raises `InconsistentClusterIdError` where another store was seen lately."""
+        self._tools.objects.check_identity()
         with self._lock.here():
             return self._load() if self._state is None else self._advance(self._state)
 
@@ -182,6 +183,7 @@ class EntryLog:
             self._state = state
             self._openers_snapshot.opened(state, self._replayed - known)
             return state
+        self._tools.objects.check_identity_now()
         raise CorruptObjectError(
             f"the entries from offset {loaded_from} on are sealed or gone, and no sound snapshot reaches beyond them"
             f" (damaged: {', '.join(dict.fromkeys(damaged)) or 'none'})",
@@ -297,7 +299,11 @@ class EntryLog:
     # --- the append -----------------------------------------------------------------------------------------
 
     def append(
-        self, proposals: Sequence[Proposal], check_first_write: FirstWriteCheck = allow_first_write
+        self,
+        proposals: Sequence[Proposal],
+        check_first_write: FirstWriteCheck = allow_first_write,
+        *,
+        confirm: bool = True,
     ) -> tuple[Verdict, ...]:
         """Append what is legal of these proposals as one entry; one verdict for each, in their order.
 
@@ -305,7 +311,17 @@ class EntryLog:
         writes nothing (refused, or a duplicate) was reached on a state at least as new as the call.
         `OutcomeUnknownError`: the entry may or may not be there; until that is settled this log puts nothing
         else, here or in another slot. Where the slot was sealed meanwhile that is never learned.
+        `InconsistentClusterIdError`: the store was replaced meanwhile, and nothing is acknowledged. `confirm=False`:
+        nobody is told of the verdicts before `Objects.confirm` was asked.
         """
+        verdicts = self._appended(proposals, check_first_write)
+        if confirm and not all(isinstance(verdict, Refused) for verdict in verdicts):
+            self._tools.objects.confirm()
+        return verdicts
+
+    def _appended(
+        self, proposals: Sequence[Proposal], check_first_write: FirstWriteCheck
+    ) -> tuple[Verdict, ...]:
         is_fresh = self._await_turn()
         for _ in range(MAX_LOST_RACES):
             with self._lock.here():
@@ -363,11 +379,9 @@ class EntryLog:
             )
         return now_ms
 
-    def append_one(
-        self, proposal: Proposal, check_first_write: FirstWriteCheck = allow_first_write
-    ) -> Appended | Duplicate:
+    def append_one(self, proposal: Proposal, *, confirm: bool = True) -> Appended | Duplicate:
         """Append one proposal; a refusal is raised."""
-        verdict = self.append([proposal], check_first_write)[0]
+        verdict = self.append([proposal], confirm=confirm)[0]
         if isinstance(verdict, Refused):
             raise verdict.error
         return verdict

@@ -119,6 +119,7 @@ class Erasures:
             if self._objects.create(
                 erasure_key(topic, incarnation, number), data, max_bytes=JSON_BYTES_MAX
             ).won:
+                self._objects.confirm()
                 return Erasure(topic, incarnation, number, created_ms, tuple(partitions))
 
     def get(self, topic: str, incarnation: int, number: int) -> Erasure:
@@ -149,6 +150,7 @@ class Erasures:
         }
         key = erasure_key(erasure.topic, erasure.incarnation, erasure.number, done=True)
         self._objects.create(key, encode_json(fields, "erasure_done"), max_bytes=JSON_BYTES_MAX)
+        self._objects.confirm()
 
 
 def ranges_of(offsets: Offsets) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -106,6 +106,13 @@ class Logs:
         answer: Future[bool] = Future()
         answer.set_result(self.topics.is_current(topic, incarnation))
         return answer
+
+    def confirm_soon(self) -> Callable[[], None]:
+        """Begin to confirm that what was written until now went into the store that was opened, while the caller goes
+        on; what it returns waits for the answer, and raises as `Objects.confirm`.
+        """
+        objects = self.tools.objects
+        return objects.confirm if objects.is_near else self.workers.submit(objects.confirm).result
 
     def look_up_topics(self, names: Iterable[str]) -> list[Topic]:
         """These topics as the store has them now, looked up at once. Raises `UnknownTopicOrPartitionError`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -128,18 +128,72 @@ def write_errors() -> AbstractContextManager[None]:
     return _WRITE_ERRORS
 
 
-class Objects:
-    """The store's operations that the engine uses, with the engine's errors."""
+class Identity(Protocol):
+    """Knows which store it is that objects are written to; `StoreIdentity` says how."""
 
-    def __init__(self, store: ObjectStore, pause: Callable[[int], None] = jittered_pause) -> None:
+    def check_lately(self, within_ms: int) -> None:
+        """Raise for another store."""
+
+    def check(self) -> None:
+        """As `check_lately`, by a look that begins now."""
+
+    def confirm(self) -> None:
+        """As `check`, by a look that begins now, once something was written."""
+
+
+SEEN_LATELY_MS = 5_000
+"""What a client believes of the store's identity, of a topic and of settings is that old at most."""
+_BEFORE_REMOVAL_MS = 1_000
+
+
+class Objects:
+    """The store's operations that the engine uses, with the engine's errors.
+
+    identity: of the store that was opened. Where it is given nothing is written that begins five seconds after the last
+    look at it, and nothing overwritten or deleted one second after, without a look.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        pause: Callable[[int], None] = jittered_pause,
+        identity: Identity | None = None,
+    ) -> None:
         self.store = store
+        self.place = store
+        """Where the store is: another one than `store` where it was restored, which is in a folder of its place."""
         self._pause = pause
+        self._identity = identity
         self._map = store.map if isinstance(store, MappableStore) else None
         self._spool = store.spool if isinstance(store, SpoolingStore) else None
 
     def beside(self, store: ObjectStore) -> Objects:
         """The operations of another store, with the pauses of this one."""
         return Objects(store, self._pause)
+
+    def of_store(self, store: ObjectStore, identity: Identity | None = None) -> Objects:
+        """Those of the store that is at this place."""
+        found = Objects(store, self._pause, identity)
+        found.place = self.place
+        return found
+
+    def check_identity(self) -> None:
+        """Raise `InconsistentClusterIdError` where another store was seen here, by a look of the last five seconds."""
+        if self._identity is not None:
+            self._identity.check_lately(SEEN_LATELY_MS)
+
+    def check_identity_now(self) -> None:
+        """As `check_identity`, by a look that begins now: before something is answered from what was read earlier."""
+        if self._identity is not None:
+            self._identity.check()
+
+    def confirm(self) -> None:
+        """What was written until now went into the store that was opened: to be asked before it is acknowledged.
+
+        `InconsistentClusterIdError` where it may not have; `OutcomeUnknownError` where nobody can tell.
+        """
+        if self._identity is not None:
+            self._identity.confirm()
 
     @property
     def is_near(self) -> bool:
@@ -170,6 +224,7 @@ class Objects:
                     return self._spool(key, max_bytes=max_bytes)
                 return self.store.get(key, max_bytes=max_bytes)
             except ObjectNotFoundError as error:
+                self.check_identity_now()
                 raise CorruptObjectError(
                     "the object is gone",
                     place=key,
@@ -230,7 +285,10 @@ class Objects:
     def create(self, key: str, data: bytes, *, max_bytes: int) -> PutOutcome:
         """Put-if-absent, settled by reading back. `OutcomeUnknownError` where that cannot be learned;
         `CorruptObjectError` where something stands there that is larger than `max_bytes`, and than `data`.
+
+        Nothing is acknowledged by this alone: `confirm` is to be asked.
         """
+        self.check_identity()
         with write_errors():
             return settle_put_if_absent(self.store, key, data, pause=self._pause, max_bytes=max_bytes)
 
@@ -254,13 +312,19 @@ class Objects:
 
     def overwrite(self, key: str, data: bytes) -> None:
         """Put the object, whatever is there: for seals, and hints of tables. After an error it may be there or not."""
+        self._check_before_removal()
         with write_errors():
             put_patiently(self.store, key, data, pause=self._pause)
 
     def remove(self, key: str) -> None:
         """Delete the object; an absent one is fine."""
+        self._check_before_removal()
         with write_errors():
             self.store.delete(key)
+
+    def _check_before_removal(self) -> None:
+        if self._identity is not None:
+            self._identity.check_lately(_BEFORE_REMOVAL_MS)
 
     def folders(self, prefix: str) -> list[str]:
         """The names of the folders right below a prefix."""

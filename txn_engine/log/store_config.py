@@ -7,9 +7,19 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final
 
-from storage import JSON_BYTES_MAX, ObjectStore, objects_around, prove_put_if_absent
+from storage import (
+    FORMAT,
+    JSON_BYTES_MAX,
+    LATER_FORMAT,
+    ObjectStore,
+    objects_around,
+    objects_below,
+    prove_put_if_absent,
+    store_below,
+)
 from txn_engine.clock import Clock
 from txn_engine.errors import (
+    ConcurrentTransactionsError,
     CorruptObjectError,
     InvalidConfigError,
     InvalidRequestError,
@@ -25,11 +35,13 @@ from txn_engine.log.objects import (
     encode_json,
     store_errors,
 )
+from txn_engine.log.store_identity import STORE_KEY, STORE_KIND
 from txn_engine.protocol.log_time import bounded_time
 from txn_engine.reasons import Reason
 
-STORE_KEY = "store.json"
 RESTORED_KEY = "restored.json"
+_ROOTS: Final = "restored"
+_OPTIONAL: Final = ("restored", "root", "former_ids")
 TRANSACTION_STATE_TOPIC = "__transaction_state"
 CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
 MAX_PARTITIONS = 10_000
@@ -88,7 +100,8 @@ class Restoring:
 class StoreConfig:
     """The store's format, limits, internal partition counts, and the proof that it can keep the protocol.
 
-    restored: None for a store that was not.
+    former_ids: those that a copy had before it got an id of its own, the last one last; what its cuts and tables say.
+    restored: None for a store that was not. root: the folder of the place that the store is in; "": the place itself.
     """
 
     store_id: str
@@ -99,6 +112,13 @@ class StoreConfig:
         default_factory=lambda: {TRANSACTION_STATE_TOPIC: 50, CONSUMER_OFFSETS_TOPIC: 50}
     )
     restored: Restoring | None = None
+    root: str = ""
+    former_ids: tuple[str, ...] = ()
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """Those that objects of the store may name."""
+        return frozenset((self.store_id, *self.former_ids))
 
     @property
     def first_block(self) -> int:
@@ -122,7 +142,7 @@ def open_store_config(
     other numbers of partitions than `settings` say.
     """
     config = read_store_config(objects)
-    if config is None and objects.folders("topics"):
+    if config is None and (objects.folders("topics") or objects.folders(_ROOTS)):
         config = _set_up_meanwhile(objects)
     if config is None:
         refuse_inside(objects)
@@ -130,7 +150,7 @@ def open_store_config(
         begun = StoreConfig(new_id(), clock(), proof)
         config = create_store_config(objects, _with_settings(begun, settings or {}))
     _check_fixed(config, settings or {})
-    if config.restored is not None and not is_restored(objects):
+    if config.restored is not None and not is_restored(objects, config):
         raise InvalidRequestError(
             f"backup {config.restored.number} is being restored here, or that was cut off",
             place=objects.store.url,
@@ -164,36 +184,79 @@ def _check_fixed(config: StoreConfig, settings: Mapping[str, int]) -> None:
 
 def create_store_config(objects: Objects, config: StoreConfig) -> StoreConfig:
     """Let this be the store's configuration, put if there is none; the one that there is."""
-    values = {name: value for name, value in asdict(config).items() if value is not None}
-    outcome = objects.create(STORE_KEY, encode_json(values, "store"), max_bytes=JSON_BYTES_MAX)
-    return _decode(outcome.winner)
+    return _decode(objects.create(STORE_KEY, _encoded(config), max_bytes=JSON_BYTES_MAX).winner)
+
+
+def replace_store_config(objects: Objects, config: StoreConfig) -> None:
+    """Let this be the store's configuration from now on: for a copy alone, which gets an id of its own.
+
+    `ConcurrentTransactionsError` where somebody else gave it another one at the same time.
+    """
+    objects.overwrite(STORE_KEY, _encoded(config))
+    if read_store_config(objects) != config:
+        raise ConcurrentTransactionsError(
+            "somebody else gives this store an id at the same time",
+            actor="store",
+            place=objects.store.url,
+            action="look at store.json, and run it again if need be",
+        )
+
+
+def _encoded(config: StoreConfig) -> bytes:
+    values = {name: value for name, value in asdict(config).items() if value not in (None, "", ())}
+    return encode_json(values, STORE_KIND, written_format=LATER_FORMAT if config.root else FORMAT)
+
+
+def store_at(place: ObjectStore, config: StoreConfig | None) -> ObjectStore:
+    """The store that is at a place, by the configuration that was read there: its keys begin where its root is."""
+    if config is None or not config.root:
+        return place
+    with store_errors():
+        return store_below(place, config.root)
+
+
+def find_store(place: ObjectStore) -> ObjectStore:
+    """The store that is at a place; the place itself where none is."""
+    return store_at(place, read_store_config(Objects(place)))
+
+
+def root_of(store_id: str) -> str:
+    """The folder of a restored store in its place. No other life of a store there has keys below it."""
+    return f"{_ROOTS}/{store_id}"
 
 
 def refuse_inside(objects: Objects) -> None:
-    """Raise `InvalidRequestError` where a fresh store would lie inside another one, which would take its objects for
-    strange ones. What the credentials may not look at is passed over.
+    """Raise `InvalidRequestError` where a fresh store would lie inside another one, at any depth, or around one that is
+    in a folder of its place: either would take the other's objects for strange ones. What the credentials may not look
+    at is passed over.
     """
     with store_errors():
-        found = list(objects_around(objects.store, STORE_KEY, JSON_BYTES_MAX))
-    for outer, data in found:
+        found = [
+            (url, data, "inside") for url, data in objects_around(objects.store, STORE_KEY, JSON_BYTES_MAX)
+        ]
+        found += [
+            (url, data, "around") for url, data in objects_below(objects.store, STORE_KEY, JSON_BYTES_MAX)
+        ]
+    for other, data, where in found:
         with suppress(CorruptObjectError, UnsupportedFormatError):  # another program's file of this name
-            decode_json(data, key=STORE_KEY, kind="store", needed=("store_id",))
+            _values_of_any(data)
             raise InvalidRequestError(
-                f"a store inside the one at {outer}",
+                f"a store {where} the one at {other}",
                 actor="store",
                 place=objects.store.url,
-                expected="a place in no other store",
+                expected="a place in no other store, and with no other store in it",
                 action="name another place",
                 reason=Reason.PLACES_OVERLAP,
             )
 
 
-def is_restored(objects: Objects) -> bool:
-    """Whether the restore that began the store has come to its end."""
-    data = objects.find(RESTORED_KEY, max_bytes=JSON_BYTES_MAX)
+def is_restored(objects: Objects, config: StoreConfig) -> bool:
+    """Whether the restore that began the store has come to its end. objects: of its place."""
+    key = f"{config.root}/{RESTORED_KEY}" if config.root else RESTORED_KEY
+    data = objects.find(key, max_bytes=JSON_BYTES_MAX)
     if data is None:
         return False
-    decode_json(data, key=RESTORED_KEY, kind="restored", needed=())
+    decode_json(data, key=key, kind="restored", needed=())
     return True
 
 
@@ -217,12 +280,30 @@ def _set_up_meanwhile(objects: Objects) -> StoreConfig:
     return config
 
 
+def _values(data: bytes) -> dict[str, Any]:
+    """The fields. The later format is that of an object with a root alone."""
+    try:
+        return decode_json(data, key=STORE_KEY, kind=STORE_KIND, needed=())
+    except UnsupportedFormatError:
+        values = _values_of_any(data)
+        if not values.get("root"):
+            raise
+        return values
+
+
+def _values_of_any(data: bytes) -> dict[str, Any]:
+    return decode_json(
+        data, key=STORE_KEY, kind=STORE_KIND, needed=("store_id",), formats=(FORMAT, LATER_FORMAT)
+    )
+
+
 def _decode(data: bytes) -> StoreConfig:
-    needed = [each.name for each in fields(StoreConfig) if each.name != "restored"]
-    values = decode_json(data, key=STORE_KEY, kind="store", needed=needed)
+    needed = [each.name for each in fields(StoreConfig) if each.name not in _OPTIONAL]
+    values = _values(data)
+    check_fields(values, needed, key=STORE_KEY, kind=STORE_KIND)
     limits, counts = values["limits"], values["internal_partitions"]
     for part, names in ((counts, _INTERNAL_TOPICS), (values["put_if_absent_proof"], ())):
-        check_fields(part, names, key=STORE_KEY, kind="store")
+        check_fields(part, names, key=STORE_KEY, kind=STORE_KIND)
         if not isinstance(part, dict):
             raise CorruptObjectError(f"{part!r:.80}", place=STORE_KEY, expected="a JSON object")
     return StoreConfig(
@@ -232,7 +313,24 @@ def _decode(data: bytes) -> StoreConfig:
         decoded_limits(limits, STORE_KEY, "store"),
         {name: checked_number(counts, name, 1, _PARTITIONS_MAX, key=STORE_KEY) for name in _INTERNAL_TOPICS},
         None if values.get("restored") is None else _restoring(values["restored"]),
+        _root(values),
+        _former_ids(values),
     )
+
+
+def _former_ids(values: Mapping[str, Any]) -> tuple[str, ...]:
+    found = values.get("former_ids", [])
+    if not isinstance(found, list) or not all(isinstance(each, str) and each.isprintable() for each in found):
+        raise CorruptObjectError(f"former_ids {found!r:.80}", place=STORE_KEY, expected="a list of ids")
+    return tuple(found)
+
+
+def _root(values: Mapping[str, Any]) -> str:
+    found = values.get("root", "")
+    ids = (*_former_ids(values), values["store_id"])
+    if found in ("", *map(root_of, ids)):
+        return str(found)
+    raise CorruptObjectError(f"root {found!r:.80}", place=STORE_KEY, expected=f"none, or {root_of(ids[-1])}")
 
 
 def decoded_limits(held: Any, key: str, kind: str) -> StoreLimits:
@@ -249,7 +347,7 @@ def decoded_limits(held: Any, key: str, kind: str) -> StoreLimits:
 
 
 def _restoring(held: Any) -> Restoring:
-    check_fields(held, [each.name for each in fields(Restoring)], key=STORE_KEY, kind="store")
+    check_fields(held, [each.name for each in fields(Restoring)], key=STORE_KEY, kind=STORE_KIND)
     if not isinstance(held, dict):
         raise CorruptObjectError(f"restored {held!r:.80}", place=STORE_KEY, expected="a JSON object")
     number, cut, restored_ms, first_block = (

@@ -133,6 +133,7 @@ class StoreSettings:
             }
             data = encode_json(held, _KIND)
             if self._objects.create(settings_key(now.changes), data, max_bytes=JSON_BYTES_MAX).won:
+                self._objects.confirm()
                 return now, self.look_up()
         raise RequestTimedOutError(
             f"{_CHANGE_TRIES} other changes came first", actor="settings", expected="its turn"

@@ -324,6 +324,7 @@ class TopicRegistry:
             else:
                 self._known[name] = (asked_ms, topic)
         if topic is None:
+            self._objects.check_identity_now()
             was_deleted = latest.incarnation >= 0
             raise UnknownTopicOrPartitionError(
                 f"topic {name!r} {'was deleted' if was_deleted else 'does not exist'}",
@@ -653,7 +654,9 @@ class TopicRegistry:
         return self._objects.find(key, max_bytes=JSON_BYTES_MAX)
 
     def _create(self, key: str, data: bytes) -> PutOutcome:
-        return self._objects.create(key, data, max_bytes=JSON_BYTES_MAX)
+        outcome = self._objects.create(key, data, max_bytes=JSON_BYTES_MAX)
+        self._objects.confirm()
+        return outcome
 
     def _latest(self, name: str) -> _Latest:
         """The highest incarnation.
@@ -674,6 +677,7 @@ class TopicRegistry:
         if incarnation < 0 and self._has_log(name):
             if self._objects.exists(key):  # made just now
                 return self._latest(name)
+            self._objects.check_identity_now()
             raise _lost(key, "a log of the topic")
         if topic is None:
             return _Latest(incarnation, None)

@@ -7,7 +7,13 @@ from functools import partial
 from typing import TypeVar
 
 from txn_engine.arguments import check_flags
-from txn_engine.errors import CorruptObjectError, InvalidRequestError, StoreUnavailableError, TxnEngineError
+from txn_engine.errors import (
+    CorruptObjectError,
+    InconsistentClusterIdError,
+    InvalidRequestError,
+    StoreUnavailableError,
+    TxnEngineError,
+)
 from txn_engine.log.cuts import CutStore
 from txn_engine.log.entry_log import EntryLog
 from txn_engine.log.logs import Logs
@@ -58,8 +64,9 @@ class Maintenance:
     nothing is written, and the report says what would be. A partition that fails is in the report's `failures`, and the
     others are done all the same: whatever was raised there, what the store refused to give, list, write or delete too.
 
-    `StoreUnavailableError` ends the job. `StoreAccessError` is raised once all were tried: where the store gives
-    nothing of any partition, or where nothing was done and all that failed is writes it refused.
+    `StoreUnavailableError` ends the job, and so does `InconsistentClusterIdError`. `StoreAccessError` is raised once
+    all were tried: where the store gives nothing of any partition, or where nothing was done and all that failed is
+    writes it refused.
     """
 
     def __init__(self, logs: Logs, cuts: CutStore, pins: PinStore) -> None:
@@ -196,7 +203,7 @@ class Maintenance:
                     for dead in dead_incarnations(objects, name):
                         if is_long_dead(objects, dead, moment):
                             outcomes.note(remove(objects, dead, dry_run=dry_run))
-            except StoreUnavailableError:
+            except (StoreUnavailableError, InconsistentClusterIdError):
                 raise
             except TxnEngineError as error:
                 outcomes.note(Unreadable(name, WHOLE_TOPIC, error))
@@ -204,6 +211,7 @@ class Maintenance:
                 outcomes.note(None)
         if outcomes.refusal is not None:
             raise outcomes.refusal
+        objects.confirm()
         return outcomes.report(dry_run=dry_run)
 
     def _moment(self, *, dry_run: bool) -> Moment:
@@ -279,6 +287,7 @@ class Maintenance:
                 progress(f"{target.topic}-{target.partition}", number, len(targets))
         if outcomes.refusal is not None and not any(map(_can_be_read, every)):
             raise outcomes.refusal
+        self._logs.tools.objects.confirm()
         return outcomes.report(dry_run=dry_run)
 
     def _at_once(self, attempt: Callable[[Target], Result], targets: list[Target]) -> Iterator[Result]:
@@ -299,7 +308,7 @@ def _attempt(job: Callable[[Target], Done | None], target: Target) -> Done | Ove
     try:
         with one_place(target.topic, target.partition):
             return _in_its_tries(job, target)
-    except StoreUnavailableError:
+    except (StoreUnavailableError, InconsistentClusterIdError):
         raise
     except TxnEngineError as error:
         return Unreadable(target.topic, target.partition, error)

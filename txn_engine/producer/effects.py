@@ -20,6 +20,7 @@ from txn_engine.errors import (
     ConcurrentTransactionsError,
     CorruptObjectError,
     IllegalStateError,
+    InconsistentClusterIdError,
     InvalidProducerIdMappingError,
     InvalidTxnStateError,
     OutcomeUnknownError,
@@ -95,6 +96,7 @@ class Effects:
         resume: ProducerIdAndEpoch | None,
     ) -> None:
         self._coordinator = tools.coordinator
+        self._logs = tools.logs
         self._waiting = tools.waiting
         self._pool = tools.senders
         self._cell = cell
@@ -257,11 +259,24 @@ class Effects:
             self._cell.move(events.finished, error)
             raise
         else:
-            unfinished = self.make_visible(decision)
+            unfinished = self._make_visible_here(decision)
             self._cell.move(
                 events.decided, committed=effect.committed, identity=identity, unfinished=unfinished
             )
             self.complete_soon()
+
+    def _make_visible_here(self, decision: StoredRow | None) -> Unfinished | None:
+        """As `make_visible`. Meanwhile the store is looked at once more: the decision stands in the log, and so do all
+        writes before it, if this is the store still that they were meant for.
+        """
+        confirmed = self._logs.confirm_soon()
+        unfinished = self.make_visible(decision)
+        try:
+            confirmed()
+        except InconsistentClusterIdError as error:
+            self._cell.move(events.finished, error)
+            raise
+        return unfinished
 
     def _decide_end(self, effect: AskEnd) -> tuple[ProducerIdAndEpoch, StoredRow | None]:
         """The coordinator's answer; CONCURRENT_TRANSACTIONS too where the last transaction's decision stands there.
@@ -286,6 +301,7 @@ class Effects:
         was_committed = effect.committed and self._coordinator.was_committed(
             self._id, *effect.identity, effect.run_id
         )
+        self._logs.tools.objects.check_identity_now()
         if was_committed:
             self._cell.move(events.decided_before, error)
             return

@@ -83,7 +83,7 @@ class GroupOffsets:
     def _write(self, lane: Lane, commits: list[OffsetCommit]) -> dict[TopicPartition, int]:
         """Where each of them stands. The first that was refused is raised."""
         proposals = [OffsetCommitProposal(commit, *lane.identity) for commit in commits]
-        verdicts = lane.log.append(proposals, self._first_write_check(lane))
+        verdicts = lane.log.append(proposals, self._first_write_check(lane), confirm=False)
         written: dict[TopicPartition, int] = {}
         for commit, verdict in zip(commits, verdicts, strict=True):
             if isinstance(verdict, Refused):

@@ -301,7 +301,10 @@ class Lane:
         if not all(batch.is_current.result() for group, _ in uploaded for batch in group):
             raise topic_deleted(self.partition.topic, self.partition.incarnation, self.identity)
         proposals = [_proposal(group[0], encoded) for group, encoded in uploaded]
-        verdicts = self.log.append(proposals, self._first_write_check(self))
+        is_plain = not uploaded[0][0][
+            0
+        ].is_transactional  # a transaction's commit says that it was this store
+        verdicts = self.log.append(proposals, self._first_write_check(self), confirm=is_plain)
         refused = next((verdict.error for verdict in verdicts if isinstance(verdict, Refused)), None)
         if refused is not None:  # the producer hears of it before anybody who waits for one of these batches
             self._owner.fail(refused)

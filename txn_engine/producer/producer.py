@@ -148,7 +148,9 @@ class Producer:
 
         Raises: `IllegalStateError` before `init_transactions()`.
         """
-        return self._known_history().has_committed(run_id)
+        history = self._known_history()
+        self._tools.logs.tools.objects.check_identity_now()
+        return history.has_committed(run_id)
 
     def committed_before(self, run_id: str, *, forgotten_runs: ForgottenRuns = "refuse") -> bool:
         """Whether that run was committed, for a load that is to be done once: where the log no longer knows, it is
@@ -156,7 +158,9 @@ class Producer:
 
         Raises: `InvalidRequestError`: nobody can tell. `IllegalStateError` before `init_transactions()`.
         """
-        return committed_before(self._known_history(), run_id, forgotten_runs)
+        history = self._known_history()
+        self._tools.logs.tools.objects.check_identity_now()
+        return committed_before(history, run_id, forgotten_runs)
 
     def _known_history(self) -> TransactionRow:
         history = self._cell.now.history

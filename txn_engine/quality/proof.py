@@ -222,7 +222,9 @@ class ProofShelf:
         with store_errors():
             self._objects.create(f"{self._folder}/{name}", ranges, max_bytes=_RANGES_BYTES_MAX)
             data = encode_json(_fields(proof, name), _KIND)
-            return self._objects.create(self._key(proof.number), data, max_bytes=_JSON_BYTES_MAX).won
+            won = self._objects.create(self._key(proof.number), data, max_bytes=_JSON_BYTES_MAX).won
+            self._objects.confirm()
+            return won
 
     def _key(self, number: int) -> str:
         return f"{self._folder}/{number:020d}.json"

@@ -11,7 +11,6 @@ import xxhash
 
 from txn_engine.errors import InvalidRequestError
 from txn_engine.installed import version
-from txn_engine.log.objects import Objects
 from txn_engine.quality.chain import TopicState, next_link, next_share
 from txn_engine.quality.declaration import Declaration
 from txn_engine.quality.digest import Digest
@@ -47,7 +46,7 @@ class Prover:
         self._at = at
         self._whole = whole
         self._lives = {topic: at.incarnation(topic) for topic in declaration.topics}
-        self.shelf = ProofShelf(Objects(engine.store), declaration.topic, self._lives[declaration.topic])
+        self.shelf = ProofShelf(engine.logs.tools.objects, declaration.topic, self._lives[declaration.topic])
         self.link = next_link(self.shelf, declaration, self._states())
 
     @property

@@ -11,6 +11,7 @@ import pyarrow as pa
 from txn_engine.clock import Clock, Waiting
 from txn_engine.errors import (
     ConcurrentTransactionsError,
+    InconsistentClusterIdError,
     InvalidRequestError,
     StoreUnavailableError,
     TxnEngineError,
@@ -60,7 +61,8 @@ class TableStatus:
 
     version: the newest. cut: which it shows, -1 once it was unpublished. published_ms: when. is_complete: False where
     its publisher stopped before the last step. behind: offsets that are stable and not in it yet. pins: how many
-    versions' files are kept. schema_version: of the topic's, whose columns it has.
+    versions' files are kept. schema_version: of the topic's, whose columns it has. elsewhere: the address by which it
+    names its files, where that is not the store's: the store was moved or copied, and readers read the original's.
     """
 
     topic: str
@@ -74,6 +76,7 @@ class TableStatus:
     behind: int
     pins: int
     schema_version: int = 0
+    elsewhere: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -189,7 +192,7 @@ class Tables:
                     self.publish(topic.name, name)
                 after = self._table(topic, name)
                 return None if after == before else _moved(topic, name, before, after)
-        except StoreUnavailableError:
+        except (StoreUnavailableError, InconsistentClusterIdError):
             raise
         except TxnEngineError as error:
             return Unreadable(topic.name, WHOLE_TOPIC, error)
@@ -275,6 +278,7 @@ class Tables:
             0 if newest.at is None else self._behind(topic, newest.at),
             len(self._pins.names(topic.name, topic.incarnation, name)),
             newest.schema_version,
+            view.elsewhere(),
         )
 
     def _behind(self, topic: Topic, at: TopicCut) -> int:
@@ -288,7 +292,7 @@ class Tables:
 
     def _view(self, name: str, topic: Topic) -> View:
         tools = self._logs.tools
-        return _VIEWS[name](tools.objects, topic, self._logs.config.store_id, self._clock, tools.new_id)
+        return _VIEWS[name](tools.objects, topic, self._logs.config, self._clock, tools.new_id)
 
 
 def check_schema(topic: str, schema: pa.Schema, formats: Sequence[str]) -> None:
@@ -323,7 +327,7 @@ def published_formats(logs: Logs, topic: Topic, clock: Clock) -> list[str]:
     found = []
     for name, view in _VIEWS.items():
         try:
-            newest = view(tools.objects, topic, logs.config.store_id, clock, tools.new_id).newest()
+            newest = view(tools.objects, topic, logs.config, clock, tools.new_id).newest()
             is_shown = newest is not None and newest.at is not None
         except DAMAGE:
             is_shown = True

@@ -72,6 +72,10 @@ class View(Protocol):
         """What readers open."""
         ...
 
+    def elsewhere(self) -> str:
+        """The address by which the newest version that was read names its files, where it is not the store's."""
+        ...
+
     def newest(self) -> Published | None:
         """The newest version; None where nothing was ever published. Raises `CorruptObjectError` where it is not ours:
         nobody goes on from there.

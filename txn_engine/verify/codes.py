@@ -319,6 +319,13 @@ GROUPS: Final[Mapping[str, Mapping[str, Code]]] = MappingProxyType(
                 "tables",
                 "restore it from a copy, or publish again: only older versions need it then",
             ),
+            "table-elsewhere": Code(
+                "An Iceberg table names its files by another address than the store's: the store was moved or copied,"
+                " and readers of the table read the files of the original.",
+                "tables",
+                "`txn-engine tables unpublish TOPIC --format iceberg --execute`, then publish again; where the store"
+                " is only opened by another address here, open it by the one that the table names",
+            ),
             "table-unpinned": Code(
                 "No pin holds what the newest version of a table names: clean-up may delete it.",
                 "tables",

@@ -51,11 +51,16 @@ class DeltaAudit:
     """The audit of one table: listed, then judged."""
 
     def __init__(
-        self, reader: ObjectReader, findings: FindingLog, store_id: str | None, topic: Topic, folder: str
+        self,
+        reader: ObjectReader,
+        findings: FindingLog,
+        store_ids: Collection[str] | None,
+        topic: Topic,
+        folder: str,
     ) -> None:
         self._reader = reader
         self._findings = findings
-        self._store_id = store_id
+        self._store_ids = store_ids
         self._topic = topic
         self._folder = f"{folder}/{DELTA_LOG}/"
         self._commits: list[int] = []
@@ -197,7 +202,7 @@ class DeltaAudit:
         ours = head["commitInfo"]["txnEngine"]
         owner = (ours["topic"], ours["incarnation"], ours["version"])
         if owner != (self._topic.name, self._topic.incarnation, version) or (
-            self._store_id is not None and ours["store_id"] != self._store_id
+            self._store_ids is not None and ours["store_id"] not in self._store_ids
         ):
             raise MalformedError(f"a commit of {owner!r}, store {ours['store_id']!r}"[:200])
         added, removed = {}, {}

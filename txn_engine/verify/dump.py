@@ -23,6 +23,7 @@ from txn_engine.verify.log_walk import Seal, SlotDecoder
 from txn_engine.verify.objects import Listing, ObjectReader
 from txn_engine.verify.raw_object import UNREADABLE, Damaged, ParquetObject
 from txn_engine.verify.report import Tally
+from txn_engine.verify.restored_root import store_within
 from txn_engine.verify.run import WORKERS
 from txn_engine.verify.store_keys import KeySurvey, offset_in_name
 
@@ -72,7 +73,7 @@ class LogDump:
     def __init__(
         self, store: ObjectStore, topic: str, partition: int, *, incarnation: int | None = None
     ) -> None:
-        self._reader = ObjectReader(store, Tally(), WORKERS)
+        self._reader = ObjectReader(store_within(store), Tally(), WORKERS)
         self.place = Place(topic, _incarnation(self._reader, topic, partition, incarnation), partition)
         self._folder = f"{self.place.prefix}/log/"
 

@@ -71,11 +71,16 @@ class IcebergAudit:
     """The audit of one table: listed, then judged."""
 
     def __init__(
-        self, reader: ObjectReader, findings: FindingLog, store_id: str | None, topic: Topic, folder: str
+        self,
+        reader: ObjectReader,
+        findings: FindingLog,
+        store_ids: Collection[str] | None,
+        topic: Topic,
+        folder: str,
     ) -> None:
         self._reader = reader
         self._findings = findings
-        self._store_id = store_id
+        self._store_ids = store_ids
         self._topic = topic
         self._files = folder
         self._root = f"{folder}/{ICEBERG}"
@@ -114,6 +119,9 @@ class IcebergAudit:
             return
         newest = self._versions[-1]
         self._judge_snapshots(newest, last)
+        here = _as_uri(self._reader.uri(self._root))
+        if last.location != here:
+            self._note("table-elsewhere", newest, f"files below {last.location}", f"those below {here}")
         if last.at.number not in pinned and self._is_newest(newest):
             self._note(
                 "table-unpinned",
@@ -302,7 +310,7 @@ class IcebergAudit:
         own = fields["properties"]
         owner = (own["txn-engine.topic"], own["txn-engine.incarnation"], own["txn-engine.version"])
         if owner != (self._topic.name, str(self._topic.incarnation), str(version)) or (
-            self._store_id is not None and own["txn-engine.store-id"] != self._store_id
+            self._store_ids is not None and own["txn-engine.store-id"] not in self._store_ids
         ):
             raise MalformedError(f"metadata of {owner!r}"[:200])
         at = json.loads(own["txn-engine.at"])
@@ -333,6 +341,10 @@ class IcebergAudit:
 
 
 _SEALED: Final = _Version(None, "", (), ("sealed", ""))
+
+
+def _as_uri(address: str) -> str:
+    return address if "://" in address else f"file://{address}"
 
 
 def _snapshot(held: Mapping[str, Any]) -> _Snapshot:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeGuard
 
@@ -114,7 +114,7 @@ class LayoutAudit:
         self._keys = keys
         self._settings = SettingsAudit(reader, findings)
         self._misplaced: set[str] = set()  # folders already called so
-        self.store_id: str | None = None  # None: nobody knows
+        self.store_ids: frozenset[str] | None = None  # None: nobody knows
         self._first_block = 0  # of producer ids
 
     def check_names(self, only: Sequence[str] | None) -> None:
@@ -167,7 +167,7 @@ class LayoutAudit:
         if held is None:
             return counts
         self._judge_restored(held.get("restored"))
-        self.store_id = held["store_id"] if isinstance(held.get("store_id"), str) else None
+        self.store_ids = _ids(held)
         found = held.get("internal_partitions")
         for name in INTERNAL:
             count = found.get(name) if isinstance(found, dict) else None
@@ -430,6 +430,13 @@ class LayoutAudit:
             self._findings.add("object-damaged", key, found.reason, expected=f"{what}, as it was written")
             return None
         return found
+
+
+def _ids(held: Mapping[str, Any]) -> frozenset[str] | None:
+    """The store's id, and those that it had as a copy of another; None where that is not said."""
+    former = held.get("former_ids", [])
+    ids = [held.get("store_id"), *(former if isinstance(former, list) else [])]
+    return frozenset(map(str, ids)) if isinstance(ids[0], str) else None
 
 
 def _is_count(partitions: object) -> TypeGuard[int]:

@@ -100,6 +100,10 @@ class ObjectReader:
         except StorageError as error:
             self._note_folder(folder, error)
 
+    def uri(self, key: str) -> str:
+        """What other engines open the object by."""
+        return self._store.uri(key)
+
     def folders(self, folder: str) -> list[str]:
         """The names of the folders right below; none where it cannot be listed, which `not_folders` notes."""
         try:

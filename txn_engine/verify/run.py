@@ -36,6 +36,7 @@ from txn_engine.verify.partition_task import (
 )
 from txn_engine.verify.pickling import pickled
 from txn_engine.verify.report import GroupLog, PartitionStats, Replay, Tally, VerifyReport, VerifyStats
+from txn_engine.verify.restored_root import store_within
 from txn_engine.verify.store_keys import KeySurvey, folders_in_the_way, survey_keys
 from txn_engine.verify.table_audit import TableAudit
 
@@ -88,6 +89,7 @@ def verify_store(
     Errors of the store itself (unreachable, no access) are raised as they come, `storage.errors.StorageError`.
     """
     started = time.perf_counter()
+    store = store_within(store)
     tally = Tally()
     findings = FindingLog()
     if kept_in is not None and (
@@ -264,7 +266,7 @@ class _Run:
         self._markers.judge_deferred()
         lost = LostLogs(self._bench.reader, self._audit.findings)
         findings, erased = self._audit.findings, self.replay.erased
-        tables = TableAudit(self._bench.reader, findings, self._layouts.store_id, erased, lost)
+        tables = TableAudit(self._bench.reader, findings, self._layouts.store_ids, erased, lost)
         tables.run(self._audited_topics())
         for witnesses in (self._cuts, self._offsets, self._coordinator):
             lost.see(witnesses.witnesses())

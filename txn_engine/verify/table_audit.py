@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -44,13 +44,13 @@ class TableAudit:
         self,
         reader: ObjectReader,
         findings: FindingLog,
-        store_id: str | None,
+        store_ids: Collection[str] | None,
         erased: Mapping[Place, Mapping[str, DataFile | None]],
         lost: LostLogs,
     ) -> None:
         self._reader = reader
         self._findings = findings
-        self._store_id = store_id
+        self._store_ids = store_ids
         self._erased = erased
         self._lost = lost
 
@@ -63,8 +63,8 @@ class TableAudit:
                 self._audit(topic, folder)
 
     def _audit(self, topic: Topic, folder: str) -> None:
-        delta = DeltaAudit(self._reader, self._findings, self._store_id, topic, folder)
-        iceberg = IcebergAudit(self._reader, self._findings, self._store_id, topic, folder)
+        delta = DeltaAudit(self._reader, self._findings, self._store_ids, topic, folder)
+        iceberg = IcebergAudit(self._reader, self._findings, self._store_ids, topic, folder)
         delta.list()  # before the pins: what is listed was pinned before
         iceberg.list()
         files = _Files(self._reader, topic, self._erased)

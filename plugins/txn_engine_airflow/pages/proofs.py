@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from txn_engine import Engine
 from txn_engine.errors import CorruptObjectError
-from txn_engine.log.objects import Objects
 from txn_engine.log.topics import Topic
 from txn_engine.quality.proof import ProofShelf
 
@@ -52,7 +51,7 @@ class ProofAlbum:
 
     def look(self, engine: Engine, topics: Iterable[Topic]) -> KeptProofs:
         """Those of topics that have any, by name. Errors of the store come as they are."""
-        objects = Objects(engine.store)
+        objects = engine.logs.tools.objects
         proved = set(objects.folders("proofs"))
         places = sorted((topic.name, topic.incarnation) for topic in topics if topic.name in proved)
         wanted = places[:TOPICS_MAX]

@@ -45,6 +45,7 @@ class TableName:
     """Whose table a commit is of."""
 
     store_id: str
+    store_ids: frozenset[str]
     topic: str
     incarnation: int
 
@@ -234,7 +235,7 @@ def decoded_commit(data: bytes, key: str, name: TableName, version: int) -> Publ
     needed = ("store_id", "topic", "incarnation", "version", "at", "earlier", "done")
     check_fields(info, needed, key=key, kind="delta_commit")
     seen = (info["store_id"], info["topic"], info["incarnation"], info["version"])
-    if seen != (name.store_id, name.topic, name.incarnation, version):
+    if info["store_id"] not in name.store_ids or seen[1:] != (name.topic, name.incarnation, version):
         raise CorruptObjectError(
             f"a commit of {seen!r:.200}",
             place=key,

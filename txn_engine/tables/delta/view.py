@@ -11,6 +11,7 @@ from txn_engine.clock import Clock
 from txn_engine.errors import CorruptObjectError
 from txn_engine.ids import IdSource
 from txn_engine.log.objects import Objects
+from txn_engine.log.store_config import StoreConfig
 from txn_engine.log.topic_cut import TopicCut
 from txn_engine.log.topics import Topic
 from txn_engine.reasons import Reason
@@ -34,10 +35,12 @@ class DeltaView:
     table_format: Final = "delta"
     looks_into_files: Final = False
 
-    def __init__(self, objects: Objects, topic: Topic, store_id: str, clock: Clock, new_id: IdSource) -> None:
+    def __init__(
+        self, objects: Objects, topic: Topic, config: StoreConfig, clock: Clock, new_id: IdSource
+    ) -> None:
         self._objects = objects
         self._topic = topic
-        self._name = TableName(store_id, topic.name, topic.incarnation)
+        self._name = TableName(config.store_id, config.ids, topic.name, topic.incarnation)
         self._folder = self._name.folder
         self._clock = clock
         self._new_id = new_id
@@ -50,6 +53,10 @@ class DeltaView:
     def uri(self, published: Published | None = None) -> str:  # noqa: ARG002 - all versions have one root
         """The table's root."""
         return self._objects.uri(self._folder)
+
+    def elsewhere(self) -> str:
+        """Paths are relative to the table's root, wherever that is."""
+        return ""
 
     def newest(self) -> Published | None:
         """The newest version, by its number: versions have no gap, since each is put behind one that was read. It costs
@@ -107,7 +114,9 @@ class DeltaView:
 
     def _put(self, version: int, data: bytes) -> bool:
         key = commit_key(self._folder, version)
-        return self._objects.create(key, data, max_bytes=COMMIT_BYTES_MAX).won
+        won = self._objects.create(key, data, max_bytes=COMMIT_BYTES_MAX).won
+        self._objects.confirm()
+        return won
 
     # --- which version is the newest ------------------------------------------------------------------------
 

@@ -50,6 +50,7 @@ class TableName:
     """Whose table it is, and where."""
 
     store_id: str
+    store_ids: frozenset[str]
     topic: str
     incarnation: int
     location: str
@@ -268,7 +269,7 @@ def decoded_metadata(data: bytes, key: str, name: TableName, version: int) -> Ta
             expected="an Iceberg table's metadata as txn-engine writes it",
             action=_FOREIGN,
         ) from None
-    if seen != (name.store_id, name.topic, str(name.incarnation), str(version)):
+    if own["store-id"] not in name.store_ids or seen[1:] != (name.topic, str(name.incarnation), str(version)):
         raise CorruptObjectError(
             f"metadata of {seen!r:.200}",
             place=key,

@@ -12,6 +12,7 @@ from txn_engine.extras import imports_named
 from txn_engine.ids import IdSource
 from txn_engine.log.data_files import stored_schema
 from txn_engine.log.objects import Objects
+from txn_engine.log.store_config import StoreConfig
 from txn_engine.log.topic_cut import TopicCut
 from txn_engine.log.topics import Topic
 from txn_engine.reasons import Reason
@@ -58,13 +59,17 @@ class IcebergView:
     table_format: Final = "iceberg"
     looks_into_files: Final = True
 
-    def __init__(self, objects: Objects, topic: Topic, store_id: str, clock: Clock, new_id: IdSource) -> None:
+    def __init__(
+        self, objects: Objects, topic: Topic, config: StoreConfig, clock: Clock, new_id: IdSource
+    ) -> None:
         self._objects = objects
         self._topic = topic
         files = f"topics/{topic.name}/{topic.incarnation}"
         self._folder = table_folder(topic.name, topic.incarnation)
         self._files = _location(objects.uri(files))
-        self._name = TableName(store_id, topic.name, topic.incarnation, _location(objects.uri(self._folder)))
+        self._name = TableName(
+            config.store_id, config.ids, topic.name, topic.incarnation, _location(objects.uri(self._folder))
+        )
         self._clock = clock
         self._new_id = new_id
         self._newest: TableState | None = None
@@ -89,6 +94,12 @@ class IcebergView:
     def uri(self, published: Published) -> str:
         """The version's metadata."""
         return self._objects.uri(metadata_key(self._folder, published.version))
+
+    def elsewhere(self) -> str:
+        """Where the store was moved or copied: metadata names files by absolute URIs."""
+        base = self._newest
+        is_elsewhere = base is not None and base.at is not None and base.location != self._name.location
+        return base.location if base is not None and is_elsewhere else ""
 
     def newest(self) -> Published | None:
         """The newest version, by its number: versions have no gap, since each is put behind one that was read, and none
@@ -148,6 +159,7 @@ class IcebergView:
         data = encoded_metadata(fields, self._name, version, at, self._new_id())
         key = metadata_key(self._folder, version)
         won = self._objects.create(key, data, max_bytes=METADATA_BYTES_MAX).won
+        self._objects.confirm()
         if won:
             created_ms, sequence = fields["last-updated-ms"], fields["last-sequence-number"]
             self._newest = TableState(version, at, created_ms, sequence, fields)
@@ -191,11 +203,11 @@ class IcebergView:
         )
 
     def _check_address(self, base: TableState | None) -> None:
-        if base is not None and base.at is not None and base.location != self._name.location:
+        if base is not None and (other := self.elsewhere()):
             raise InvalidRequestError(
                 f"the store is at {self._name.location}",
                 actor=f"publish {self._topic.name!r} as iceberg",
-                expected=f"{base.location}, by which the table names its files",
+                expected=f"{other}, by which the table names its files",
                 action="open the store by that address; where it has moved, unpublish the table, then publish it anew",
                 reason=Reason.TABLE_AT_OTHER_ADDRESS,
             )

@@ -72,8 +72,8 @@ MUTANTS = (
         (
             Edit(
                 _RESTORING,
-                "        run.fill(config)\n        _end(objects, clock, new_id)\n",
-                "        _end(objects, clock, new_id)\n        run.fill(config)\n",
+                "        run.fill(config, anew)\n        _end(anew, clock, new_id)\n",
+                "        _end(anew, clock, new_id)\n        run.fill(config, anew)\n",
             ),
         ),
         _WORKLOADS,

@@ -178,8 +178,8 @@ MUTANTS = (
         (
             Edit(
                 _LANES,
-                "        verdicts = self.log.append(proposals, self._first_write_check(self))\n",
-                "        try:\n            verdicts = self.log.append(proposals, self._first_write_check(self))\n"
+                "        verdicts = self.log.append(proposals, self._first_write_check(self), confirm=is_plain)\n",
+                "        try:\n            verdicts = self.log.append(proposals, self._first_write_check(self), confirm=is_plain)\n"
                 "        except OutcomeUnknownError:\n            if uploaded[0][0][0].is_transactional:\n"
                 "                raise\n            sequence = 0\n            for (batch, *_), encoded in uploaded:\n"
                 "                batch.identity = batch.identity._replace(producer_epoch=1)\n"
@@ -187,7 +187,7 @@ MUTANTS = (
                 "            for group, _ in uploaded:\n                group[0].uploaded = None\n"
                 "                self._upload(group)\n"
                 "            proposals = [_proposal(group[0], group[0].uploaded) for group, _ in uploaded]\n"
-                "            verdicts = self.log.append(proposals, self._first_write_check(self))\n",
+                "            verdicts = self.log.append(proposals, self._first_write_check(self), confirm=is_plain)\n",
             ),
             Edit(
                 _LANES,

@@ -30,8 +30,8 @@ MUTANTS = (
         (
             Edit(
                 _VIEW,
-                "        return self._objects.create(key, data, max_bytes=COMMIT_BYTES_MAX).won\n",
-                "        self._objects.overwrite(key, data)\n        return True\n",
+                "        won = self._objects.create(key, data, max_bytes=COMMIT_BYTES_MAX).won\n",
+                "        self._objects.overwrite(key, data)\n        won = True\n",
             ),
         ),
         _WORKLOADS,

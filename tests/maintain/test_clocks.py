@@ -202,7 +202,7 @@ _JOBS: dict[str, Callable[[Engine], object]] = {
 }
 
 
-@pytest.mark.parametrize("off_ms", [8 * DAY_MS, HOUR_MS, 301_500, -301_500, -8 * DAY_MS])
+@pytest.mark.parametrize("off_ms", [8 * DAY_MS, 301_500, -HOUR_MS])
 @pytest.mark.parametrize("job", list(_JOBS))
 def test_a_machine_with_a_wrong_clock_removes_nothing(url: str, folder: Path, job: str, off_ms: int) -> None:
     """Every job that goes by ages is refused where this machine's clock is more than five minutes off the store's. It

@@ -21,6 +21,8 @@ from storage.errors import (
 from storage.reasons import StoreReason
 
 _CODE = re.compile(r"<Code>\s*([A-Za-z0-9]+)\s*</Code>")
+# S3 answers 200 to a request that deletes several objects, with an error for each that it does not delete.
+_UNDELETED = re.compile(r"DeleteObjects request failed for key .*\(code: ([A-Za-z0-9]+)\)\s*$", re.DOTALL)
 _STATUS = re.compile(r"status code: (\d{3})")
 _UNREACHABLE = re.compile(
     r"error sending request|kind: (?:Connect|Timeout|Interrupted)|operation timed out|dns error|"
@@ -35,7 +37,7 @@ _BROKEN = re.compile(
 _XML_BODY = re.compile(r"status code: \d{3}[^:\n]*: (<\?xml.*|<Error.*)", re.DOTALL)
 _XML_ROOT = re.compile(r"(?:<\?xml[^>]*\?>)?\s*<(\w+)")
 _BUSY_STATUS = frozenset({408, 429})
-_BUSY_CODES = frozenset({"RequestTimeout", "SlowDown", "ServerBusy", "ServiceUnavailable"})
+_BUSY_CODES = frozenset({"RequestTimeout", "SlowDown", "ServerBusy", "ServiceUnavailable", "InternalError"})
 _UNLISTABLE = re.compile(
     r'object with invalid path: (?:Error parsing )?Path "(.*)"(?:: | contained )', re.DOTALL
 )
@@ -77,6 +79,8 @@ class Words:
 def code_of(text: str, words: Words) -> str:
     """The service's error code; empty where there is none."""
     if (found := _CODE.search(text)) is not None:
+        return found.group(1)
+    if (found := _UNDELETED.search(text.partition("Debug source")[0])) is not None:
         return found.group(1)
     return next((code for sentence, code in words.sentences if sentence in text), "")
 
@@ -190,7 +194,7 @@ def _unclear(
 ) -> StorageError:
     """What says nothing of the object, or that the client says of the credentials before it asks anybody."""
     actor = words.actor
-    if status:
+    if status or code:
         is_busy = code in _BUSY_CODES or status in _BUSY_STATUS or (status >= 500 and status != 501)
         kind = StoreUnreachableError if is_busy or status >= 500 else StorageError
         action = "try again; if it stays, look at the store's own log"

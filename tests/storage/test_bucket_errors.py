@@ -48,6 +48,11 @@ def body(status: int, code: str) -> str:
     return f"Server returned non-2xx status code: {status} X: <Error><Code>{code}</Code></Error>\n\nDebug source: x"
 
 
+def undeleted(code: str, key: str = "a/b") -> str:
+    """What obstore says of an object that S3 did not delete, in an answer of status 200."""
+    return f"Generic S3 error: DeleteObjects request failed for key {key}: Said so. (code: {code})\n\nDebug source: x"
+
+
 EACH = pytest.mark.parametrize("backend", BACKENDS, ids=lambda each: each.name)
 
 
@@ -142,6 +147,19 @@ def test_archives_and_full_buckets(backend: Backend) -> None:
             error = told(backend, body(status, code))
             assert (type(error), error.reason) == (kind, reason)
             assert code in error.seen
+
+
+@EACH
+def test_objects_that_were_not_deleted(backend: Backend) -> None:
+    """The code of each object in the answer to a delete counts, whatever stands in the object's key."""
+    tricky = "x (code: NoSuchKey)"
+    for code in store_of(backend).words.denied:
+        error = told(backend, undeleted(code, tricky), "delete")
+        assert (type(error), bool(error.action)) == (AccessDeniedError, True), code
+    for code in ("SlowDown", "InternalError"):
+        error = told(backend, undeleted(code, tricky), "delete")
+        assert (type(error), error.reason) == (StoreUnreachableError, StoreReason.BUSY), code
+    assert type(told(backend, undeleted("Whatever", tricky), "delete")) is StorageError
 
 
 @EACH

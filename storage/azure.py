@@ -30,7 +30,8 @@ _DENIED: Final = frozenset(
 )  # fmt: skip
 
 
-def _denied_action(code: str) -> str:
+def _denied_action(code: str, operation: str) -> str:
+    del operation
     if code in ("AuthenticationFailed", "InvalidAuthenticationInfo", "NoAuthenticationInformation"):
         return "check account name, account key or SAS token, and this machine's clock"
     if code == "KeyBasedAuthenticationNotPermitted":

@@ -57,10 +57,11 @@ class AmbiguousNotFoundError(ObjectNotFoundError):
 class Words:
     """What a service calls things in its answers.
 
-    no_object, no_bucket, denied: its error codes; denied_action: what to do about one of the last; no_identity: what
-    stands in an error of asking the machine for a role or an account where it has none; credentials: what is to be set;
-    sentences: what stands in answers that have no code, and the code that it is of; archived: codes of an object in an
-    archive; full: codes of a bucket or a disk that is full, which the store sends before it keeps anything.
+    no_object, no_bucket, denied: its error codes; denied_action: what to do about one of the last (the code, and the
+    operation that was refused); no_identity: what stands in an error of asking the machine for a role or an account
+    where it has none; credentials: what is to be set; sentences: what stands in answers that have no code, and the code
+    that it is of; archived: codes of an object in an archive; full: codes of a bucket or a disk that is full, which the
+    store sends before it keeps anything.
     """
 
     actor: str
@@ -68,7 +69,7 @@ class Words:
     no_object: frozenset[str]
     no_bucket: frozenset[str]
     denied: frozenset[str]
-    denied_action: Callable[[str], str]
+    denied_action: Callable[[str, str], str]
     no_identity: tuple[str, ...]
     credentials: str
     sentences: tuple[tuple[str, str], ...] = ()
@@ -154,7 +155,7 @@ def classified(
             reason=StoreReason.NO_ROOM,
         )
     if status in (401, 403) or code in words.denied:
-        return AccessDeniedError(said, actor=actor, place=place, action=words.denied_action(code))
+        return AccessDeniedError(said, actor=actor, place=place, action=words.denied_action(code, operation))
     if status == 501 and operation == "put-if-absent":
         return PutIfAbsentUnsupportedError(
             said,

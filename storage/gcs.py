@@ -21,8 +21,8 @@ _DENIED: Final = frozenset(
 )  # fmt: skip
 
 
-def _denied_action(code: str) -> str:
-    del code
+def _denied_action(code: str, operation: str) -> str:
+    del code, operation
     return "check the service account and what it may do in this bucket"
 
 

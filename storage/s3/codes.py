@@ -10,8 +10,28 @@ DENIED: Final = frozenset(
 )  # fmt: skip
 
 
-def denied_action(code: str) -> str:
-    """What to do about a refusal."""
+_READ: Final = (
+    "s3:GetObject and s3:ListBucket"  # without the latter S3 refuses to say that an object is absent
+)
+_RIGHTS: Final = {
+    "get": _READ,
+    "get range": _READ,
+    "head": _READ,
+    "list": "s3:ListBucket",
+    "list folders": "s3:ListBucket",
+    "put": "s3:PutObject",
+    "put-if-absent": "s3:PutObject",
+    "delete": "s3:DeleteObject",
+}
+"""The rights that each operation of a store needs."""
+
+
+def denied_action(code: str, operation: str = "") -> str:
+    """What to do about a refusal of this operation."""
+    right = _RIGHTS.get(operation)
+    if code == "AccessDenied" and right is not None:
+        may_lack_header = ", with the header for encryption that its policy may demand (docs/STORES.md)"
+        return f"have {right} allowed{may_lack_header if right == 's3:PutObject' else ''}, or use another key"
     if code == "RequestTimeTooSkewed":
         return "set this machine's clock"
     if code in ("InvalidAccessKeyId", "SignatureDoesNotMatch", "AuthorizationHeaderMalformed"):

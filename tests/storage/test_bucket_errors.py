@@ -23,6 +23,7 @@ from storage import (
 from storage.bucket_errors import AmbiguousNotFoundError, UnlistableNameError, classified, is_beyond_the_end
 from storage.errors import ArchivedObjectError
 from storage.reasons import StoreReason
+from storage.s3 import S3
 
 
 def store_of(backend: Backend) -> BucketStore:
@@ -133,6 +134,25 @@ def test_a_services_own_words(backend: Backend) -> None:
         assert type(told(backend, sentence)) is type(told(backend, body(404, code))), sentence
     refused = told(backend, "GET http://169.254.169.254/x")
     assert f"set {backend.credentials}" in refused.action
+
+
+@pytest.mark.parametrize(
+    ("operation", "right"),
+    [
+        ("get", "s3:GetObject"),
+        ("get range", "s3:GetObject"),
+        ("head", "s3:GetObject"),
+        ("list", "s3:ListBucket"),
+        ("list folders", "s3:ListBucket"),
+        ("put", "s3:PutObject"),
+        ("put-if-absent", "s3:PutObject"),
+        ("delete", "s3:DeleteObject"),
+    ],
+)
+def test_the_right_that_is_missing(operation: str, right: str) -> None:
+    """A key that S3 knows, and that may not do this, is told which right it needs. A key that is unknown is not."""
+    assert right in told(S3, body(403, "AccessDenied"), operation).action
+    assert right not in told(S3, body(403, "InvalidAccessKeyId"), operation).action
 
 
 @EACH

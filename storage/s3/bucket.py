@@ -21,8 +21,9 @@ _LOOK_YOURSELF: Final = "make sure that no rule deletes or archives objects of t
 class BucketReport:
     """What the bucket is like. `None` where the credentials do not allow to ask.
 
-    versioning: "Enabled", "Suspended" or "Off". With "Enabled" every seal and every clean-up keeps the old
-    version and its cost. lifecycle_rules: those that are enabled. unread_rules: why their list cannot be read.
+    versioning: "Enabled", "Suspended" or "Off". With "Enabled" every seal and every clean-up keeps the old version and
+    its cost; with "Suspended" those from before are kept. lifecycle_rules: those that are enabled. unread_rules: why
+    their list cannot be read.
     """
 
     url: str
@@ -74,12 +75,15 @@ def _versioning_found(report: BucketReport) -> Finding:
         return Finding(
             "versioning", "warning", "the credentials may not ask", "have s3:GetBucketVersioning allowed"
         )
-    if report.versioning == "Enabled":
-        if any(rule.old_version_days is not None for rule in report.lifecycle_rules or ()):
-            return Finding("versioning", "ok", "Enabled, and a rule removes noncurrent versions")
-        remedy = "fine for safety; add a lifecycle rule for noncurrent versions only, or pay for every deleted object"
-        return Finding("versioning", "warning", "Enabled: deleted objects are kept", remedy)
-    return Finding("versioning", "ok", report.versioning)
+    if report.versioning == "Off":
+        return Finding("versioning", "ok", report.versioning)
+    if any(rule.old_version_days is not None for rule in report.lifecycle_rules or ()):
+        return Finding("versioning", "ok", f"{report.versioning}, and a rule removes noncurrent versions")
+    kept = (
+        "deleted objects are kept" if report.versioning == "Enabled" else "old versions from before are kept"
+    )
+    remedy = "fine for safety; add a lifecycle rule for noncurrent versions only, or pay for every version that is kept"
+    return Finding("versioning", "warning", f"{report.versioning}: {kept}", remedy)
 
 
 def _lifecycle_found(report: BucketReport) -> Finding:

@@ -11,7 +11,8 @@ from xml.etree import ElementTree
 
 import urllib3
 from minio import Minio
-from minio.credentials.providers import IamAwsProvider, Provider, StaticProvider
+from minio.credentials import Credentials
+from minio.credentials.providers import IamAwsProvider, Provider
 from minio.error import MinioException, S3Error, ServerError
 
 from storage.bucket_errors import broken_answer
@@ -34,8 +35,35 @@ RETRIES: Final = urllib3.Retry(
 _NO_BUCKET: Final = frozenset({"NoSuchBucket", "ResourceNotFound"})
 
 
+class _KeysOfNow(Provider):
+    """The keys of the configuration, as they are whenever a request is signed."""
+
+    def __init__(self, config: S3Config) -> None:
+        self._config = config
+        self._machine = IamAwsProvider()
+
+    def retrieve(self) -> Credentials:
+        """As the base class says."""
+        given = self._config.credentials()
+        return self._machine.retrieve() if given is None else Credentials(*given)
+
+
 class BucketClient(Minio):
     """minio-py's client, with what is asked of a bucket itself."""
+
+    def __init__(self, *arguments: Any, keys: _KeysOfNow, **options: Any) -> None:
+        super().__init__(*arguments, credentials=keys, **options)
+        self._keys = keys
+
+    def _execute(self, *arguments: Any, **options: Any) -> Any:
+        """As the base class says. Keys that are refused while others stand in their place were exchanged meanwhile."""
+        signed_by = self._keys.retrieve()
+        try:
+            return super()._execute(*arguments, **options)
+        except S3Error as error:
+            if error.code not in DENIED or self._keys.retrieve() == signed_by:
+                raise
+        return super()._execute(*arguments, **options)
 
     def versioning(self, config: S3Config) -> str | None:
         """Its status: "Enabled", "Suspended" or "Off"; None where the server knows no versions. Raises
@@ -79,7 +107,7 @@ def minio_client(config: S3Config) -> BucketClient:
             endpoint.netloc,
             secure=endpoint.scheme == "https",
             region=config.region,
-            credentials=_credentials(config),
+            keys=_KeysOfNow(config),
             http_client=_pool(endpoint.scheme, endpoint.netloc, config.trusted()),
         )
     except ValueError as error:
@@ -111,13 +139,6 @@ def _proxy_headers(proxy: str) -> dict[str, str] | None:
     password = urlsplit(proxy).password or ""
     held = base64.b64encode(f"{unquote(user)}:{unquote(password)}".encode())
     return {"proxy-authorization": f"Basic {held.decode()}"}
-
-
-def _credentials(config: S3Config) -> Provider:
-    given = config.credentials()
-    if given is not None:
-        return StaticProvider(*given)
-    return IamAwsProvider()
 
 
 def minio_error(error: Exception, config: S3Config) -> StorageError:

@@ -2,12 +2,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from minio import Minio
 from minio.commonconfig import ENABLED, Filter
+from minio.error import S3Error
 from minio.lifecycleconfig import Expiration, LifecycleConfig, Rule
-from minio.versioningconfig import VersioningConfig
+from minio.versioningconfig import SUSPENDED, VersioningConfig
 
 from storage import AccessDeniedError, BucketNotFoundError, InvalidStoreUrlError, StoreUnreachableError
 from storage.s3 import S3Store
@@ -206,6 +209,45 @@ def test_wrong_credentials(minio_bucket: S3Bucket) -> None:
     assert "wrongwrong" not in str(caught.value)
     report = inspect_bucket(config)
     assert (report.versioning, report.lifecycle_rules) == (None, None)
+
+
+@pytest.mark.minio
+@pytest.mark.parametrize("refused_by", ["versioning", "lifecycle"])
+def test_keys_that_are_exchanged_meanwhile(
+    minio_bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch, refused_by: str
+) -> None:
+    """A question that is refused is asked again with the keys that stand in the environment by then."""
+    expired = (minio_bucket.access_key, "a-secret-that-has-expired", None)
+    right = (minio_bucket.access_key, minio_bucket.secret_key, None)
+    keys = {"now": expired if refused_by == "versioning" else right}
+    config = replace(config_of(minio_bucket), access_key=None, secret_key=None, provider=lambda: keys["now"])
+    asked = Minio._execute
+
+    def exchanged(client: Minio, *arguments: Any, **options: Any) -> Any:
+        try:
+            answer = asked(client, *arguments, **options)
+        except S3Error:
+            keys["now"] = right
+            raise
+        keys["now"] = expired if refused_by == "lifecycle" else right
+        return answer
+
+    monkeypatch.setattr(Minio, "_execute", exchanged)
+    report = inspect_bucket(config)
+    assert (report.versioning, report.lifecycle_rules) == ("Off", ())
+
+
+@pytest.mark.minio
+def test_versioning_that_is_suspended(minio_bucket: S3Bucket) -> None:
+    """A bucket that kept versions once keeps them still, and the report warns of that."""
+    client = minio_bucket.client()
+    for status in (ENABLED, SUSPENDED):
+        client.set_bucket_versioning(minio_bucket.name, VersioningConfig(status))
+    found = {each.name: each.status for each in findings(config_of(minio_bucket))}
+    assert found["versioning"] == "warning"
+    set_rules(minio_bucket, configuration(f"<Filter></Filter>{NONCURRENT}"))
+    found = {each.name: each.status for each in findings(config_of(minio_bucket))}
+    assert found["versioning"] == "ok"
 
 
 def test_a_store_that_nobody_listens_for_is_unreachable() -> None:

@@ -27,15 +27,17 @@ def _until(client: BucketClient, config: S3Config) -> str:
     """Until when a version is kept that is not the newest any more, in words."""
     text = client.lifecycle(config)
     try:
-        rules = () if text is None else rules_of(text, config.prefix)
+        rules = None if text is None else rules_of(text, config.prefix)
     except UnreadableRulesError:
-        rules = ()
-    days = [rule.old_version_days for rule in rules if rule.old_version_days is not None]
+        rules = None
+    days = [rule.old_version_days for rule in rules or () if rule.old_version_days is not None]
     locked = _lock(client, config)
     lock = f", at the earliest {locked} after it was written, for the bucket locks it" if locked else ""
     if days:
-        return f"a lifecycle rule removes it, {min(days)} days after it was deleted{lock}"
-    return f"somebody deletes that version: no lifecycle rule does{lock}"
+        after = "1 day" if min(days) == 1 else f"{min(days)} days"
+        return f"a lifecycle rule removes it, {after} after it was deleted{lock}"
+    rule = "whether a lifecycle rule does was not told" if rules is None else "no lifecycle rule does"
+    return f"somebody deletes that version: {rule}{lock}"
 
 
 def _lock(client: BucketClient, config: S3Config) -> str:
@@ -46,4 +48,7 @@ def _lock(client: BucketClient, config: S3Config) -> str:
         return ""
     except Exception as error:
         raise minio_error(error, config) from error
-    return f"{found.duration} {str(found.duration_unit).lower()}" if found.mode and found.duration else ""
+    if not found.mode or not found.duration:
+        return ""
+    unit = str(found.duration_unit).lower().rstrip("s")
+    return f"{found.duration} {unit}{'' if found.duration == 1 else 's'}"

@@ -12,6 +12,7 @@ from minio.versioningconfig import SUSPENDED, VersioningConfig
 
 from storage import AccessDeniedError, StorageError, StoreUnreachableError
 from storage.s3 import S3Store
+from storage.s3.minio_client import BucketClient
 from tests.backup.conftest import SCHEMA, load
 from tests.backup.test_minio import engine_in
 from tests.conftest import S3Bucket
@@ -78,8 +79,11 @@ def test_old_versions_hold_what_was_erased(
     assert erased(ledger).is_complete
 
 
-def test_until_when_they_are_kept(ledger: Engine, minio_bucket: S3Bucket) -> None:
-    """A rule for noncurrent versions is named with its days. A rule that is disabled is not."""
+def test_until_when_they_are_kept(
+    ledger: Engine, minio_bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rule for noncurrent versions is named with its days. A rule that is disabled is not. Where nobody may ask, the
+    report does not say that there is none."""
     client = minio_bucket.client()
     client.set_bucket_versioning(minio_bucket.name, VersioningConfig(ENABLED))
     loaded(ledger)
@@ -92,6 +96,10 @@ def test_until_when_they_are_kept(ledger: Engine, minio_bucket: S3Bucket) -> Non
         said.append(held.until)
     assert "no lifecycle rule" in said[0]
     assert "9 days" in said[1]
+    monkeypatch.setattr(BucketClient, "lifecycle", lambda *_: None)  # as where the key may not ask
+    (held,) = erased(ledger).still_held
+    assert held.until not in said
+    assert "no lifecycle rule" not in held.until
 
 
 def test_a_bucket_that_locks_what_is_put(minio_server: MinioServer) -> None:

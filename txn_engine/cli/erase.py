@@ -99,10 +99,15 @@ def erase(
     if report.executed and report.still_held:
         raise CommandFailed(
             "ERASURE_INCOMPLETE",
-            f"{len(report.still_held)} places hold some of the records still, the first: "
-            f"{report.still_held[0].place}, until {report.still_held[0].until}",
+            _incomplete(report),
             as_json=out.as_json,
         )
+
+
+def _incomplete(report: ErasureReport) -> str:
+    first, count = report.still_held[0], len(report.still_held)
+    more = f"; so may {number_of(count - 1, 'more place')}" if count > 1 else ""
+    return f"some of the records are still held: {first.place}, until {first.until}{more}"
 
 
 def _tell(report: ErasureReport, out: Output) -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from storage.errors import ArchivedObjectError
+from storage.reasons import StoreReason
 from tests.engine.conftest import payments
 from txn_engine import Engine
 from txn_engine.errors import CorruptObjectError, UnknownTopicOrPartitionError
+from txn_engine.log.missing_files import refused_files
 from txn_engine.maintain import MaintenancePolicy
 from txn_engine.producer import Producer
 from txn_engine.reasons import Reason
@@ -59,6 +62,26 @@ def test_a_file_of_another_size(engine: Engine) -> None:
     engine.store.put(key, engine.store.get(key) + b"more")
     (found,) = engine.admin.find_missing_files()
     assert (found.partition, found.error.place) == (0, key)
+
+
+def test_a_file_that_the_store_does_not_give(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A data file that is there and cannot be read is named with the store's answer, unless nobody needs it."""
+    for account in (1, 2):
+        engine.partition("payments", 0).append(payments(account))
+    looked = engine.look_at_everything()[1]
+    assert refused_files(engine.logs, looked.states) == []
+
+    def archived(*_: object) -> bytes:
+        raise ArchivedObjectError("403 InvalidObjectState", reason=StoreReason.ARCHIVED)
+
+    monkeypatch.setattr(type(engine.store), "get_range", archived)
+    (found,) = refused_files(engine.logs, looked.states)
+    assert (found.topic, found.partition, found.error.reason) == ("payments", 0, StoreReason.ARCHIVED)
+    monkeypatch.undo()
+    engine.maintenance.compact("payments", policy=MaintenancePolicy(min_files=2))
+    for key in files_of(engine)[:2]:
+        engine.store.delete(key)
+    assert refused_files(engine.logs, looked.states) == []
 
 
 def test_files_that_nobody_needs(engine: Engine) -> None:

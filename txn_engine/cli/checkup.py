@@ -235,17 +235,19 @@ def _named(survey: KeySurvey, prefix: str) -> str:
 
 
 def _contents(store: ObjectStore) -> Iterator[Check]:
-    """Whether every topic and every log can be read to its end, and every data file that a log names is there."""
+    """Whether every topic and every log can be read to its end, every data file that a log names is there, and the
+    oldest of each log can be read.
+    """
     from txn_engine.engine import Engine
     from txn_engine.errors import TxnEngineError
-    from txn_engine.log.missing_files import missing_files
+    from txn_engine.log.missing_files import missing_files, refused_files
     from txn_engine.names import printable
 
     try:
         engine = Engine(store)
         survey, looked = engine.look_at_everything()
         claims = engine.unreadable_producer_ids()
-        missing = missing_files(engine.logs, looked.states)
+        missing = missing_files(engine.logs, looked.states) or refused_files(engine.logs, looked.states)
     except TxnEngineError as error:
         yield _failure("contents", error)
         return
@@ -257,7 +259,10 @@ def _contents(store: ObjectStore) -> Iterator[Check]:
         yield Check("contents", "failed", f"damaged, cannot be read ({len(damaged)}): {errors}{more}", remedy)
     else:
         files = sum(len(state.live) + len(state.undecided) for state in looked.states.values())
-        seen = f"{len(survey.topics)} topics, {len(looked.states)} logs can be read, {files:,} data files are there"
+        readable = (
+            f"{len(survey.topics)} topics, {len(looked.states)} logs and the oldest file of each can be read"
+        )
+        seen = f"{readable}, {files:,} data files are there"
         yield Check("contents", "ok", seen)
 
 

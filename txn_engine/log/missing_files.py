@@ -53,6 +53,26 @@ def missing_files(logs: Logs, states: Mapping[TransactionPartition, PartitionSta
     return [each for each in found if each is not None]
 
 
+def refused_files(logs: Logs, states: Mapping[TransactionPartition, PartitionState]) -> list[Unreadable]:
+    """One error for each partition whose oldest data file is there, and the store does not give: one that was moved to
+    an archive, for example. One byte of it is read.
+    """
+    asked = [at for at, state in states.items() if state.live]
+    found = logs.workers.map(lambda at: _refused(logs, at, states[at]), asked)
+    return [each for each in found if each is not None]
+
+
+def _refused(logs: Logs, at: TransactionPartition, state: PartitionState) -> Unreadable | None:
+    oldest = min(state.live.values(), key=lambda file: file.base_offset).file.data_path
+    try:
+        with one_place(at.topic, at.partition):
+            logs.tools.objects.read_range(f"{logs.of(at).keys.prefix}/{oldest}", 0, 1)
+    except DAMAGE as error:
+        still_needed = {file.file.data_path for file in logs.of(at).refresh().live.values()}
+        return Unreadable(at.topic, at.partition, error) if oldest in still_needed else None
+    return None
+
+
 def _look(logs: Logs, at: TransactionPartition, state: PartitionState) -> Unreadable | None:
     try:
         with one_place(at.topic, at.partition):

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import urllib3
 from minio import Minio
-from minio.credentials import Credentials
+from minio.credentials.credentials import Credentials
 from minio.credentials.providers import IamAwsProvider, Provider
 from minio.error import MinioException, S3Error, ServerError
 
@@ -51,8 +51,8 @@ class _KeysOfNow(Provider):
 class BucketClient(Minio):
     """minio-py's client, with what is asked of a bucket itself."""
 
-    def __init__(self, *arguments: Any, keys: _KeysOfNow, **options: Any) -> None:
-        super().__init__(*arguments, credentials=keys, **options)
+    def __init__(self, endpoint: str, *, keys: _KeysOfNow, **options: Any) -> None:
+        super().__init__(endpoint, credentials=keys, **options)
         self._keys = keys
 
     def _execute(self, *arguments: Any, **options: Any) -> Any:

@@ -12,7 +12,7 @@ from tests.suite.tiers import in_shard
 from tests.support.faults import FaultyStore
 from tests.support.refusals import damaged_at
 from txn_engine import Engine
-from txn_engine.backup import check_backup, prune
+from txn_engine.backup import check_backup, look_at_backups, prune
 from txn_engine.backup.copying import COPY_AGAIN
 from txn_engine.backup.place import PLACE_KEY
 from txn_engine.errors import CorruptObjectError, StoreAccessError
@@ -94,6 +94,26 @@ def test_a_check_says_what_helps(engine: Engine, place: MemoryStore) -> None:
     assert found.action == COPY_AGAIN
     engine.backup(place)
     assert not check_backup(place).damaged
+
+
+def test_a_look_finds_archived_files(
+    engine: Engine, place: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A data file of the newest backup that is listed, and that the store does not give, is named by a mere look."""
+    load(engine, "one", 1)
+    engine.backup(place)
+    seen = look_at_backups(place)
+    assert seen is not None
+    assert seen.missing is None
+
+    def archived(*_: object) -> bytes:
+        raise ArchivedObjectError("403 InvalidObjectState", reason=StoreReason.ARCHIVED)
+
+    monkeypatch.setattr(MemoryStore, "get_range", archived)
+    seen = look_at_backups(place)
+    assert seen is not None
+    assert isinstance(seen.missing, CorruptObjectError)
+    assert seen.missing.reason is StoreReason.ARCHIVED
 
 
 @pytest.mark.parametrize("kind", [AccessDeniedError, ArchivedObjectError])

@@ -52,8 +52,8 @@ class BackupsSeen:
 
 
 def look_at_backups(store: ObjectStore) -> BackupsSeen | None:
-    """A look by listings alone, which reads no data file: whether the newest backup has all its objects, in their
-    sizes. None where there are no backups, and none were begun.
+    """A look by listings, which reads one byte of one data file of each log: whether the newest backup has all its
+    objects, in their sizes. None where there are no backups, and none were begun.
     """
     objects = Objects(store)
     if not objects.exists(PLACE_KEY):
@@ -65,7 +65,7 @@ def look_at_backups(store: ObjectStore) -> BackupsSeen | None:
     executor = ForkSafeExecutor(_NEAR if objects.is_near else _FAR, "txn-backup")
     try:
         if newest is not None:
-            Needed(place, [newest]).check_all_there(executor, silent)
+            Needed(place, [newest]).check_all_there(executor, silent, reads_one=True)
     except _DAMAGE as error:
         missing = error
     finally:

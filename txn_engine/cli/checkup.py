@@ -144,7 +144,7 @@ def _store_checks(store: ObjectStore) -> Iterator[Check]:
 
 
 def _backups(store: ObjectStore) -> Check | None:
-    """Of a place of backups: whether the newest has all its objects, by listings alone; None for any other place."""
+    """Of a place of backups: whether the newest has all its objects, by listings and a byte of each log; else None."""
     from txn_engine.backup import look_at_backups
     from txn_engine.errors import TxnEngineError
 

@@ -77,7 +77,7 @@ conditions: setup ## Random conditions of erasures against a naive evaluator: ma
 mutants: setup ## Deliberate bugs, hunted by the simulator one by one (ARGS="--name no-epoch-check --budget 100")
 	@$(ENV) $(BIN)/python -m tests.simulator.mutants $(ARGS)
 
-docs: setup ## Write the pages that are made from the code (docs/OPERATORS.md, docs/CONFIGS.md, docs/TYPES.md)
+docs: setup ## Write the pages that are made from the code (docs/BUCKETS.md, docs/OPERATORS.md, docs/CONFIGS.md, docs/TYPES.md)
 	@$(ENV) PYTHONPATH=plugins:. $(BIN)/python -m tests.docs.made_pages
 
 numbers: setup ## What all of these last came to on this machine (ARGS=--json)

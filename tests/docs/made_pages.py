@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from tests.docs import configs_page, operators_page, types_page
+from tests.docs import buckets_page, configs_page, operators_page, types_page
 
-PAGES = (configs_page, operators_page, types_page)
+PAGES = (buckets_page, configs_page, operators_page, types_page)
 
 
 def main() -> int:

@@ -16,7 +16,7 @@ import pytest
 
 import txn_engine
 from tests.conftest import S3Bucket
-from tests.docs import configs_page, operators_page, types_page
+from tests.docs import buckets_page, configs_page, operators_page, types_page
 from tests.docs.terminals import Terminal, make_checkout
 from tests.docs.test_references import tracked
 from tests.suite.tiers import in_shard
@@ -269,3 +269,8 @@ def test_configs_page() -> None:
 def test_types_page() -> None:
     """`make docs` has been run since the last change of the table of types and features."""
     assert types_page.PAGE.read_text(encoding="utf-8") == types_page.page()
+
+
+def test_buckets_page() -> None:
+    """`make docs` has been run since the last change of the table of buckets and commands."""
+    assert buckets_page.PAGE.read_text(encoding="utf-8") == buckets_page.page()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import http.client
 import io
@@ -235,10 +236,12 @@ class MinioServer(S3Server):
         return [str(self._binary), "server", "--quiet", "--address", address, str(self.data / "objects")]
 
     def process_environment(self) -> dict[str, str]:
-        """The credentials, and settings without a web page and without a look for updates."""
+        """The credentials, a key for server-side encryption, and settings without a web page and without a look for
+        updates."""
         return {
             "MINIO_ROOT_USER": self.access_key,
             "MINIO_ROOT_PASSWORD": self.secret_key,
+            "MINIO_KMS_SECRET_KEY": f"tests:{base64.b64encode(bytes(32)).decode()}",
             "MINIO_BROWSER": "off",
             "MINIO_UPDATE": "off",
         }

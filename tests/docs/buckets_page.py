@@ -17,8 +17,8 @@ _HEAD = """\
 
 Made from the tests by `make docs`; do not edit. This page says what each command does on a bucket with the settings
 that companies use: versioning, Object Lock, encryption, quotas, narrow keys, private certificates, proxies. Read it
-before you put a store into such a bucket, or when a command was refused there. `txn-engine doctor --url` says the same
-of your own bucket.
+before you put a store into such a bucket, or when a command was refused there. `txn-engine doctor` says what it
+finds in your own bucket.
 
 Every cell is run on a real MinIO (`tests/buckets`). The store, its backups and the restored store are in one bucket,
 below three prefixes, and all commands of a row use one key. Before the commands run, the store has two loads and two

@@ -403,20 +403,47 @@ def test_a_connection_that_gives_bytes(
 
 
 _KEEP: LiteralString = """
-CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
-CREATE TRIGGER keep BEFORE {} ON outbox FOR EACH ROW EXECUTE FUNCTION keep()"""
+CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {} END $$;
+CREATE TRIGGER keep {} ON outbox FOR EACH ROW EXECUTE FUNCTION keep()"""
 
 
 @pytest.mark.parametrize(
-    ("event", "reason", "count"),
-    [("UPDATE", Reason.ROWS_NOT_STAMPED, 0), ("DELETE", Reason.ROWS_NOT_DELETED, 100)],
+    ("event", "body", "reason", "count"),
+    [
+        ("BEFORE UPDATE", "RETURN NULL;", Reason.ROWS_NOT_STAMPED, 0),
+        (
+            "BEFORE UPDATE",
+            "IF old.id = 7 THEN RETURN NULL; END IF; new.note = 'touched'; RETURN new;",
+            Reason.ROWS_NOT_STAMPED,
+            0,
+        ),
+        (
+            "BEFORE UPDATE",
+            "IF old.id = 7 THEN new.txn_engine_run = NULL; END IF; RETURN new;",
+            Reason.ROWS_NOT_STAMPED,
+            0,
+        ),
+        (
+            "AFTER UPDATE",
+            "IF new.id = 7 THEN new.id = 1007; INSERT INTO outbox SELECT new.*; END IF; RETURN NULL;",
+            Reason.ROWS_NOT_STAMPED,
+            0,
+        ),
+        ("BEFORE DELETE", "RETURN NULL;", Reason.ROWS_NOT_DELETED, 100),
+    ],
+    ids=["all", "one, and the others change", "one by its stamp", "one more", "as they are deleted"],
 )
 def test_a_trigger_that_keeps_rows_as_they_are(
-    engine: Engine, outbox: Connection[Any], event: LiteralString, reason: Reason, count: int
+    engine: Engine,
+    outbox: Connection[Any],
+    event: LiteralString,
+    body: LiteralString,
+    reason: Reason,
+    count: int,
 ) -> None:
-    """If a trigger silently keeps rows as they are, the load is an error. Loaded rows are loaded once, and
-    after the trigger is dropped the rest is loaded."""
-    outbox.execute(_KEEP.format(event))
+    """If a trigger silently keeps rows as they are, one of them or all, the load is an error. Loaded rows are loaded
+    once, and after the trigger is dropped the rest is loaded."""
+    outbox.execute(_KEEP.format(body, event))
     outbox.commit()
     for _ in range(2):
         with pytest.raises(DatabaseError, check=because(reason)):

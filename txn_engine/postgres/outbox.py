@@ -41,10 +41,9 @@ _CHOOSE = sql.SQL("""
 SELECT array_agg(txn_engine_table::bigint), array_agg(txn_engine_at::text), {sums} FROM (
     SELECT *, tableoid AS txn_engine_table, ctid AS txn_engine_at FROM {table} WHERE {run} IS NULL
     ORDER BY {order} LIMIT %s FOR UPDATE SKIP LOCKED) AS chosen""")
-_SUMS = sql.SQL("SELECT {sums} FROM {table} WHERE {run} = %s")
+_STAMPED = sql.SQL("SELECT count(*), {sums} FROM {table} WHERE {run} = %s")
 _SUM = sql.SQL("""sum(hashtextextended({column}::text COLLATE "C", 0)::numeric)""")
 """The same for the same values of a column, in whatever order: of any type, for each has a text."""
-_FREE = sql.SQL("SELECT 1 FROM {table} WHERE {run} IS NULL LIMIT 1 FOR UPDATE SKIP LOCKED")
 _STILL = sql.SQL("SELECT 1 FROM {table} WHERE {run} = %s AND {open} LIMIT 1")
 _CLAIMED = sql.SQL("SELECT DISTINCT {run} FROM {table} WHERE {run} IS NOT NULL AND {open}")
 _AFTER: Final = "-after-"
@@ -216,21 +215,13 @@ class Outbox:
     def claim(self, run_id: str, rows: int) -> int:
         """Stamp so many rows that nobody has claimed; how many there were. Durable when it returns.
 
-        Raises `DatabaseError`, and nothing is claimed, where that changes a column that is loaded, as a trigger does
-        that notes when a row was last updated: the topic would have values that nobody has inserted.
+        Raises `DatabaseError`, and nothing is claimed, where a row does not have the stamp then, or where a column that
+        is loaded has changed, as a trigger does that notes when a row was last updated: the topic would have values
+        that nobody has inserted.
         """
         with database_errors(_ACTOR, self.place), self.connection.transaction():
             execute(self.connection, "SET LOCAL synchronous_commit = on")
-            claimed = self._stamp(run_id, rows)
-            if not claimed and execute(self.connection, _FREE.format(**self._names)).fetchone():
-                claimed = self._stamp(run_id, rows)  # what came meanwhile; it is locked now, and stamped
-                if not claimed:
-                    raise self._refused(
-                        "rows that cannot be stamped",
-                        "no trigger or rule that keeps them as they are",
-                        Reason.ROWS_NOT_STAMPED,
-                    )
-            return claimed
+            return self._stamp(run_id, rows)
 
     def _stamp(self, run_id: str, rows: int) -> int:
         sums = sql.SQL(", ").join(_SUM.format(column=sql.Identifier(name)) for name in self._loaded)
@@ -238,16 +229,23 @@ class Outbox:
         ((tables, places, *before),) = execute(self.connection, choose, (rows,)).fetchall()
         if places is None:
             return 0
-        claimed = execute(self.connection, _CLAIM.format(**self._names), (run_id, tables, places)).rowcount
-        (after,) = execute(self.connection, _SUMS.format(sums=sums, **self._names), (run_id,)).fetchall()
+        execute(self.connection, _CLAIM.format(**self._names), (run_id, tables, places))
+        stamped = _STAMPED.format(sums=sums, **self._names)
+        ((claimed, *after),) = execute(self.connection, stamped, (run_id,)).fetchall()
+        if claimed != len(places):
+            raise self._refused(
+                f"{len(places):,} rows were to be stamped, and {claimed:,} have the stamp",
+                "no trigger or rule that keeps rows as they are, or adds some",
+                Reason.ROWS_NOT_STAMPED,
+            )
         changed = [name for name, old, new in zip(self._loaded, before, after, strict=True) if old != new]
-        if changed and claimed == len(places):
+        if changed:
             raise self._refused(
                 f"a trigger changes column {changed[0]!r} when a row is claimed",
                 f"a trigger that leaves a row alone when only {self._run!r} changes, or a topic without the column",
                 Reason.ROWS_CHANGED_BY_CLAIM,
             )
-        return claimed
+        return len(places)
 
     @property
     def _is_open(self) -> sql.Composable:

@@ -691,22 +691,26 @@ END $$;
 CREATE TRIGGER take AFTER INSERT OR UPDATE ON payments FOR EACH ROW EXECUTE FUNCTION take()"""
 
 
-@pytest.mark.parametrize("partitions", ["", " PARTITION BY RANGE (account_id)"])
+@pytest.mark.parametrize("parts", ["none", "partitions", "children"])
 @pytest.mark.parametrize("write", [insert_into("payments"), upsert_into("payments", ["account_id"])])
 def test_rows_that_a_trigger_deletes_are_noticed(
-    engine: Engine, connection: Connection[Any], write: Write, partitions: LiteralString
+    engine: Engine, connection: Connection[Any], write: Write, parts: str
 ) -> None:
     """A trigger that deletes rows of the table stops the batch. It may write to other tables."""
     connection.execute(
         SQL(
             "CREATE TABLE payments (account_id bigint PRIMARY KEY, amount numeric(18,2), note text)"
-            + partitions
+            + (" PARTITION BY RANGE (account_id)" if parts == "partitions" else "")
         )
     )
-    if partitions:
+    if parts == "partitions":
         connection.execute("CREATE TABLE few PARTITION OF payments FOR VALUES FROM (0) TO (100)")
-    connection.execute("INSERT INTO payments VALUES (9)")
-    connection.execute(_TAKE)
+    if parts == "children":
+        connection.execute("CREATE TABLE few () INHERITS (payments)")
+        connection.execute("INSERT INTO few VALUES (9)")
+    else:
+        connection.execute("INSERT INTO payments VALUES (9)")
+    connection.execute(_TAKE.replace("IN (2, 9)", "= 9") if parts == "children" else _TAKE)
     connection.commit()
     produce(engine, payments(1))
     assert consume_into(connection, consumer_of(engine), write).records == 1
@@ -715,6 +719,22 @@ def test_rows_that_a_trigger_deletes_are_noticed(
         consume_into(connection, consumer_of(engine), write)
     assert accounts(connection) == [1, 9]
     assert accounts(connection, "audit") == [1]
+
+
+def test_a_server_that_does_not_count_what_is_deleted(engine: Engine, connection: Connection[Any]) -> None:
+    """If the server does not count deleted rows, a table with a trigger is refused, and one without is written."""
+    connection.execute(
+        "CREATE TABLE payments (account_id bigint PRIMARY KEY, amount numeric(18,2), note text)"
+    )
+    connection.execute(_TAKE)
+    connection.execute("SET track_counts = off")
+    connection.commit()
+    produce(engine, payments(1))
+    for write in (insert_into("payments"), upsert_into("payments", ["account_id"])):
+        with pytest.raises(DatabaseError, check=because(Reason.DELETES_NOT_COUNTED)):
+            consume_into(connection, consumer_of(engine), write)
+    assert accounts(connection) == []
+    assert consume_into(connection, consumer_of(engine), insert_into("plain", create=True)).records == 1
 
 
 def test_a_tombstone_that_deletes_other_rows_is_noticed(engine: Engine, connection: Connection[Any]) -> None:

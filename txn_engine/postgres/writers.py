@@ -39,9 +39,11 @@ WHERE i.indrelid = to_regclass(%s) AND i.indisunique AND i.indpred IS NULL AND i
         SELECT FROM unnest((i.indkey::int2[])[0:i.indnkeyatts - 1]) AS key (number)
         JOIN pg_attribute o ON o.attrelid = i.indrelid AND o.attnum = key.number WHERE o.attname <> ALL (%s::text[]))"""
 _DELETED = """
-SELECT CASE WHEN bool_or(c.relhastriggers OR c.relhasrules) THEN sum(pg_stat_get_xact_tuples_deleted(c.oid))::bigint END
-FROM pg_class c WHERE c.oid = ANY (ARRAY(
-    SELECT relid::oid FROM pg_partition_tree(to_regclass(%s)) UNION ALL SELECT to_regclass(%s)::oid))"""
+WITH RECURSIVE whole (oid) AS (
+    SELECT to_regclass(%s)::oid UNION SELECT i.inhrelid FROM pg_inherits i JOIN whole ON i.inhparent = whole.oid)
+SELECT bool_or(c.relhastriggers OR c.relhasrules), current_setting('track_counts')::boolean,
+    sum(pg_stat_get_xact_tuples_deleted(c.oid))::bigint
+FROM pg_class c JOIN whole USING (oid)"""
 _ORDINAL: Final = "txn_engine_ordinal"
 
 
@@ -173,9 +175,15 @@ class PostgresWriter(TableWriter[Connection[Any]]):
         """How many rows of the table this transaction has deleted so far, as the server counts them; None for a table
         that has no trigger, foreign key or rule: nothing but the writer's statements changes its rows.
         """
-        name = self._name.as_string(connection)
-        ((count,),) = execute(connection, _DELETED, (name, name)).fetchall()
-        return None if count is None else int(count)
+        words = (self._name.as_string(connection),)
+        ((others_may_change, is_counted, count),) = execute(connection, _DELETED, words).fetchall()
+        if others_may_change and not is_counted:
+            raise self.refused(
+                "a table with triggers, rules or foreign keys, and track_counts is off",
+                reason=Reason.DELETES_NOT_COUNTED,
+                expected="track_counts = on: the server counts by it which rows a trigger deletes",
+            )
+        return int(count) if others_may_change else None
 
     def _check_deleted_rows(self, connection: Connection[Any], before: int | None, expected: int) -> None:
         after = self._deleted(connection)

@@ -125,6 +125,21 @@ def test_an_hour_that_comes_twice_or_never(engine: Engine, moment: dt.datetime, 
         assert f"{last['at'].astimezone(UTC):%Y-%m-%d %H:%M}" == hour
 
 
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        [2.0**53 - 1, -(2.0**53) + 1],
+        np.array([2**53 - 1, 1 - 2**53], np.float64),
+        [np.float32(2**24 - 1), np.float32(0)],
+        np.array([2**24 - 1, 0], np.float32),
+    ],
+    ids=["list", "array", "list of small floats", "array of small floats"],
+)
+def test_whole_floats_that_are_one_integer(engine: Engine, numbers: Any) -> None:
+    """The largest floats that stand for one integer alone arrive as that integer."""
+    assert [row["id"] for row in produce(engine, {**COLUMNS, "id": numbers})] == [int(n) for n in numbers]
+
+
 def test_a_list_in_each_row_of_an_array(engine: Engine) -> None:
     """An array of two dimensions is a column of lists."""
     found = produce(engine, {**COLUMNS, "tags": np.array([["a", "b"], ["c", "d"]])})
@@ -134,10 +149,16 @@ def test_a_list_in_each_row_of_an_array(engine: Engine) -> None:
 WRONG: dict[str, tuple[Callable[[], Any], str, Reason | None]] = {
     "a fraction": (lambda: [{**ROWS[0], "id": 1.5}], "'id', row 0", Reason.INEXACT_VALUE),
     "an integer as a large float": (
-        lambda: [{**ROWS[0], "id": 2.0**60}],
+        lambda: [{**ROWS[0], "id": 2.0**53}],
         "'id', row 0",
         Reason.INEXACT_VALUE,
     ),
+    "an integer as a large small float": (
+        lambda: [{**ROWS[0], "id": np.float32(-(2**24))}],
+        "'id', row 0",
+        Reason.INEXACT_VALUE,
+    ),
+    "a zero with a sign": (lambda: [{**ROWS[0], "id": -0.0}], "'id', row 0", Reason.INEXACT_VALUE),
     "half a cent": (
         lambda: [*ROWS, {"id": 3, "amount": Decimal("0.005")}],
         "'amount', row 2",
@@ -174,7 +195,17 @@ WRONG: dict[str, tuple[Callable[[], Any], str, Reason | None]] = {
     ),
     "pandas, a fraction": (lambda: pandas_frame().assign(id=[1.0, 1.5]), "'id', row 1", Reason.INEXACT_VALUE),
     "pandas, large floats": (
-        lambda: pandas_frame().assign(id=[1.0, 2.0**60]),
+        lambda: pandas_frame().assign(id=[1.0, 2.0**53]),
+        "'id', row 1",
+        Reason.INEXACT_VALUE,
+    ),
+    "numpy, large small floats": (
+        lambda: {**COLUMNS, "id": np.array([1, 2**24], np.float32)},
+        "'id', row 1",
+        Reason.INEXACT_VALUE,
+    ),
+    "polars, a zero with a sign": (
+        lambda: pl.DataFrame([{**ROWS[0], "id": 1.0}, {**ROWS[0], "id": -0.0}]),
         "'id', row 1",
         Reason.INEXACT_VALUE,
     ),

@@ -14,7 +14,6 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from txn_engine.errors import InvalidRecordError, InvalidRequestError
 from txn_engine.exact import InexactError, cast_exactly
@@ -29,8 +28,6 @@ _ARROW: Final = (pa.Table, pa.RecordBatch, pa.RecordBatchReader)
 _EXPECTED: Final = (
     "a pyarrow Table, RecordBatch or reader, a pandas or Polars frame, a dict of columns, or a list of dicts"
 )
-_WHOLE_FLOAT_MAX: Final = 2**53
-"""Beyond this a float stands for several integers: which one was meant, nobody can tell."""
 _NOT_BUILT: Final = (ValueError, TypeError, OverflowError, ArithmeticError, NotImplementedError)
 """What pyarrow raises for values that it does not make a column of."""
 
@@ -200,7 +197,7 @@ def _is_same(back: Any, given: Any) -> bool:
     if isinstance(back, datetime) and isinstance(given, datetime) and back.tzinfo and given.tzinfo:
         # Python compares times of two zones as unequal in an hour that comes twice.
         return back.astimezone(UTC) == given.astimezone(UTC)
-    if isinstance(given, float) and isinstance(back, int) and abs(given) > _WHOLE_FLOAT_MAX:
+    if isinstance(given, float | np.floating) and isinstance(back, int) and _are_unclear(np.asarray(given)):
         return False
     if isinstance(back, float) and math.isnan(back):
         return bool(given != given)
@@ -223,7 +220,9 @@ def _cast(column: Any, kind: Any, name: str, topic: str) -> Any:
         )
     try:
         if pa.types.is_floating(column.type) and pa.types.is_integer(kind):
-            _check_whole(column)
+            unclear = _are_unclear(column.to_numpy(zero_copy_only=False))
+            if unclear.any():
+                raise InexactError(int(unclear.argmax()))
         return cast_exactly(column, kind)
     except InexactError as error:
         bad = error.index
@@ -232,12 +231,12 @@ def _cast(column: Any, kind: Any, name: str, topic: str) -> Any:
     raise _inexact(name, bad, str(column.type), kind, topic)
 
 
-def _check_whole(column: Any) -> None:
-    """Raise `InexactError` for a float that stands for several integers."""
-    beyond = pc.greater(pc.abs(column), pa.scalar(float(_WHOLE_FLOAT_MAX), column.type))
-    at = pc.index(beyond, True).as_py()
-    if at >= 0:
-        raise InexactError(at)
+def _are_unclear(floats: Any) -> Any:
+    """Which floats of an array are no integer's only float: from 2^53 on a float of 64 bits stands for several, and
+    nobody can tell which one was meant; from 2^24 on one of 32 bits; and -0.0 has a sign that no integer has.
+    """
+    first = 2.0 ** (np.finfo(floats.dtype).nmant + 1)
+    return (np.abs(floats) >= first) | ((floats == 0) & np.signbit(floats))
 
 
 def _may_fit(kind: Any, wanted: Any) -> bool:

@@ -160,6 +160,8 @@ class Reason(StrEnum):
     """The connection to the database has a transaction open."""
     OWN_TEXT_FACTORY = "own_text_factory"
     """The SQLite connection has a text_factory that is not str."""
+    OWN_ADAPTER = "own_adapter"
+    """An adapter is registered with sqlite3 for int, float, str or bytes."""
     NO_RUN_ID = "no_run_id"
     """The call needs a run id, or a key range that names the run."""
     EMPTY_KEY_RANGE = "empty_key_range"

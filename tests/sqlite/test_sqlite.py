@@ -6,6 +6,7 @@ import json
 import signal
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -637,6 +638,31 @@ def test_a_connection_that_makes_something_else_of_rows(
     connection.text_factory = bytes
     with pytest.raises(IllegalStateError, check=because(Reason.OWN_TEXT_FACTORY)):
         load_query(engine, connection, query, "payments", run_id="2")
+
+
+def test_converters_and_adapters_of_the_program(
+    engine: Engine, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Values are loaded as they are stored, whatever converters the connection has, by declared types or by names.
+    Positions are read the same way. An adapter that would write other values is refused."""
+    for name in ("MYTEXT", "TEXT", "INTEGER"):
+        monkeypatch.setitem(sqlite3.converters, name, lambda data: data.decode("latin-1") + "!")
+    both = sqlite3.PARSE_DECLTYPES | sqlite3.PARSE_COLNAMES
+    with closing(sqlite3.connect(file, detect_types=both)) as connection:
+        connection.execute("CREATE TABLE t (account_id INTEGER, amount MYTEXT, q TEXT)")
+        connection.execute("INSERT INTO t VALUES (1, '2.50', 'é')")
+        connection.commit()
+        query = 'SELECT account_id, amount, q AS "note [mytext]" FROM t ORDER BY 1'
+        key_range = ("account_id", 0, 2)
+        load_query(engine, connection, query, "payments", key_range=key_range)
+        found = engine.scan("payments").to_table(SCHEMA.names).to_pylist()
+        assert found == [{"account_id": 1, "amount": Decimal("2.50"), "note": "é"}]
+        for count in (1, 0):
+            write = insert_into("payments", create=True)
+            assert consume_into(connection, consumer_of(engine), write).records == count
+        monkeypatch.setitem(sqlite3.adapters, (str, sqlite3.PrepareProtocol), str.upper)
+        with pytest.raises(IllegalStateError, check=because(Reason.OWN_ADAPTER)):
+            consume_into(connection, consumer_of(engine), insert_into("payments"))
 
 
 def test_every_type_comes_back_as_it_was(engine: Engine, connection: sqlite3.Connection) -> None:

@@ -13,7 +13,7 @@ from txn_engine.consumer import Consumer
 from txn_engine.databases.consuming import SAVEPOINT, Consumed, consume
 from txn_engine.databases.errors import ended_by_write
 from txn_engine.databases.positions import READ, TABLE, Position, PositionsTable
-from txn_engine.sqlite.errors import check_idle, execute, transaction
+from txn_engine.sqlite.errors import check_adapters, check_idle, execute, select, transaction
 from txn_engine.types import TopicPartition
 
 Write = Callable[[sqlite3.Connection, pa.Table], object]
@@ -58,6 +58,7 @@ def consume_into(
         InvalidGroupIdError: a consumer without a group. What `write` raises, after a rollback.
     """
     check_idle(connection, _ACTOR)
+    check_adapters(_ACTOR)
     database = _Database(connection, consumer.store_id, consumer.group_metadata().group_id)
     return consume(
         database,
@@ -122,4 +123,7 @@ class _Positions(PositionsTable):
 
     def execute(self, statement: str, words: Sequence[Any]) -> Any:
         """With SQLite's mark for a word."""
-        return execute(self._connection, statement.replace("%s", "?"), words)
+        statement = statement.replace("%s", "?")
+        if statement.lstrip().startswith("SELECT"):
+            return select(self._connection, statement, words)[1]
+        return execute(self._connection, statement, words)

@@ -54,6 +54,19 @@ def execute(
         raise sqlite3.DataError("Error binding parameter: a number or text that SQLite has not") from error
 
 
+def select(
+    connection: sqlite3.Connection, query: str, words: Sequence[Any] | Mapping[str, Any] = ()
+) -> tuple[list[str], sqlite3.Cursor]:
+    """The columns of a query by their names, and its rows as SQLite has them, whatever converters the connection has:
+    they go by a column's declared type, or by its name, and what is selected here has neither.
+    """
+    described = execute(connection, f"SELECT * FROM ({query}\n) LIMIT 0", words).description
+    names = [column[0] for column in described]
+    columns = [f"c{number}" for number in range(len(names))]
+    plain = f"WITH txn_engine_query ({', '.join(columns)}) AS ({query}\n) SELECT +{', +'.join(columns)}"
+    return names, execute(connection, f"{plain} FROM txn_engine_query", words)
+
+
 @contextmanager
 def transaction(connection: sqlite3.Connection, begin: str, actor: str, place: str) -> Iterator[None]:
     """One, committed when the block ends, rolled back where it raises; errors of the driver's are ours."""
@@ -118,3 +131,15 @@ def check_idle(connection: sqlite3.Connection, actor: str) -> None:
             expected="str, which is SQLite's own",
             reason=Reason.OWN_TEXT_FACTORY,
         )
+
+
+def check_adapters(actor: str) -> None:
+    """Raise `IllegalStateError` for an adapter that would put other values into the database than the records'."""
+    for kind in (int, float, str, bytes):
+        if (kind, sqlite3.PrepareProtocol) in sqlite3.adapters:
+            raise IllegalStateError(
+                f"an adapter for {kind.__name__}, registered with sqlite3.register_adapter",
+                actor=actor,
+                expected="none for int, float, str or bytes: the table would have other values than the topic",
+                reason=Reason.OWN_ADAPTER,
+            )

@@ -40,7 +40,7 @@ from txn_engine.log.topics import Topic
 from txn_engine.producer import ForgottenRuns
 from txn_engine.reasons import Reason
 from txn_engine.schemas.defaults import fills
-from txn_engine.sqlite.errors import check_idle, execute, transaction
+from txn_engine.sqlite.errors import check_idle, execute, select, transaction
 from txn_engine.sqlite.kinds import NoText, expected_storage, texts_of, type_for
 from txn_engine.sqlite.writers import quoted
 
@@ -160,8 +160,7 @@ class _Source:
     def tables(self, rejected: Rejected | None = None) -> Generator[pa.Table]:
         """The rows, in parts, as the topic has them. Rows that cannot be used go to `rejected`."""
         with transaction(self._connection, "BEGIN", ACTOR, self._place):
-            cursor = self._read(lambda: execute(self._connection, self._query, self._words))
-            names = [column[0] for column in cursor.description]
+            names, cursor = self._read(lambda: select(self._connection, self._query, self._words))
             may_lack = fills(self.topic.schemas)
             check_columns(names, self._schema, self._place, _misfit, may_lack=may_lack)
             fields = [field for field in self._schema if field.name in names]

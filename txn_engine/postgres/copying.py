@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from codecs import BOM_UTF8
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final
@@ -115,6 +116,8 @@ def parsed(text: bytes, names: Sequence[str], kinds: Mapping[str, pa.DataType]) 
 
     ValueError where a value does not fit; it does not say which.
     """
+    if text.startswith(BOM_UTF8):
+        text = BOM_UTF8 + text  # Arrow takes one away, and this one is a value's
     convert = pa_csv.ConvertOptions(
         column_types={name: kinds.get(name, pa.string()) for name in names},
         null_values=[""],

@@ -44,9 +44,9 @@ def copy_in(connection: Connection[Any], table: sql.Composable, records: pa.Tabl
         return cursor.rowcount
 
 
-def copy_out(connection: Connection[Any], query: sql.Composable) -> Generator[bytes]:
+def copy_out(connection: Connection[Any], query: sql.Composable, encoding: str = "UTF8") -> Generator[bytes]:
     """What the query gives, as the server's text, in parts of whole rows, in the transaction that is open."""
-    command = sql.SQL("COPY ({}) TO STDOUT (FORMAT csv, ENCODING 'UTF8')").format(query)
+    command = sql.SQL("COPY ({}) TO STDOUT (FORMAT csv, ENCODING {})").format(query, encoding)
     with _ended(connection), connection.cursor() as cursor, cursor.copy(command):
         has_more = True
         while has_more:

@@ -198,6 +198,8 @@ class Reason(StrEnum):
     """A trigger or rule keeps records out of their table."""
     OTHER_ROWS_CHANGED = "other_rows_changed"
     """A trigger, a conflict clause or a foreign key deletes rows of the table, or adds some, as records are written."""
+    RECORD_REFUSED = "record_refused"
+    """The database refuses a record: by a constraint, a trigger, or because its type does not take a value."""
     DELETES_NOT_COUNTED = "deletes_not_counted"
     """A trigger may delete rows of the table, and the server's track_counts is off, so that nobody would notice."""
     ROWS_CHANGED_BY_CLAIM = "rows_changed_by_claim"

@@ -239,6 +239,76 @@ def test_a_query_that_cannot_be_judged_is_errored(
     assert "hunter2" not in check.detail
 
 
+D = Decimal
+UNLIKE: list[tuple[pa.DataType, Any, pa.DataType, Any]] = [
+    (pa.decimal128(38, 30), D("1.5"), pa.decimal128(38, 0), D("2")),
+    (pa.binary(), b"a", pa.string(), "a"),
+    (pa.bool_(), True, pa.int64(), 1),
+    (pa.int64(), 7, pa.string(), "7"),
+    (pa.timestamp("us", "UTC"), 0, pa.timestamp("us"), 0),
+    (pa.date32(), 0, pa.string(), "1970-01-01"),
+    (pa.date32(), 0, pa.timestamp("us"), 0),
+    (pa.list_(pa.int64()), [1], pa.list_(pa.decimal128(20, 0)), [D(1)]),
+]
+"""Types, each with a value, of which SQL makes one type, where the values may be the same."""
+
+
+def test_queries_of_unlike_types_are_errored(engine: Engine, tmp_path: Path) -> None:
+    """The results of two queries are compared where they have the same types, or are numbers that one decimal holds
+    exactly: no engine casts or rounds one to the other."""
+    result = _queried(engine, tmp_path, UNLIKE)
+    assert {check.name for check in result.failed} == {"sql_in_o0"}
+    assert {check.name for check in result.errored} == {f"sql_in_o{at}" for at in range(1, len(UNLIKE))}
+
+
+def test_queries_of_numbers_are_compared_exactly(engine: Engine, tmp_path: Path) -> None:
+    """Decimals of other scales and integers of other widths are compared as they are, and not rounded."""
+    numbers: list[tuple[pa.DataType, Any, pa.DataType, Any]] = [
+        (pa.decimal128(18, 4), D("0.0012"), pa.decimal128(18, 2), D("0.00")),
+        (pa.decimal128(18, 4), D("0.1200"), pa.decimal128(18, 2), D("0.12")),
+        (pa.int64(), 2**63 - 1, pa.decimal128(20, 0), D(2**63 - 1)),
+        (pa.int64(), 2**53 + 1, pa.decimal128(20, 0), D(2**53)),
+        (pa.int32(), 7, pa.int64(), 7),
+    ]
+    result = _queried(engine, tmp_path, numbers, "sum(v)")
+    assert result.errored == ()
+    assert {check.name for check in result.failed} == {"sql_in_o0", "sql_in_o3"}
+
+
+def _queried(
+    engine: Engine,
+    folder: Path,
+    pairs: list[tuple[pa.DataType, Any, pa.DataType, Any]],
+    value: str = "v",
+) -> QualityResult:
+    """A proof with an output for each pair: the same query over both values."""
+    columns = [("id", pa.int64()), *((f"v{at}", pair[0]) for at, pair in enumerate(pairs))]
+    engine.admin.create_topic("payments", partitions=1, schema=pa.schema(columns))
+    write(engine, "payments", table(pa.schema(columns), [(1, *(pair[1] for pair in pairs))]))
+    outputs = []
+    for at, (_, _, kind, other) in enumerate(pairs):
+        schema = pa.schema([("v", kind)])
+        engine.admin.create_topic(f"o{at}", partitions=1, schema=schema)
+        write(engine, f"o{at}", table(schema, [(other,)]))
+        of_topic = f"SELECT {value} AS v FROM (SELECT v{at} AS v FROM topic) AS t"
+        outputs.append(Output(f"o{at}", SqlReduction(of_topic, f"SELECT {value} AS v FROM output")))
+    declared = Declaration("payments", ("id",), tuple(outputs))
+    return check_exactly_once(engine, declared, report_folder=folder)
+
+
+def test_a_collation_does_not_make_texts_equal(engine: Engine, tmp_path: Path) -> None:
+    """Texts are compared letter by letter, whatever collation a query gave them."""
+    text = pa.schema([("v", pa.string())])
+    for topic, value in (("payments", "a"), ("o", "A")):
+        engine.admin.create_topic(topic, partitions=1, schema=text)
+        write(engine, topic, table(text, [(value,)]))
+    query = "SELECT v COLLATE NOCASE AS v FROM"
+    relation = SqlReduction(f"{query} topic", f"{query} output")
+    declared = Declaration("payments", ("v",), (Output("o", relation),))
+    result = check_exactly_once(engine, declared, report_folder=tmp_path)
+    assert [check.name for check in result.failed] == ["sql_in_o"]
+
+
 @pytest.mark.parametrize(
     "query",
     [

@@ -149,6 +149,11 @@ class InProcess:
         """The columns of a view, or of what was kept."""
         return self.query(f"SELECT * FROM {name} LIMIT 0").schema
 
+    def types(self, name: str) -> dict[str, str]:
+        """The type of each column of what was kept, as the engine itself calls it."""
+        kept = self._connection.table(name)
+        return {column: str(kind) for column, kind in zip(kept.columns, kept.types, strict=True)}
+
     def keep_users(self, name: str, query: str, views: dict[str, str], *, backwards: bool) -> None:
         """As `keep`, for a query that somebody gave: `views` are the names that it knows these views by.
 

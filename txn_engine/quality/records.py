@@ -26,7 +26,7 @@ from txn_engine.quality.empty_cells import (
 from txn_engine.quality.evidence import Evidence, EvidenceMissingError, need, rows_of
 from txn_engine.quality.input_file import LINE, UNFIT, UNFIT_ID
 from txn_engine.quality.reducer import Reducer
-from txn_engine.quality.relations import IN_OUTPUT, IN_TOPIC, Sides, differing, sides_of
+from txn_engine.quality.relations import DUCKDB, IN_OUTPUT, IN_TOPIC, Sides, differing, sides_of
 from txn_engine.quality.result import EXAMPLES_MAX, Account, Counted, Example
 from txn_engine.quality.visibility import may_repeat
 from txn_engine.sql.columns import DIGITS_MAX, inner_type, wide_decimal
@@ -394,10 +394,12 @@ class Reductions:
         )
         if isinstance(output.relation, SqlReduction):
             sides = self._keep_queries(output.relation, source, target)
+            ours, theirs = f"({sides.topic}) AS of_topic", f"({sides.output}) AS of_output"
         else:
-            reducer.keep("side_topic", sides.topic)
-            reducer.keep("side_output", sides.output)
-        reducer.keep("differing_rows", differing(sides.columns, reducer.dialect, "side_topic", "side_output"))
+            ours, theirs = "side_topic", "side_output"
+            reducer.keep(ours, sides.topic)
+            reducer.keep(theirs, sides.output)
+        reducer.keep("differing_rows", differing(sides.columns, reducer.dialect, ours, theirs))
         rows = self._count("side_topic") + self._only_in_output(sides)
         largest = None
         if isinstance(output.relation, Totals):
@@ -513,7 +515,30 @@ class Reductions:
             raise EvidenceMissingError(
                 f"column {odd[0]} of a query is a float, which does not compare exactly"
             )
-        return Sides(relation.topic, relation.output, tuple(ours.names), ())
+        exact = ", ".join(self._exact_column(name, *sides) for name in ours.names)
+        return Sides(
+            f"SELECT {exact} FROM side_topic", f"SELECT {exact} FROM side_output", tuple(ours.names), ()
+        )
+
+    def _exact_column(self, name: str, topic: pa.Schema, output: pa.Schema) -> str:
+        """A column of both queries as it is compared: exactly, or not at all. SQL finds a type that two others go into,
+        and rounds a decimal for it, or makes text of anything.
+        """
+        dialect = self._reducer.dialect
+        kinds = [schema.field(name).type for schema in (topic, output)]
+        types = [self._reducer.types(side)[name] for side in ("side_topic", "side_output")]
+        quoted = dialect.column(name)
+        if types[0] == types[1]:
+            # a query may have given the text a collation, under which other texts are equal
+            is_collated = dialect is DUCKDB and pa.types.is_string(kinds[0]) and types[0] == "VARCHAR"
+            return f'{quoted} COLLATE "C" AS {quoted}' if is_collated else quoted
+        if not all(pa.types.is_integer(kind) or pa.types.is_decimal(kind) for kind in kinds):
+            raise EvidenceMissingError(
+                f"column {name!r} is {types[0]} in the query over topic and {types[1]} in the query over output: "
+                "cast both to one type"
+            )
+        scale = max(kind.scale if pa.types.is_decimal(kind) else 0 for kind in kinds)
+        return f"CAST({quoted} AS DECIMAL({DIGITS_MAX},{scale})) AS {quoted}"  # exact, or an error
 
     # --- views --------------------------------------------------------------------------------------------------
 

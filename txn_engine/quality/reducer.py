@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -69,6 +69,9 @@ class Reducer(Protocol):
 
     def columns(self, name: str) -> pa.Schema:
         """The columns of a view, or of what was kept."""
+
+    def types(self, name: str) -> Mapping[str, str]:
+        """The type of each column of what was kept, as the engine itself calls it."""
 
     @property
     def folder(self) -> Path:

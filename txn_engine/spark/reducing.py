@@ -40,6 +40,7 @@ _SETTINGS: Final = {
     "spark.sql.runSQLOnFiles": "false",
     "spark.sql.variable.substitute": "false",  # no text names a setting or a variable of the environment
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",  # PyArrow writes the calendar that Spark has by now
     "spark.sql.mapKeyDedupPolicy": "EXCEPTION",
 }
 _PART_BYTES: Final = 128 << 20
@@ -156,6 +157,10 @@ class SparkReducer:
     def columns(self, name: str) -> pa.Schema:
         """The columns of a view, or of what was kept."""
         return self.query(f"SELECT * FROM {name} LIMIT 0").schema
+
+    def types(self, name: str) -> dict[str, str]:
+        """The type of each column of what was kept, as the engine itself calls it."""
+        return {field.name: field.dataType.simpleString() for field in self._spark.table(name).schema}
 
     def keep_users(self, name: str, query: str, views: dict[str, str], *, backwards: bool) -> None:
         """As `keep`, for a query that somebody gave: `views` are the names that it knows these views by.

@@ -54,6 +54,8 @@ class Reason(StrEnum):
     """A value does not fit a column of times of day."""
     BAD_DATETIME = "bad_datetime"
     """A value does not fit a timestamp column."""
+    LEGACY_CALENDAR = "legacy_calendar"
+    """A Parquet file has old dates or times in the Julian calendar."""
     BAD_STRING = "bad_string"
     """A value does not fit a string column."""
     BAD_BINARY = "bad_binary"

@@ -247,6 +247,58 @@ def test_parquet_times_of_96_bits(counts: list[int | None], unit: Any, folder: P
     assert meaning(batch.column(0)) == meaning(array)
 
 
+SPARK = b"org.apache.spark."
+OF_SPARK_2 = {SPARK + b"version": b"2.4.8"}
+LEGACY = {SPARK + b"version": b"4.0.0", SPARK + b"legacyDateTime": b""}
+LEGACY_96 = {SPARK + b"version": b"4.0.0", SPARK + b"legacyINT96": b""}
+EARLY = {SPARK + b"sql.parquet.row.metadata": b"{}"}
+HIVES = {b"writer.date.proleptic": b"false"}
+OLD_DAY, OLD_TIME = dt.date(1500, 1, 1), dt.datetime(1899, 12, 31, tzinfo=dt.UTC)
+NEW_DAY, NEW_TIME = dt.date(1582, 10, 15), dt.datetime(1900, 1, 1, tzinfo=dt.UTC)
+UTC_TIME = pa.timestamp("us", "UTC")
+
+
+@pytest.mark.parametrize(
+    ("written", "kind", "rows", "is_96"),
+    [
+        (LEGACY, pa.date32(), [NEW_DAY, OLD_DAY], False),
+        (LEGACY, UTC_TIME, [NEW_TIME, OLD_TIME], False),
+        (LEGACY, pa.list_(pa.date32()), [[NEW_DAY, None], [NEW_DAY, OLD_DAY]], False),
+        (LEGACY, pa.struct([("x", pa.date32())]), [{"x": NEW_DAY}, {"x": OLD_DAY}], False),
+        (LEGACY, pa.map_(pa.date32(), pa.int64()), [[(NEW_DAY, 1)], [(OLD_DAY, 1)]], False),
+        (LEGACY, pa.map_(pa.int64(), UTC_TIME), [[(1, NEW_TIME)], [(1, OLD_TIME)]], False),
+        (OF_SPARK_2, pa.date32(), [None, OLD_DAY], False),
+        (OF_SPARK_2, UTC_TIME, [NEW_TIME, OLD_TIME], True),
+        (EARLY, UTC_TIME, [NEW_TIME, OLD_TIME], True),
+        (LEGACY_96, UTC_TIME, [NEW_TIME, OLD_TIME], True),
+        (HIVES, pa.date32(), [NEW_DAY, OLD_DAY], False),
+    ],
+)
+def test_parquet_in_the_legacy_calendar(
+    written: dict[bytes, bytes], kind: Any, rows: list[Any], is_96: bool, tmp_path: Path
+) -> None:
+    """A file whose writer says that old days are Julian is refused at its first old day or time, also inside of others.
+    Files without old days are taken, and so are the same days of a writer that says nothing."""
+    path, schema = tmp_path / "legacy.parquet", pa.schema([("c", pa.timestamp("us") if is_96 else kind)])
+
+    def read(rows: list[Any], written: dict[bytes, bytes]) -> list[Any]:
+        table = pa.table({"c": pa.array(rows, kind)})
+        if is_96:  # has no zone
+            table = table.cast(schema)
+        with pq.ParquetWriter(path, table.schema, use_deprecated_int96_timestamps=is_96) as writer:
+            writer.write_table(table)
+            writer.add_key_value_metadata(written)
+        (batch,) = read_records(path, schema)
+        return batch.column("c").to_pylist()
+
+    with refused(InvalidRecordError, Reason.LEGACY_CALENDAR) as error:
+        read(rows, written)
+    assert str(error.value.place).endswith("legacy.parquet row 2")
+    assert len(read(rows[:1], written)) == 1
+    assert len(read(rows, {SPARK + b"version": b"3.5.1"})) == 2
+    assert len(read(rows, {})) == 2
+
+
 @pytest.mark.parametrize("name", ["when", "when.at"])
 @pytest.mark.parametrize("wrap", [pa.list_, lambda kind: pa.struct([("t", kind)])])
 def test_parquet_times_of_96_bits_inside_others(name: str, wrap: Any, tmp_path: Path) -> None:

@@ -241,6 +241,32 @@ def test_a_bomb_is_refused_in_one_sentence(spark: SparkSession, ledger: Engine, 
     assert ledger.scan("texts").to_table().num_rows == 0
 
 
+@pytest.mark.parametrize("kind", ["date", "timestamp"])
+def test_a_file_in_the_legacy_calendar(
+    spark: SparkSession, ledger: Engine, tmp_path: Path, kind: str
+) -> None:
+    """A Parquet file that Spark wrote in its legacy calendar is refused where it has old days, by Spark and without,
+    because their numbers mean other days there."""
+    ledger.admin.create_topic(
+        "days",
+        partitions=1,
+        schema=pa.schema([("date", pa.date32()), ("timestamp", pa.timestamp("us", "UTC"))]),
+    )
+    session = spark.newSession()
+    session.conf.set("spark.sql.parquet.datetimeRebaseModeInWrite", "LEGACY")
+    session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+    values = {"date": "date'2026-01-31'", "timestamp": "timestamp'2026-01-31 00:00:00'"}
+    for year, folder in (("2026", "new"), ("1500", "old")):
+        row = {name: value.replace("2026", year) if name == kind else value for name, value in values.items()}
+        rows = session.range(1).selectExpr(*(f"{value} AS {name}" for name, value in row.items()))
+        rows.coalesce(1).write.parquet(str(tmp_path / folder))
+    with refused(InvalidRecordError, Reason.LEGACY_CALENDAR):
+        load_locally(ledger, "days", tmp_path / "old", run_id="old")
+    with refused(SparkJobError, Reason.LEGACY_CALENDAR):
+        load_files(spark, ledger, "days", str(tmp_path / "old"), run_id="old")
+    assert load_files(spark, ledger, "days", str(tmp_path / "new"), run_id="new").records == 1
+
+
 def test_a_file_that_a_link_replaces_before_a_task_opens_it(
     spark: SparkSession, ledger: Engine, tmp_path: Path
 ) -> None:

@@ -94,6 +94,16 @@ def _batches(layout: Layout, file: OpenedParquet, names: list[str]) -> Iterator[
                 line=int(file.answer["row"]),
                 unit="row",
             )
+        case "julian":
+            raise layout.refused(
+                f"{file.answer['column']} does not fit: the file has old days of the Julian calendar",
+                reason=Reason.LEGACY_CALENDAR,
+                expected="dates since 1582-10-15 and times since 1900, where Spark wrote in its legacy calendar",
+                line=int(file.answer["row"]),
+                unit="row",
+                action="let Spark 3 or newer read the file and write it again with"
+                " spark.sql.parquet.datetimeRebaseModeInWrite=CORRECTED",
+            )
         case "damaged":
             raise _damaged(layout, int(file.answer["row"]) - 1)
 

@@ -10,6 +10,7 @@ A question is a line of JSON on standard input, an answer a frame on standard ou
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import resource
@@ -28,6 +29,8 @@ FRAME = struct.Struct(">cQ")
 _ROWS_OF_VALUES = 1_024
 _BUFFER_BYTES = 1 << 20
 _MICROS_MAX = 2**63 // 1_000 - 1
+_FIRST_GREGORIAN = dt.date(1582, 10, 15)
+_FIRST_ZONED = dt.datetime(1900, 1, 1)  # noqa: DTZ001 -- the types are of both kinds
 
 
 def main() -> None:
@@ -42,7 +45,7 @@ def main() -> None:
     while line := sys.stdin.buffer.readline():
         asked = json.loads(line)
         try:
-            last = _opened(source, asked, answers) if "open" in asked else _read(source.path, asked, answers)
+            last = _opened(source, asked, answers) if "open" in asked else _read(source, asked, answers)
         except MemoryError:
             last = {"error": "memory"}
         _send(answers, b"J", json.dumps(last).encode())
@@ -53,6 +56,7 @@ class _Source:
 
     def __init__(self) -> None:
         self.path = ""
+        self.julian: Sequence[str] = ()
         self._descriptor = -1
 
     def open(self, path: str, identity: Sequence[int] | None) -> bool:
@@ -85,6 +89,7 @@ def _opened(source: _Source, asked: dict[str, Any], answers: BinaryIO) -> dict[s
             return {"error": "replaced"}
         with _file(source.path) as file:
             _send(answers, b"S", file.schema_arrow.serialize())
+            source.julian = _julian(file.metadata.metadata or {})
             leaves = [file.schema.column(place) for place in range(len(file.schema.names))]
             return {
                 "rows": file.metadata.num_rows,
@@ -115,11 +120,28 @@ def _bytes_a_row(metadata: pq.FileMetaData) -> int:
     return max([1, *(group.total_byte_size // max(group.num_rows, 1) for group in groups)])
 
 
+def _julian(written: dict[bytes, bytes]) -> list[str]:
+    """What the file has in the calendar with Julian days before 1582-10-15, by what its writer says: "days", of all
+    dates and times, and "INT96". As Spark reads it; Spark before 2.4 wrote no version, and Hive says it of its own.
+    """
+    version = written.get(b"org.apache.spark.version")
+    if version is None and b"org.apache.spark.sql.parquet.row.metadata" in written:
+        version = b"2"
+    is_hives = written.get(b"writer.date.proleptic", b"").lower() == b"false"
+    marks = (("days", b"legacyDateTime", b"3.0.0"), ("INT96", b"legacyINT96", b"3.1.0"))
+    return [
+        kind
+        for kind, mark, since in marks
+        if is_hives or (version is not None and (version < since or b"org.apache.spark." + mark in written))
+    ]
+
+
 # --- its records ----------------------------------------------------------------------------------------------
 
 
-def _read(path: str, asked: dict[str, Any], answers: BinaryIO) -> dict[str, Any]:
+def _read(source: _Source, asked: dict[str, Any], answers: BinaryIO) -> dict[str, Any]:
     """Send the file's rows. `names`: the columns; `repeated`: those of text or bytes; `old_times`: those in INT96."""
+    path, julian = source.path, source.julian
     coarse = _Coarse(path, asked["old_times"], asked["batch_rows"])
     row = 1
     try:
@@ -127,6 +149,10 @@ def _read(path: str, asked: dict[str, Any], answers: BinaryIO) -> dict[str, Any]
             whole = batch.select(asked["names"])
             if asked["old_times"]:
                 whole = _with_whole_times(whole, coarse.take(batch.num_rows), row)
+            for name in whole.schema.names if julian else ():
+                is_96 = name in asked["old_times"]
+                if ("INT96" if is_96 else "days") in julian:
+                    _check_calendar(whole.column(name), is_96, name, row)
             for part in _written_out(whole, asked["batch_chars"]):
                 sink = pa.BufferOutputStream()
                 with pa.ipc.new_stream(sink, part.schema) as stream:
@@ -135,8 +161,8 @@ def _read(path: str, asked: dict[str, Any], answers: BinaryIO) -> dict[str, Any]
             row += batch.num_rows
     except MemoryError:
         raise
-    except _BeyondNanosecondsError as error:
-        return {"error": "time", "column": error.column, "row": error.row}
+    except _UnreadableTimeError as error:
+        return {"error": error.kind, "column": error.column, "row": error.row}
     except (pa.ArrowException, OSError):
         return {"error": "damaged", "row": row}  # its text may quote the file
     return {}
@@ -200,12 +226,40 @@ def _has_length(kind: pa.DataType) -> bool:
 # --- times of 96 bits -----------------------------------------------------------------------------------------
 
 
-class _BeyondNanosecondsError(Exception):
-    """A time with nanoseconds that 64 bits of nanoseconds do not reach."""
+class _UnreadableTimeError(Exception):
+    """A time with nanoseconds that 64 bits of nanoseconds do not reach ("time"), or a day or time whose number means
+    another one in the calendar that the file was written in ("julian").
+    """
 
-    def __init__(self, column: str, row: int) -> None:
-        super().__init__(column, row)
-        self.column, self.row = column, row
+    def __init__(self, kind: str, column: str, row: int) -> None:
+        super().__init__(kind, column, row)
+        self.kind, self.column, self.row = kind, column, row
+
+
+def _check_calendar(column: Any, is_96: bool, name: str, first_row: int) -> None:
+    if _is_old(column, is_96):
+        row = next(row for row in range(len(column)) if _is_old(column.slice(row, 1), is_96))
+        raise _UnreadableTimeError("julian", name, first_row + row)
+
+
+def _is_old(column: Any, is_96: bool) -> bool:
+    """Whether a value of the column, or inside of it, is of before the calendars agree: days of 1582, and times of
+    1900, when the last zones had their present time.
+    """
+    kind = column.type
+    if pa.types.is_struct(kind):
+        return any(_is_old(part, is_96) for part in column.flatten())
+    if pa.types.is_map(kind):
+        column = column.cast(pa.list_(pa.struct([kind.key_field, kind.item_field])))
+    if kind.num_fields:
+        return _is_old(column.flatten(), is_96)
+    is_time = pa.types.is_timestamp(kind) and (
+        is_96 or kind.tz is not None
+    )  # Spark's others have no calendar
+    if not is_time and not pa.types.is_date(kind):
+        return False
+    first = pa.scalar(_FIRST_ZONED if is_time else _FIRST_GREGORIAN, kind)
+    return bool(pc.any(pc.less(column, first)).as_py())
 
 
 class _Coarse:
@@ -251,7 +305,7 @@ def _with_whole_times(batch: pa.RecordBatch, coarse: pa.Table, first_row: int) -
             continue
         beyond = np.abs(micros) > _MICROS_MAX
         if beyond.any():
-            raise _BeyondNanosecondsError(name, first_row + int(beyond.argmax()))
+            raise _UnreadableTimeError("time", name, first_row + int(beyond.argmax()))
     return batch
 
 

@@ -106,6 +106,8 @@ class Reason(StrEnum):
     """The path names a pipe, a socket or a device."""
     LINK_LEADS_OUT = "link_leads_out"
     """A symbolic link in a folder leads out of it."""
+    FOLDER_OF_A_TABLE = "folder_of_a_table"
+    """The files belong to a Delta, Hudi or Iceberg table, which says which of their rows are there."""
     UNKNOWN_FORMAT = "unknown_format"
     """The format of the file or stream is not known."""
     PARQUET_TOO_LARGE = "parquet_too_large"

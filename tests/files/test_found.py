@@ -147,3 +147,29 @@ def test_a_file_that_was_found_is_a_path_that_pickles(tmp_path: Path) -> None:
     again = pickle.loads(pickle.dumps(found))
     assert isinstance(again, FoundFile)
     assert (again, again.inside, hash(again)) == (tmp_path / "a.csv", str(tmp_path), hash(tmp_path / "a.csv"))
+
+
+@pytest.mark.parametrize(
+    "log", ["_delta_log/00000000000000000000.json", ".hoodie/x", "metadata/v1.metadata.json"]
+)
+def test_the_folder_of_a_table_is_refused(tmp_path: Path, log: str) -> None:
+    """Files of a Delta, Hudi or Iceberg table are refused, however they are named: some of them hold rows that were
+    deleted or replaced, and the log beside them says which."""
+    folder = tmp_path / "in" / "table"
+    file = write(folder / "data" / "a.parquet", 1)
+    (folder / log).parent.mkdir(exist_ok=True)
+    (folder / log).touch()
+    linked = tmp_path / "linked"
+    linked.symlink_to(folder / "data")
+    for path in (
+        tmp_path / "in",
+        folder,
+        file.parent,
+        file,
+        linked,
+        f"{folder}/data/*.parquet",
+        f"{tmp_path}/**/*.parquet",
+    ):
+        with refused(InvalidRequestError, Reason.FOLDER_OF_A_TABLE) as error:
+            files_named([path], "parquet")
+        assert error.value.place in {str(folder), os.path.realpath(folder)}

@@ -241,6 +241,29 @@ def test_a_bomb_is_refused_in_one_sentence(spark: SparkSession, ledger: Engine, 
     assert ledger.scan("texts").to_table().num_rows == 0
 
 
+@pytest.mark.parametrize("log", ["_delta_log/0.json", ".hoodie/x", "metadata/v1.metadata.json"])
+def test_the_folder_of_a_table_is_refused(
+    spark: SparkSession, ledger: Engine, tmp_path: Path, log: str
+) -> None:
+    """Files of a Delta, Hudi or Iceberg table are refused, however they are named, as without Spark."""
+    folder = tmp_path / "in" / "table[1]"
+    (folder / "data").mkdir(parents=True)
+    (folder / "data" / "a.csv").write_text(csv_of(payments(0, 1)))
+    (folder / log).parent.mkdir()
+    (folder / log).write_text("{}")
+    paths = (
+        tmp_path / "in",
+        folder,
+        folder / "data",
+        folder / "data" / "a.csv",
+        f"{tmp_path}/in/*/data/*.csv",
+    )
+    for path in paths:
+        with refused(InvalidRequestError, Reason.FOLDER_OF_A_TABLE):
+            load_files(spark, ledger, "payments", str(path), run_id="r", format="csv")
+    assert loaded(ledger) == []
+
+
 @pytest.mark.parametrize("kind", ["date", "timestamp"])
 def test_a_file_in_the_legacy_calendar(
     spark: SparkSession, ledger: Engine, tmp_path: Path, kind: str

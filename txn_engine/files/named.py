@@ -9,6 +9,7 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Final
 
 from txn_engine.errors import InvalidRequestError
 from txn_engine.files.layout import ACTOR
@@ -17,6 +18,12 @@ from txn_engine.found_files import FoundFile, check_leads_inside, not_a_file
 from txn_engine.reasons import Reason
 
 PassedOver = Callable[[Path], None]
+TABLE_LOGS: Final = {
+    "a Delta table": ("_delta_log", ""),
+    "a Hudi table": (".hoodie", ""),
+    "an Iceberg table": ("metadata", ".metadata.json"),
+}
+"""The folder that a table has for its log, and how the names of files in it end."""
 
 
 def files_named(
@@ -60,7 +67,29 @@ def files_named(
                     reason=Reason.DUPLICATE_FILE,
                 )
             found.append(file)
+    _check_no_tables(found)
     return found
+
+
+def _check_no_tables(files: Sequence[Path]) -> None:
+    """Raise `InvalidRequestError` for files in the folder of a table, at any depth."""
+    folders = {file.parent for file in files} | {Path(os.path.realpath(file)).parent for file in files}
+    for folder in sorted({above for each in folders for above in (each, *each.absolute().parents)}):
+        for kind, (log, ending) in TABLE_LOGS.items():
+            if any((folder / log).glob(f"*{ending}")):
+                raise of_a_table(kind, log, str(folder))
+
+
+def of_a_table(kind: str, log: str, place: str) -> InvalidRequestError:
+    """The error for files in the folder of a table of that kind."""
+    return InvalidRequestError(
+        f"the folder of {kind}, with its log {log}",
+        actor=ACTOR,
+        place=place,
+        expected="files whose rows are all meant; a table keeps files of rows that were deleted or replaced",
+        action="let a reader of such tables write the table's rows to files, and load those",
+        reason=Reason.FOLDER_OF_A_TABLE,
+    )
 
 
 def _check(path: object) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -13,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from txn_engine.errors import InvalidRequestError
 from txn_engine.files import format_of
-from txn_engine.files.named import check_inside
+from txn_engine.files.named import TABLE_LOGS, check_inside, of_a_table
 from txn_engine.reasons import Reason
 from txn_engine.spark.errors import SPARK_FAILURES, reason
 
@@ -127,15 +128,18 @@ def _named_by(
         conf.set(name, value)
     path = jvm.org.apache.hadoop.fs.Path(given)
     files = jvm.org.apache.hadoop.fs.FileSystem.newInstance(path.toUri(), conf)
+    above: set[str] = set()
     try:
         if files.exists(path):
             status = files.getFileStatus(path)
+            _check_above(jvm, files, status.getPath(), above)
             if status.isDirectory():
                 yield from ((each, False) for each in _within(files, status.getPath()))
             else:
                 yield _visible(status), True
             return
         for status in files.globStatus(path) or ():
+            _check_above(jvm, files, status.getPath(), above)
             name = str(status.getPath().getName())
             if status.isDirectory():
                 yield from ((each, False) for each in _within(files, status.getPath()))
@@ -153,8 +157,28 @@ def _within(files: Any, folder: Any) -> Iterator[Any]:
     while every.hasNext():
         status = every.next()
         name = _name_of(status.getPath())
+        _check_no_log(name)
         if not any(map(_is_hidden, name.removeprefix(root).strip("/").split("/"))):
             yield status
+
+
+def _check_no_log(name: str) -> None:
+    """Raise `InvalidRequestError` for a file of a table's log: not all rows of the files beside it are the table's."""
+    *folders, last = name.split("/")
+    for kind, (log, ending) in TABLE_LOGS.items():
+        if log in folders and last.endswith(ending):
+            raise of_a_table(kind, log, "/".join(folders[: folders.index(log)]))
+
+
+def _check_above(jvm: Any, files: Any, path: Any, known: set[str]) -> None:
+    """Raise `InvalidRequestError` where a folder above a path is a table's; one that may not be read is passed over."""
+    while (path := path.getParent()) is not None and _name_of(path) not in known:
+        known.add(_name_of(path))
+        for log, _ in TABLE_LOGS.values():
+            folder = jvm.org.apache.hadoop.fs.Path(path, log)
+            with suppress(*SPARK_FAILURES):
+                for status in files.listStatus(folder):
+                    _check_no_log(_name_of(status.getPath()))
 
 
 def _name_of(path: Any) -> str:

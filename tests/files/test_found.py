@@ -173,3 +173,19 @@ def test_the_folder_of_a_table_is_refused(tmp_path: Path, log: str) -> None:
         with refused(InvalidRequestError, Reason.FOLDER_OF_A_TABLE) as error:
             files_named([path], "parquet")
         assert error.value.place in {str(folder), os.path.realpath(folder)}
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("folder", ["y=10", "Y=10", "a/y=10/b"])
+def test_a_column_that_a_folders_name_has(tmp_path: Path, suffix: str, folder: str) -> None:
+    """A file that lacks a column whose value its folder's name has is refused, whatever stands for missing columns:
+    Spark and PyArrow would read that value. A file with the column is read as it is."""
+    file = write(tmp_path / folder / f"a{suffix}", 1)
+    schema = pa.schema([("x", pa.int64()), ("y", pa.int64())])
+    for fill in ({}, {"y": None}, {"y": pa.scalar(7)}):
+        with refused(InvalidRecordError, Reason.MISSING_COLUMN):
+            list(read_records(file, schema, missing_columns="null", fill=fill))
+        other = write(tmp_path / "z=10" / f"b{suffix}", 1)
+        (batch,) = read_records(other, schema, missing_columns="null", fill=fill)
+        assert batch.column("x").to_pylist() == [1]
+    assert read(file) == [1]

@@ -264,6 +264,21 @@ def test_the_folder_of_a_table_is_refused(
     assert loaded(ledger) == []
 
 
+@pytest.mark.parametrize("is_local", [True, False])
+def test_a_column_that_a_folders_name_has(
+    spark: SparkSession, ledger: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_local: bool
+) -> None:
+    """A file that lacks a column whose value its folder's name has is refused, also where it is copied first."""
+    if not is_local:
+        monkeypatch.setattr(loading, "is_local", lambda uri: False)
+    (tmp_path / "in" / "type=VYDAJ").mkdir(parents=True)
+    rows = payments(0, 2).drop_columns(["type"])
+    (tmp_path / "in" / "type=VYDAJ" / "a.csv").write_text(csv_of(rows))
+    with refused(SparkJobError, Reason.MISSING_COLUMN):
+        load_files(spark, ledger, "payments", str(tmp_path / "in"), run_id="r", missing_columns="null")
+    assert loaded(ledger) == []
+
+
 @pytest.mark.parametrize("kind", ["date", "timestamp"])
 def test_a_file_in_the_legacy_calendar(
     spark: SparkSession, ledger: Engine, tmp_path: Path, kind: str

@@ -170,10 +170,10 @@ def _json_batch(
     def column(field: pa.Field[Any], faults: Faults) -> pa.Array[Any]:
         name = layout.name_in_file(field.name)
         values = [record.get(name) for record, _ in records]
-        may_lack = field.name in layout.fill
-        if not field.nullable and None in values:
+        may_lack, is_in_folders = field.name in layout.fill, layout.is_in_folders(field.name)
+        if (not field.nullable or is_in_folders) and None in values:
             for index in [index for index, value in enumerate(values) if value is None]:
-                if may_lack and name not in records[index][0]:
+                if field.nullable if name in records[index][0] else (may_lack and not is_in_folders):
                     continue
                 faults.add(index, _nothing(layout, field, lines[index], is_there=name in records[index][0]))
                 if not faults.every:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, Protocol
+from urllib.parse import unquote
 
 import pyarrow as pa
 
@@ -26,6 +28,7 @@ ACTOR = "load"
 MEND_AND_LOAD_AGAIN = "mend the file and load it again"
 _IGNORE = "leave it out of the file, or try `--unknown-columns ignore`"
 STREAM_NAME = "<stdin>"
+_IN_FOLDERS = "a value in a folder's name is not read: write the files with the column in them"
 _HELD_ROWS_MAX, _HELD_BYTES_MAX = 4_096, 16 * 1024 * 1024
 
 
@@ -185,8 +188,20 @@ class Layout:
         """What the file calls a column of the schema."""
         return self.renamed.get(column, column)
 
+    def is_in_folders(self, column: str) -> bool:
+        """Whether the name of a folder that the file is in has the column's value, as `day=2026-01-31`: Spark and
+        PyArrow leave such a column out of the files.
+        """
+        if not isinstance(self.source, Path):
+            return False
+        folders = os.path.abspath(self.source).split(os.sep)[:-1]
+        names = {unquote(folder.partition("=")[0]).casefold() for folder in folders if "=" in folder}
+        return self.name_in_file(column).casefold() in names
+
     def may_miss(self, column: str) -> bool:
         """Whether a file without that column is taken."""
+        if self.is_in_folders(column):
+            return False
         return column in self.fill or (self.missing == "null" and self.schema.field(column).nullable)
 
     def absent(self, column: pa.Field[Any], rows: int) -> pa.Array[Any]:
@@ -229,6 +244,8 @@ class Layout:
         unknown = [name for name in names if name not in known and name not in READ_COLUMNS]
         if self.unknown == "ignore" and places:  # a file that has none of the columns is another file
             unknown = []
+        if any(self.is_in_folders(c) for c in self.schema.names if self.name_in_file(c) in missing):
+            hint = _IN_FOLDERS
         if missing or unknown:
             parts = [f"no column {listed(missing)}"] if missing else []
             parts += [counted(unknown, "unknown column", are_names=are_names)] if unknown else []

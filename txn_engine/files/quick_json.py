@@ -147,7 +147,7 @@ def _is_whole(layout: Layout, table: pa.Table) -> bool:
     """Whether nothing is missing, and no decimal has more digits than its type: pyarrow does not look."""
     for field, column in zip(layout.schema, table.columns, strict=True):
         is_filled = layout.fill.get(field.name) is not None  # where it is not there, and not where it is null
-        if column.null_count and (is_filled or not field.nullable):
+        if column.null_count and (is_filled or not field.nullable or layout.is_in_folders(field.name)):
             return False
         if pa.types.is_decimal(column.type):
             try:

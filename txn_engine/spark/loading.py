@@ -242,7 +242,9 @@ class FileReader:
 
     def _copied(self, uri: str, content: Any, taker: Taker | None) -> Iterator[pa.RecordBatch]:
         with ScratchFolder("load") as scratch:
-            path = Path(scratch.path, uri.rpartition("/")[2])
+            *folders, name = uri.split("/")
+            path = Path(scratch.path, *(folder for folder in folders if "=" in folder), name)
+            path.parent.mkdir(parents=True, exist_ok=True)  # a folder's name may have a column's value
             path.write_bytes(content.as_buffer())
             try:
                 yield from self._read(path, uri, taker)

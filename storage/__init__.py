@@ -46,7 +46,7 @@ from storage.errors import (
     StoreUnreachableError,
     UnknownFormatError,
 )
-from storage.footers import stored_columns
+from storage.footers import stored_columns, stored_footer
 from storage.keys import LogKeys, validate_key, validate_name
 from storage.known_parquet import KnownParquet
 from storage.local import LocalStore
@@ -147,6 +147,7 @@ __all__ = [
     "settle_put_if_absent",
     "stored_checksum",
     "stored_columns",
+    "stored_footer",
     "validate_key",
     "validate_name",
     "verify_checksum",

@@ -19,11 +19,21 @@ _TAIL_BYTES: Final = 16 << 10
 
 
 def stored_columns(store: ObjectStore, key: str, size: int, limits: ParquetLimits = DATA_LIMITS) -> pa.Schema:
-    """The columns as they are stored, field ids in their metadata, of an object of `size` bytes.
+    """The columns as they are stored, field ids in their metadata, of an object of `size` bytes. As `stored_footer`."""
+    return _opened(store, key, size, limits).schema_arrow
+
+
+def stored_footer(store: ObjectStore, key: str, size: int) -> pq.FileMetaData:
+    """The footer of an object of `size` bytes.
 
     Costs one read of its last 16 KiB, and another one where the footer is larger. DamagedObjectError where it ends
-    before, or has no footer within `limits`.
+    before, or has no footer within the limits of data files.
     """
+    return _opened(store, key, size, DATA_LIMITS).metadata
+
+
+def _opened(store: ObjectStore, key: str, size: int, limits: ParquetLimits) -> pq.ParquetFile:
+    """A file that has a footer and nothing else."""
     length = min(size, _TAIL_BYTES)
     tail = store.get_range(key, size - length, length)
     footer_bytes = int.from_bytes(tail[-_END_BYTES:-4], "little")
@@ -37,7 +47,7 @@ def stored_columns(store: ObjectStore, key: str, size: int, limits: ParquetLimit
         if whole > length:
             tail = store.get_range(key, size - whole, whole)
         read_footer(tail[-whole:-_END_BYTES])  # before Arrow sees it
-        return pq.read_schema(pa.BufferReader(_MAGIC + tail[-whole:]))
+        return pq.ParquetFile(pa.BufferReader(_MAGIC + tail[-whole:]), pre_buffer=False)
     except LimitError as error:
         _damaged(key, str(error))
     except UNREADABLE as error:

@@ -51,6 +51,13 @@ def _with_inner(kind: Any, of: Callable[[Any], Any]) -> Any:
     return pa.large_list(made(kind.value_field)) if pa.types.is_large_list(kind) else kind
 
 
+def in_microseconds(kind: Any) -> Any:
+    """The type with times of microseconds in place of those of seconds and milliseconds, also inside it."""
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", kind.tz) if kind.unit in ("s", "ms") else kind
+    return _with_inner(kind, in_microseconds)
+
+
 def held_schema(schema: pa.Schema) -> pa.Schema:
     """The columns under the types that they are held under."""
     return pa.schema([each.with_type(held_type(each.type)) for each in schema])

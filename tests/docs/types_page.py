@@ -28,6 +28,9 @@ dictionary is one for each part of a table that is read, and `ordered` stays. `p
 layout of the topic's type: a view or a dictionary for text, a list of any layout for a list, members of a struct in any
 order, and a column of nulls alone.
 
+**Times** of milliseconds and of seconds reach further than microseconds, which Delta, Iceberg, Postgres and Spark
+count. A record with a time of more than 292,000 years from 1970 is refused there, although the cell is `+`.
+
 **A cell** is `+` where every value comes through exactly, and a letter where it is refused; with two signs, the first
 is for the type at top level, the second for the type inside others.
 """

@@ -16,9 +16,10 @@ from pyspark.sql import functions as sf
 
 import txn_engine
 from tests.spark.conftest import PLACE, load, payments
-from tests.support.refusals import refused
+from tests.support.refusals import refused, refused_by_spark
 from txn_engine.engine import Engine
 from txn_engine.errors import (
+    InvalidRecordError,
     InvalidRequestError,
     OffsetOutOfRangeError,
     UnknownTopicOrPartitionError,
@@ -27,8 +28,8 @@ from txn_engine.errors import (
 from txn_engine.maintain.policy import MaintenancePolicy
 from txn_engine.reasons import Reason
 from txn_engine.scan import Scan
-from txn_engine.spark import TopicRead, read_topic
-from txn_engine.spark.errors import SPARK_FAILURES, SparkSessionError, reason
+from txn_engine.spark import TopicRead, read_topic, register, write_topic
+from txn_engine.spark.errors import SPARK_FAILURES, SparkJobError, SparkSessionError, reason
 from txn_engine.spark.stamps import MILLIS_MAX, stamp_files
 from txn_engine.types import TopicPartition
 
@@ -463,3 +464,23 @@ def test_bad_calls(spark: SparkSession, ledger: Engine) -> None:
         read_topic(spark, "memory://somewhere", "payments")
     with pytest.raises(PySparkException):
         read_topic(spark, ledger, "payments").df.select("no_such_column")
+
+
+@pytest.mark.shard("spark")
+def test_a_time_that_spark_does_not_reach(spark: SparkSession, ledger: Engine) -> None:
+    """Spark counts microseconds. A time of milliseconds that these do not reach fails the read, and one sentence of the
+    source and of the engine's own jobs says why."""
+    schema = pa.schema([("id", pa.int64()), ("t", pa.timestamp("ms"))])
+    for topic in ("far", "copy"):
+        ledger.admin.create_topic(topic, partitions=1, schema=schema)
+    times = pa.array([0, 2**62], pa.timestamp("ms"))
+    ledger.partition("far", 0).append(pa.table({"id": pa.array([1, 2]), "t": times}))
+    register(spark)
+    source = spark.read.format("txn_engine").options(url=ledger.url, subscribe="far")
+    with refused_by_spark(InvalidRecordError, Reason.INEXACT_VALUE):
+        source.load().select("t").collect()
+    assert source.schema("id bigint").load().count() == 2
+    with pytest.raises(SparkJobError, match="292,000 years"):
+        write_topic(
+            read_topic(spark, ledger, "far").df.select("id", "t"), ledger, "copy", transactional_id="x"
+        )

@@ -28,6 +28,7 @@ from storage import (
     put_patiently,
     settle_put_if_absent,
     stored_columns,
+    stored_footer,
 )
 from storage import decode_json as storage_decode_json
 from storage import encode_json as storage_encode_json
@@ -180,6 +181,11 @@ class Objects:
         """
         with store_errors():
             return stored_columns(self.store, key, size)
+
+    def footer(self, key: str, size: int) -> Any:
+        """The `pq.FileMetaData` of a Parquet object. As `columns`."""
+        with store_errors():
+            return stored_footer(self.store, key, size)
 
     def read_range(self, key: str, start: int, length: int) -> bytes:
         """These bytes of an object that something names. `CorruptObjectError` where it is missing or shorter."""

@@ -100,6 +100,15 @@ def failure_of_tasks(error: BaseException, *, actor: str, action: str) -> TxnEng
     return SparkJobError(f"{name} in a task" if is_python else told, actor=actor, action=action)
 
 
+def _first_cause(error: BaseException) -> str:
+    """The class of the Java exception that a failure began with."""
+    cause = getattr(error, "_origin", None) or getattr(error, "java_exception", None)
+    name = ""
+    while cause is not None:
+        name, cause = str(cause.getClass().getName()), cause.getCause()
+    return name
+
+
 def reason(error: BaseException) -> str:
     """The line of a Spark failure that says why: the Python error of a worker, else Spark's own condition."""
     text = str(error)
@@ -109,6 +118,8 @@ def reason(error: BaseException) -> str:
         found = f"{kind.rpartition('.')[2]}: {message}"
     elif condition := _SPARK_CONDITION.search(text):
         found = _SQLSTATE.sub("", condition[0])
+        if "FAILED_READ_FILE" in found and _first_cause(error) == "java.lang.ArithmeticException":
+            found += " A time of it is more than 292,000 years from 1970: Spark counts microseconds"
     elif causes := _JAVA_CAUSE.findall(text):
         found = causes[-1]
     elif thrown := _JAVA_ERROR.search(text):

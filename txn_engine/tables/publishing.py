@@ -23,6 +23,7 @@ from txn_engine.protocol.controls import GRACE_MS
 from txn_engine.reasons import Reason
 from txn_engine.tables.changes import Changes, Step, StepKind, Visible
 from txn_engine.tables.files import TableFile
+from txn_engine.tables.times import coarse_times, time_beyond
 from txn_engine.tables.views import Commit, Published, View
 
 _ROUNDS: Final = 100
@@ -35,6 +36,7 @@ class Publisher:
     def __init__(self, logs: Logs, topic: Topic, cuts: CutStore, pins: PinStore, clock: Clock) -> None:
         self._objects = logs.tools.objects
         self._workers = logs.workers
+        self._file_versions = logs.file_versions
         self._visible = Visible(logs, topic)
         self._topic = topic
         self._incarnation = (topic.name, topic.incarnation)
@@ -201,6 +203,7 @@ class Publisher:
         lasting = set(self._lasting(changes))
         passing = [file for file in changes.passing if file.path in lasting]
         added = changes.added
+        self._check_times(view, [*added, *passing])
         misread = view.misread([*added, *passing], self._workers)
         wrong = [file.path for file in added if file.path in misread]
         if wrong:
@@ -214,6 +217,27 @@ class Publisher:
                 reason=Reason.OTHER_FIELD_IDS,
             )
         return [file.path for file in passing if file.path not in misread]
+
+    def _check_times(self, view: View, files: Sequence[TableFile]) -> None:
+        """Raise `InvalidRequestError` for a record with a time that no reader of the table would reach."""
+        if not any(map(coarse_times, self._topic.schemas.layouts)):
+            return
+        places = [(f"{self._folder}/{file.path}", file.log_file.file.data_bytes) for file in files]
+        versions = self._file_versions.of(self._topic, places) if self._topic.layouts else [0] * len(places)
+        found = self._workers.map(
+            lambda place, version: time_beyond(self._objects, self._topic, version, *place), places, versions
+        )
+        for file, beyond in zip(files, found, strict=True):
+            if beyond is not None:
+                column, distance = beyond
+                raise InvalidRequestError(
+                    f"column {column!r} has a time that microseconds do not reach",
+                    actor=f"publish {self._topic.name!r} as {view.table_format}",
+                    place=f"{self._topic.name}-{file.partition} offset {file.log_file.base_offset + distance}",
+                    expected="times of at most 292,000 years from 1970: the format counts microseconds",
+                    action="erase the record, or drop the column; nothing was published",
+                    reason=Reason.BAD_DATETIME,
+                )
 
     def _lasting(self, changes: Changes) -> list[str]:
         """Those files that passed which will be there once they are pinned. Clean-up takes none that died less than 24

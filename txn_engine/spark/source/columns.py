@@ -11,7 +11,8 @@ from pyspark.sql import types as kinds
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from txn_engine.errors import InvalidRequestError, SchemaChangedError
+from txn_engine.errors import InvalidRecordError, InvalidRequestError, SchemaChangedError
+from txn_engine.exact import InexactError, cast_exactly
 from txn_engine.held import laid_out
 from txn_engine.log.topics import KAFKA_SCHEMA, Topic
 from txn_engine.reasons import Reason
@@ -161,8 +162,21 @@ def stored_columns(wanted: StructType) -> list[str]:
 def shaped(table: pa.Table, topic: Topic, wanted: StructType) -> Iterator[pa.RecordBatch]:
     """Records under these columns, in the types that Spark takes."""
     target = to_arrow_schema(wanted, timezone="UTC")
-    columns = [laid_out(_column(table, topic, field.name), field.type) for field in target]
+    columns = [_as_spark_has_it(_column(table, topic, field.name), field, topic) for field in target]
     yield from pa.Table.from_arrays(columns, schema=target).to_batches(max_chunksize=_ROWS)
+
+
+def _as_spark_has_it(column: pa.ChunkedArray[Any], field: pa.Field[Any], topic: Topic) -> Any:
+    try:
+        return laid_out(column, field.type, cast_exactly)
+    except InexactError:
+        raise InvalidRecordError(
+            f"column {field.name!r} of topic {topic.name!r} has a value that Spark's type does not have",
+            actor=ACTOR,
+            expected="times of at most 292,000 years from 1970: Spark counts microseconds",
+            action="leave the column out in .schema(...), or read it by engine.scan()",
+            reason=Reason.INEXACT_VALUE,
+        ) from None
 
 
 def _column(table: pa.Table, topic: Topic, name: str) -> pa.ChunkedArray[Any]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.refusals import refused
 from txn_engine.errors import InvalidRequestError
 from txn_engine.quality import load_suite, row_checks
 from txn_engine.quality.row_checks import parted
@@ -61,10 +62,43 @@ def test_a_check_that_cannot_judge_single_rows_is_refused(
     tmp_path: Path, changes: dict[str, Any], reason: Reason
 ) -> None:
     """The error is one line."""
-    with pytest.raises(InvalidRequestError) as refused:
+    with refused(InvalidRequestError, reason) as error:
         row_checks(suite(tmp_path, {**POSITIVE, **changes}))
-    assert refused.value.reason is reason
-    assert "\n" not in str(refused.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("suffix", ["json", "yaml"])
+@pytest.mark.parametrize(
+    ("type_", "arguments", "is_exact"),
+    [
+        ("be_in_set", '{"column": "v", "value_set": [9007199254740993.0]}', False),
+        ("be_in_set", '{"column": "v", "value_set": [0.12345678901234567890]}', False),
+        ("be_in_set", '{"column": "v", "value_set": ["0.12345678901234567890", 9007199254740993]}', True),
+        ("be_in_set", '{"column": "v", "value_set": [0.1, 1.50, -0.0, 1.0e+20]}', True),
+        ("be_between", '{"column": "v", "min_value": 9007199254740992.5}', False),
+        ("be_between", '{"column": "v", "min_value": "9007199254740993.5"}', False),
+        ("be_between", '{"column": "v", "max_value": 9007199254740993}', False),
+        ("be_between", '{"column": "v", "min_value": 0.1, "max_value": 1.0e+20}', True),
+    ],
+)
+def test_numbers_are_exact_or_refused(
+    tmp_path: Path, suffix: str, type_: str, arguments: str, is_exact: bool
+) -> None:
+    """A number is compared as it is written in the suite, or the suite is refused: no digit is lost in a float."""
+    path = tmp_path / f"suite.{suffix}"
+    kind = f"expect_column_values_to_{type_}"
+    meta = json.dumps(DEAD)
+    path.write_text(
+        f'{{"name": "numbers", "expectations": [{{"type": "{kind}", "kwargs": {arguments}, "meta": {meta}}}]}}'
+    )
+    if not is_exact:
+        with refused(InvalidRequestError, Reason.INEXACT_NUMBER):
+            row_checks(path)
+        return
+    (check,) = row_checks(path)
+    given = {name: value for name, value in check.arguments.items() if name != "column"}
+    written = {name: value for name, value in json.loads(arguments).items() if name != "column"}
+    assert given == written
 
 
 def test_a_function_is_a_vote() -> None:
@@ -75,6 +109,5 @@ def test_a_function_is_a_vote() -> None:
 
     found, rest = parted(load_suite(holds))
     assert (found, rest) == ((), load_suite(holds))
-    with pytest.raises(InvalidRequestError) as refused:
+    with refused(InvalidRequestError, Reason.NOT_A_ROW_CHECK):
         row_checks(holds)
-    assert refused.value.reason is Reason.NOT_A_ROW_CHECK

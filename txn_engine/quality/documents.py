@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +19,8 @@ VALUES_MAX: Final = 100_000
 
 NUMBER_CHARS_MAX: Final = 100
 _MERGE: Final = "tag:yaml.org,2002:merge"
-_NUMBERS: Final = frozenset(("tag:yaml.org,2002:int", "tag:yaml.org,2002:float"))
+_FLOAT: Final = "tag:yaml.org,2002:float"
+_NUMBERS: Final = frozenset(("tag:yaml.org,2002:int", _FLOAT))
 
 
 class DocumentError(Exception):
@@ -46,9 +48,18 @@ def read_document(path: Path, *, bytes_max: int, is_yaml: bool = True) -> Any:
         raise DocumentError(f"more than {bytes_max:,} bytes", Reason.DOCUMENT_TOO_LARGE)
     try:
         text = data.decode()
-        return _yaml(text) if is_yaml else json.loads(text, object_pairs_hook=_each_name_once)
+        if is_yaml:
+            return _yaml(text)
+        return json.loads(text, object_pairs_hook=_each_name_once, parse_float=_exact)
     except (ValueError, RecursionError) as error:
         raise DocumentError("neither YAML nor JSON", Reason.BAD_DOCUMENT) from error
+
+
+def _exact(text: str, line: int | None = None) -> float:
+    """The number that a text says. Raises `DocumentError` for one with more digits than a float keeps."""
+    if Decimal(repr(found := float(text))) != Decimal(text):
+        raise DocumentError("a number with more digits than a float keeps", Reason.INEXACT_NUMBER, line)
+    return found
 
 
 def _each_name_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -107,6 +118,8 @@ def _check(node: yaml.Node, loader: yaml.SafeLoader, known: set[int]) -> None:
     if node.tag in _NUMBERS and (len(node.value) > NUMBER_CHARS_MAX or ":" in node.value):
         seen = f"a number of more than {NUMBER_CHARS_MAX} characters, or with colons; text needs quotes there"
         raise DocumentError(seen, Reason.BAD_DOCUMENT, line)
+    if node.tag == _FLOAT and any(map(str.isdigit, node.value)):  # not .inf, and not .nan
+        _exact(node.value.replace("_", ""), line)
     if node.tag != _tag_without_one(node, loader):
         raise DocumentError(f"the tag {node.tag!r:.80}", Reason.BAD_DOCUMENT, line)
     if node.id == "mapping":

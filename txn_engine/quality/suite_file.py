@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -163,8 +164,9 @@ def check_exact(given: Mapping[str, Any], expectation: Expectation, place: str) 
     """Raise `InvalidRequestError` where a number is kept as another one: Great Expectations compares with floats."""
     for name, value in given.items():
         kept = getattr(expectation, name, value)
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if is_number and isinstance(kept, int | float) and kept != value:
+        is_number = isinstance(kept, int | float) and not isinstance(kept, bool)
+        is_given = isinstance(value, int | float | str | Decimal) and not isinstance(value, bool)
+        if is_number and is_given and Decimal(str(kept)) != Decimal(str(value)):
             raise _refused(
                 place,
                 f"{name} {value} is {kept!r} to Great Expectations",

@@ -58,7 +58,7 @@ def require_whole(column: Any) -> None:
     """Raise `InexactError` for a value that its own type does not have, and that a file would cut without a word.
 
     A decimal of more digits than its precision (what `cast(safe=False)` leaves), a date with a time of day, text that
-    is no UTF-8.
+    is no UTF-8; and a map that has a key twice, of which no reader says which value counts.
     """
     try:
         _validate(column)
@@ -282,6 +282,33 @@ def _validate(column: Any) -> None:
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     if any(_holds_lowest(chunk) for chunk in chunks):
         raise ValueError("a decimal beyond its precision")
+    held = held_type(column.type)
+    if any(map(pa.types.is_map, _leaves(held))) and any(
+        _has_key_twice(laid_out(each, held)) for each in chunks
+    ):
+        raise ValueError("a key twice in one map")
+
+
+def _codes(keys: Any) -> Any:
+    """A number for each key, the same for equal ones."""
+    try:
+        encoded = keys.dictionary_encode()
+    except pa.ArrowNotImplementedError:  # of nested types
+        encoded = pa.array([repr(each.as_py()) for each in keys], pa.string()).dictionary_encode()
+    return encoded.indices.to_numpy().astype(np.int64)
+
+
+def _has_key_twice(array: Any) -> bool:
+    kind = array.type
+    if not pa.types.is_nested(kind):
+        return False
+    if pa.types.is_map(kind):
+        array = array.cast(pa.list_(pa.struct([kind.key_field, kind.item_field])))
+        codes = _codes(array.flatten().field(0))
+        places = pc.list_parent_indices(array).to_numpy().astype(np.int64) * (len(codes) + 1) + codes
+        if len(np.unique(places)) < len(places):
+            return True
+    return any(map(_has_key_twice, array.flatten() if pa.types.is_struct(kind) else [array.flatten()]))
 
 
 def _holds_lowest(array: Any) -> bool:

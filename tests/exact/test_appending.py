@@ -3,9 +3,12 @@ refused."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -15,6 +18,7 @@ from tests.exact.arrays import array_of, arrays, counts_in, is_whole
 from tests.support.refusals import refused
 from txn_engine.engine import Engine
 from txn_engine.errors import InvalidRecordError
+from txn_engine.files import BadRow, read_records
 from txn_engine.maintain import MaintenancePolicy
 from txn_engine.reasons import Reason
 
@@ -45,6 +49,47 @@ def test_what_is_appended_is_read_or_was_refused(array: Any, by_producer: bool, 
     assert found.type == column.type
     assert counts_in(flat(found)) == counts_in(array)
     assert is_whole(array)
+
+
+MAP = pa.map_(pa.string(), pa.int64())
+ONCE, TWICE = [("a", 1), ("b", 2)], [("b", 1), ("a", 1), ("b", 2)]
+PAIR = pa.struct([("x", pa.int64())])
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "bad"),
+    [
+        (MAP, [ONCE, None, [], ONCE], TWICE),
+        (pa.list_(MAP), [[ONCE, None, ONCE], None], [ONCE, TWICE]),
+        (pa.struct([("m", MAP)]), [{"m": ONCE}, None], {"m": TWICE}),
+        (pa.map_(pa.int32(), MAP), [[(1, ONCE), (2, ONCE)]], [(1, TWICE)]),
+        (pa.map_(pa.float16(), pa.int64()), [[(np.float16(1), 1)]], [(np.float16(1), 1), (np.float16(1), 2)]),
+        (pa.map_(PAIR, pa.int64()), [[({"x": 1}, 1), ({"x": 2}, 1)]], [({"x": 1}, 1), ({"x": 1}, 2)]),
+        (pa.map_(pa.dictionary(pa.int8(), pa.string()), pa.int64()), [ONCE], TWICE),
+    ],
+)
+def test_a_map_with_a_key_twice_is_refused(kind: Any, good: list[Any], bad: Any, tmp_path: Path) -> None:
+    """No reader says which of its values counts. It is refused by its row when it is produced, and is a bad row of a
+    file, as in JSON."""
+    engine, topic = _SHELF.fresh(pa.schema([("x", kind)]))
+    log = engine.partition(topic, 0)
+    log.append(pa.table({"x": array(good, kind)}))
+    with pytest.raises(InvalidRecordError, match=f"row {len(good)},"):
+        log.append(pa.table({"x": array([*good, bad, *good], kind)}))
+    assert engine.scan(topic).to_table(["x"]).num_rows == len(good)
+    path, rejected = tmp_path / "x.parquet", list[BadRow]()
+    pq.write_table(pa.table({"x": array([bad, *good, bad], kind)}), path)
+    read = read_records(path, pa.schema([("x", kind)]), rejected=rejected.extend)
+    assert sum(batch.num_rows for batch in read) == len(good)
+    assert [row.line for row in rejected] == [1, len(good) + 2]
+
+
+def array(values: list[Any], kind: Any) -> Any:
+    """The values, also of keys that Arrow does not make dictionaries of."""
+    if pa.types.is_map(kind) and pa.types.is_dictionary(kind.key_type):
+        plain = pa.array(values, pa.map_(kind.key_type.value_type, kind.item_type))
+        return pa.MapArray.from_arrays(plain.offsets, plain.keys.cast(kind.key_type), plain.items)
+    return pa.array(values, kind)
 
 
 class _Shelf:

@@ -98,7 +98,7 @@ def conform(table: pa.Table, schemas: Schemas, *, topic: str) -> pa.Table:
             raise InvalidRecordError(
                 f"a value of column {field.name!r}, row {error.index}, that {field.type} does not have",
                 actor=f"produce to {topic!r}",
-                expected="values that fit their type",
+                expected="values that fit their type, and maps with each key once",
                 action="cast with safe=True to see which; nothing was written",
             ) from None
     _check_sizes(found, topic=topic)

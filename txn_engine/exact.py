@@ -251,15 +251,17 @@ def _leaves(kind: pa.DataType) -> Iterator[pa.DataType]:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two arrays of one type hold the same values, NaN being itself."""
+    """Whether two arrays of one type hold the same values, NaN being itself, and -0.0 another one than 0.0."""
     if isinstance(one, pa.ChunkedArray):
         both = pa.Table.from_arrays([one, other], names=["one", "other"])
         return all(_same(*batch.columns) for batch in both.to_batches())
-    if one.equals(other):
-        return True
     if pa.types.is_floating(one.type):
         left, right = (part.cast(pa.float64()).to_numpy(zero_copy_only=False) for part in (one, other))
-        return bool(one.is_null().equals(other.is_null()) and np.array_equal(left, right, equal_nan=True))
+        are_equal = (left == right) & (np.signbit(left) == np.signbit(right))
+        are_alike = are_equal | (np.isnan(left) & np.isnan(right))
+        return bool(one.is_null().equals(other.is_null()) and are_alike.all())
+    if not any(map(pa.types.is_floating, _leaves(one.type))) and one.equals(other):
+        return True
     if not pa.types.is_nested(one.type) or not one.is_null().equals(other.is_null()):
         return False
     return all(_same(*parts) for parts in zip(_parts(one), _parts(other), strict=True))

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.exact.arrays import arrays, counts_in, flat_types, is_whole
 from tests.support.refusals import refused
 from txn_engine.errors import InvalidRecordError
-from txn_engine.exact import InexactError, cast_exactly
+from txn_engine.exact import InexactError, cast_and_back, cast_exactly
 from txn_engine.files import read_records
 from txn_engine.reasons import Reason
 
@@ -330,3 +330,17 @@ def _are_alike(one: Any, other: Any) -> bool:
     moments = [pa.types.is_timestamp(kind) for kind in (one, other)]
     days = [pa.types.is_date(kind) for kind in (one, other)]
     return moments[0] == moments[1] and days[0] == days[1]
+
+
+@pytest.mark.parametrize("is_nested", [False, True])
+@pytest.mark.parametrize("wanted", [pa.int64(), pa.decimal128(10, 2), pa.bool_()])
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+def test_a_zero_with_a_sign_does_not_come_back(kind: Any, wanted: Any, is_nested: bool) -> None:
+    """`topics copy` makes one type of another where each value comes back. -0.0 would come back as 0.0."""
+    rows = [[[0.0, None], [1.0]], [[0.0, -0.0]]] if is_nested else [[0.0, None, 1.0], [-0.0]]
+    kind, wanted = (pa.list_(each) if is_nested else each for each in (kind, wanted))
+    good, bad = (pa.array(each, kind) for each in rows)
+    assert cast_and_back(good, wanted).cast(kind).equals(good)
+    with pytest.raises(InexactError):
+        cast_and_back(bad, wanted)
+    assert cast_and_back(bad, pa.list_(pa.string()) if is_nested else pa.string()) is not None

@@ -1,7 +1,7 @@
 """Arrow values as JSON has them, each with its exact digits.
 
-Decimals as they are, as strings; dates and times in ISO 8601, times in UTC, years beyond four digits with their sign. A
-float that is no number is a word: "NaN", "Infinity", "-Infinity".
+Decimals as they are, as strings; dates and times in ISO 8601, times in UTC, years outside of 1 to 9999 with their sign.
+A float that is no number is a word: "NaN", "Infinity", "-Infinity".
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
-from txn_engine.calendar import DAY_SECONDS, FIRST_DAY, LAST_DAY, PER_SECOND
+from txn_engine.calendar import DAY_SECONDS, ERA_DAYS, FIRST_DAY, LAST_DAY, PER_SECOND
 from txn_engine.names import json_printable
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 BinaryText = Literal["text", "base64"]
 _DAY_MS = DAY_SECONDS * PER_SECOND["ms"]
-_ERA_DAYS = 146_097
 _QUOTE = '"'
 _UNSAFE = re.compile('[",\r\n\ufeff]')
 """What cannot stand in a field of csv without quotes; the last is a byte order mark where a file begins."""
@@ -100,10 +99,10 @@ def _clock(second: int, fraction: int = 0, per_second: int = 1) -> str:
 
 def _day(days: int) -> str:
     """The date so many days after 1970-01-01: the calendar comes again every 400 years."""
-    eras, day = divmod(days - FIRST_DAY, _ERA_DAYS)
+    eras, day = divmod(days - FIRST_DAY, ERA_DAYS)
     date = dt.date.fromordinal(day + 1)
     year = date.year + 400 * eras
-    return f"{year:04d}{date:-%m-%d}" if 0 <= year <= 9_999 else f"{year:+05d}{date:-%m-%d}"
+    return f"{year:04d}{date:-%m-%d}" if 1 <= year <= 9_999 else f"{year:+05d}{date:-%m-%d}"
 
 
 def _holds_times(kind: Any) -> bool:

@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -19,9 +20,12 @@ import pytest
 
 from tests.loading.refusals import because
 from tests.support.shared_data import shared_data  # noqa: F401 -- a fixture
+from txn_engine.calendar import FIRST_DAY, LAST_DAY
+from txn_engine.cli.record_text import Csv, JsonLines, LateFile
 from txn_engine.demo.sample import write_sample
 from txn_engine.errors import InvalidRecordError, InvalidRequestError, TxnEngineError
-from txn_engine.files import read_records
+from txn_engine.files import BadRow, read_records
+from txn_engine.files.kinds import calendar_of
 from txn_engine.reasons import Reason
 
 Write = Callable[..., Path]
@@ -536,13 +540,70 @@ def test_progress_reaches_the_files_size(write: Write, tmp_path: Path) -> None:
         assert seen[-1] == path.stat().st_size
 
 
-@pytest.mark.parametrize("text", ["0000-01-01", "10000-01-01"])
-def test_a_year_that_no_reader_can_show(tmp_path: Path, text: str) -> None:
-    """Years before 1 and after 9999 are refused, because Python readers could never show them."""
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "0000-01-01",
+            "10000-01-01",
+            "+2026-01-01",
+            "-0000-01-01",
+            "+10000-02-30",
+            "+10001-02-29",
+            "+10000-1-1",
+        ),
+        *("-2000-01-01x", "+999999999999-01-01", "+10000", "+", "+-10000-01-01"),
+    ],
+)
+def test_a_year_that_is_not_written_so(tmp_path: Path, text: str) -> None:
+    """Years before 1 and after 9999 need a sign, and others have none."""
     path = tmp_path / "days.csv"
     path.write_text(f"day\n{text}\n")
     with pytest.raises(InvalidRecordError, check=because(Reason.BAD_DATE, "line 2")):
         list(read_records(path, pa.schema([("day", pa.date32())])))
+
+
+MICROS = (2**63 - 1) // 1_000 * 1_000
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+@pytest.mark.parametrize(
+    ("kind", "first", "last"),
+    [
+        (pa.date32(), -(2**31), 2**31 - 1),
+        (pa.date64(), -106_751_991_167 * 86_400_000, 106_751_991_167 * 86_400_000),
+        (pa.timestamp("us"), -MICROS, 2**63 - 1),
+        (pa.timestamp("us", "UTC"), -MICROS, 2**63 - 1),
+        (pa.timestamp("ms", "UTC"), -(2**63), 2**63 - 1),
+        (pa.timestamp("s"), -(2**53), 2**53),
+    ],
+)
+def test_years_outside_of_the_calendar_come_back(
+    write: Write, kind: Any, first: int, last: int, suffix: str
+) -> None:
+    """Files that `consume` writes have such years with their sign, as ISO 8601 does, and are read back exactly."""
+    step = len(calendar_of(kind)) // (LAST_DAY + 1 - FIRST_DAY)
+    near = [(day + 1) * step - (0 if pa.types.is_date(kind) else 1) for day in (LAST_DAY, FIRST_DAY - 2)]
+    days = [count for year in range(-12_000, 12_000, 397) for count in (year * 366 * step,)]
+    counts = pa.array([first, None, *near, 0, *days, last], pa.int32() if kind == pa.date32() else pa.int64())
+    whole = pa.table({"id": pa.array(range(len(counts))), "c": counts.cast(kind)})
+    path = write(f"f.{suffix}", "")
+    stream = LateFile(path)
+    writer = Csv(stream, "text") if suffix == "csv" else JsonLines(stream, "text")
+    writer.write(whole)
+    writer.close()
+    stream.close()
+    found = pa.Table.from_batches(read_records(path, whole.schema))
+    assert found.equals(whole)
+
+
+def test_a_year_with_a_sign_beside_a_bad_row(write: Write) -> None:
+    """It is not taken for a bad row."""
+    bad = list[BadRow]()
+    path = write("f.csv", "day\n" + "+10000-01-01\nx\n-0001-12-31\n2026-02-30\n" * 20)
+    read = read_records(path, pa.schema([("day", pa.date32())]), rejected=bad.extend)
+    assert sum(batch.num_rows for batch in read) == 40
+    assert [row.line for row in bad] == list(range(3, 82, 2))
 
 
 BEYOND = ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"]

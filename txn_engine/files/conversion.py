@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import time
-from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any, Literal
 
@@ -16,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txn_engine.exact import filled_below_nulls
-from txn_engine.files.date_formats import parsed
 from txn_engine.files.days import begin_without_a_day
-from txn_engine.files.kinds import calendar_of, is_binary, is_nested, is_number, is_string, unit_and_zone
+from txn_engine.files.kinds import is_binary, is_nested, is_number, is_string, unit_and_zone
+from txn_engine.files.moments import begin_with_a_sign, has_format, mask, moments
 from txn_engine.files.numbers import (
     DECIMAL,
     NUMBER_CHARS,
@@ -69,7 +67,7 @@ class Conversion:
         if pa.types.is_boolean(kind):
             return texts.cast(kind)
         if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
-            return _in_the_calendar(self._moments(texts, kind))
+            return moments(texts, kind, self.date_format)
         if pa.types.is_time(kind):
             return _times(texts, kind)
         if kind in (pa.uuid(), pa.json_()):
@@ -104,11 +102,11 @@ class Conversion:
         is_moment = pa.types.is_date(kind) or pa.types.is_timestamp(kind)
         if is_moment and self.date_format is not None:
             encoded = texts.dictionary_encode()
-            bad = [not _is_moment(text, self.date_format, kind) for text in encoded.dictionary.to_pylist()]
+            bad = [not has_format(text, self.date_format, kind) for text in encoded.dictionary.to_pylist()]
             found: Any = pa.array(bad, pa.bool_()).take(encoded.indices)
-            return _mask(found)
+            return mask(found)
         if is_moment:
-            return begin_without_a_day(texts)
+            return begin_without_a_day(texts) & ~begin_with_a_sign(texts)
         if (pa.types.is_integer(kind) or pa.types.is_decimal(kind)) and self.thousands is None:
             return _lacks(texts, DECIMAL if self.decimal == "." else DECIMAL.replace(r"\.", ","))
         return np.zeros(len(texts), bool)
@@ -134,16 +132,6 @@ class Conversion:
         if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
             return r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
         return None
-
-    def _moments(self, texts: pa.Array[Any], kind: pa.DataType) -> pa.Array[Any]:
-        if self.date_format is not None:
-            parse = partial(_moment, date_format=self.date_format, kind=kind)
-            return _by_distinct(
-                texts, lambda some: pa.array([parse(text) for text in some.to_pylist()], kind)
-            )
-        if pa.types.is_date(kind):
-            return _by_distinct(texts, lambda some: _of_iso_8601(some, kind))
-        return _of_iso_8601(texts, kind)
 
     def _bytes(self, texts: pa.Array[Any]) -> pa.Array[Any]:
         if self.binary == "text":
@@ -183,7 +171,8 @@ class Conversion:
         shown = f"in the format {self.date_format!r}"
         if self.date_format is None:
             shown = f"as 2026-01-31T09:30:00{'Z' if zone else ''}"
-        return f"a time {shown}, {zoned}, no finer than {unit}, in the years 1 to 9999{' of UTC' if zone else ''}"
+        years = f"in the years 1 to 9999{' of UTC' if zone else ''}"
+        return f"a time {shown}, {zoned}, no finer than {unit}, {years}"
 
     def nested(self, values: Sequence[Any], kind: Any) -> Any:
         """JSON values as an array of a type that may hold others. TypeError or ValueError when any does not fit."""
@@ -278,44 +267,6 @@ def _unbase64(text: str) -> bytes:
     return found
 
 
-def _by_distinct(texts: pa.Array[Any], convert: Callable[[Any], pa.Array[Any]]) -> pa.Array[Any]:
-    """Convert each distinct text once: files repeat their dates."""
-    encoded: Any = texts.dictionary_encode()
-    return convert(encoded.dictionary).take(encoded.indices)
-
-
-def _of_iso_8601(texts: Any, kind: Any) -> pa.Array[Any]:
-    require(texts, _YEAR)
-    try:
-        found: pa.Array[Any] = texts.cast(kind)
-    except pa.ArrowInvalid:
-        if pa.types.is_date(kind) or kind.unit == "us":
-            raise
-        if kind.unit == "ns":
-            return _nanoseconds(texts, kind)
-        found = texts.cast(pa.timestamp("us", kind.tz)).cast(kind)  # zeros behind the column's last digit
-    return found
-
-
-def _nanoseconds(texts: Any, kind: Any) -> pa.Array[Any]:
-    """Moments of the whole range. Arrow's cast takes none in its first second, which begins below it."""
-    parts: Any = pc.extract_regex(texts, _FRACTION)
-    if parts.null_count > texts.null_count:
-        raise pa.ArrowInvalid("a fraction of more than nine digits")
-    whole, fraction, zone = (pc.struct_field(parts, name) for name in ("whole", "fraction", "zone"))
-    seconds: Any = (
-        pc.binary_join_element_wise(whole, zone, "").cast(pa.timestamp("s", kind.tz)).cast(pa.int64())
-    )
-    behind: Any = pc.utf8_rpad(fraction, 9, "0").cast(pa.int64())
-    # Before 1970 from the next second back, for that one is inside the range.
-    is_before: Any = pc.less(seconds, pa.scalar(0))
-    whole_seconds: Any = pc.if_else(is_before, pc.add(seconds, pa.scalar(1)), seconds)
-    rest: Any = pc.if_else(is_before, pc.subtract(behind, pa.scalar(_SECOND)), behind)
-    nanos: Any = pc.add_checked(pc.multiply_checked(whole_seconds, pa.scalar(_SECOND)), rest)
-    found: pa.Array[Any] = nanos.cast(kind)
-    return found
-
-
 def _times(texts: Any, kind: pa.DataType) -> pa.Array[Any]:
     """Times of a day: Arrow reads such texts as moments alone."""
     require(texts, _TIME)
@@ -334,52 +285,10 @@ def _uuids(texts: Any) -> pa.Array[Any]:
 
 
 def _lacks(texts: Any, pattern: str) -> Any:
-    return _mask(pc.invert(pc.match_substring_regex(texts, pattern)))
+    return mask(pc.invert(pc.match_substring_regex(texts, pattern)))
 
 
-def _mask(flags: Any) -> Any:
-    """The flags, with none for a null."""
-    return pc.fill_null(flags, False).to_numpy(zero_copy_only=False)
-
-
-def _is_moment(text: str | None, date_format: str, kind: pa.DataType) -> bool:
-    try:
-        return text is None or _moment(text, date_format=date_format, kind=kind) is not None
-    except ValueError:
-        return False
-
-
-def _in_the_calendar(moments: Any) -> pa.Array[Any]:
-    """The moments. ValueError for one outside of the years 1 to 9999, in UTC where it has a zone."""
-    kind = moments.type
-    calendar = calendar_of(kind)
-    ends = pc.min_max(moments.cast(pa.int32() if pa.types.is_date32(kind) else pa.int64()))
-    first, last = ends["min"].as_py(), ends["max"].as_py()
-    if first is not None and not (first in calendar and last in calendar):
-        raise ValueError("a year that the calendar does not have")
-    found: pa.Array[Any] = moments
-    return found
-
-
-def _moment(text: str, *, date_format: str, kind: pa.DataType) -> object:
-    found = parsed(text, date_format)
-    if pa.types.is_date(kind):
-        if found.timetz() != time():
-            raise ValueError("a time of day, in a column of days")
-        return found.date()
-    unit, zone = unit_and_zone(kind)
-    if bool(zone) != (found.tzinfo is not None):
-        raise ValueError("a zone where there is none, or none where one is needed")
-    step = {"s": 1_000_000, "ms": 1_000}.get(unit, 1)
-    if found.microsecond % step:
-        raise ValueError("finer than the column")
-    return found
-
-
-_YEAR = "^[0-9]{4}-"
 _TIME = r"^([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,9})?)?$"
-_FRACTION = r"^(?P<whole>[^.]*?)(?:\.(?P<fraction>[0-9]{1,9}))?(?P<zone>Z|[+-][0-9:]+)?$"
-_SECOND = 10**9
 _UUID = "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"
 _MOMENT_CHARS = chars("+-.,:0123456789 TZtz")
 _SAFE_DIGITS = {8: 2, 16: 4, 32: 9, 64: 18}

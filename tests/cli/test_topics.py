@@ -94,6 +94,19 @@ def test_a_schema_from_a_file(run: Run, tmp_path: Path) -> None:
         assert (answer.code, str(tmp_path / name) in answer.error) == (2, True)
 
 
+def test_a_schema_file_of_any_size_is_not_read(run: Run, tmp_path: Path) -> None:
+    """The schema is at the beginning of an Arrow file, of which no more is read."""
+    schema = pa.schema([("x", pa.int64())])
+    with pa.OSFile(str(tmp_path / "s.arrow"), "wb") as sink, pa.ipc.new_stream(sink, schema):
+        pass
+    (tmp_path / "no.arrow").touch()
+    for name in ("s.arrow", "no.arrow"):
+        with (tmp_path / name).open("r+b") as file:
+            file.truncate(1 << 40)
+    assert run("topics", "create", "t", "--schema-file", str(tmp_path / "s.arrow")).code == 0
+    assert run("topics", "create", "u", "--schema-file", str(tmp_path / "no.arrow")).code == 2
+
+
 def test_the_default_schema(run: Run) -> None:
     """The default schema is Kafka's key, value and headers, partitioned by key."""
     assert run("topics", "create", "events").code == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tracemalloc
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -560,3 +561,18 @@ def test_a_repaired_row_keeps_its_digits(write: Write) -> None:
     assert read_repaired(write("r.jsonl", f"\ufeff{line}")) == {
         (0, 3): '{"amount": 0.10, "deep": [1.0, {"a": 1e400}]}'
     }
+
+
+def test_a_repaired_row_of_any_length_is_not_read(write: Write) -> None:
+    """A line is read no further than a row of a load. A file may be longer than the disk."""
+    path = write("r.jsonl", "")
+    with path.open("r+b") as file:
+        file.truncate(1 << 30)
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidRequestError) as refused:
+            read_repaired(path)
+        assert tracemalloc.get_traced_memory()[1] < 150 << 20
+    finally:
+        tracemalloc.stop()
+    assert refused.value.reason is Reason.ROW_TOO_LONG

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from txn_engine.loading.letter_rows import (
 from txn_engine.loading.waiting import group_of
 from txn_engine.loading.written import WrittenNumber, dumped
 from txn_engine.reasons import Reason
+from txn_engine.row_limits import ROW_CHARS_MAX, row_too_long
 from txn_engine.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -63,7 +65,11 @@ def read_repaired(path: Path) -> dict[tuple[int, int], str]:
     found: dict[tuple[int, int], str] = {}
     try:
         with path.open(encoding="utf-8-sig") as stream:
-            for number, line in enumerate(stream, start=1):
+            for number, line in enumerate(iter(partial(stream.readline, ROW_CHARS_MAX + 1), ""), start=1):
+                if len(line) > ROW_CHARS_MAX:
+                    raise InvalidRequestError(
+                        **row_too_long(1), actor="replay", place=f"{path} line {number}"
+                    )
                 if is_blank(line):
                     continue
                 place, row = _repaired_row(line)

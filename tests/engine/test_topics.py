@@ -30,7 +30,6 @@ from txn_engine import (
 from txn_engine.errors import (
     InvalidPartitionsError,
     InvalidRecordError,
-    InvalidRequestError,
     OutcomeUnknownError,
     TransactionAbortableError,
     TxnEngineError,
@@ -434,60 +433,3 @@ def test_what_is_of_another_type_is_refused_in_one_line(engine: Engine, odd: Any
             call()
         assert "\n" not in str(refused.value), number
     assert engine.logs.topics.look_up("odd").changes == 0
-
-
-def nested(depth: int, within: Callable[[Any], Any]) -> Any:
-    """An int64 inside so many others."""
-    kind: Any = pa.int64()
-    for _ in range(depth):
-        kind = within(kind)
-    return kind
-
-
-STRUCT: Callable[[Any], Any] = lambda kind: pa.struct([("a", kind)])  # noqa: E731
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        nested(64, STRUCT),
-        nested(90, STRUCT),
-        nested(100, STRUCT),
-        nested(45, pa.list_),
-        nested(60, pa.list_),
-        nested(70, pa.list_),
-        pa.binary(2**31 - 1),
-        pa.list_(pa.int64(), 2**31 - 1),
-        pa.list_(pa.list_(pa.int8(), 2_000), 2_000),
-        pa.struct([("a", pa.binary(1 << 20)), ("b", pa.int8())]),
-        pa.timestamp("us", tz="\0"),
-        pa.timestamp("us", tz="X" * 1_000),
-        pa.list_(pa.timestamp("us", tz="X/../../etc/passwd")),
-    ],
-    ids=lambda kind: str(kind)[:30],
-)
-def test_a_type_that_no_reader_takes_is_refused_at_creation(engine: Engine, kind: Any) -> None:
-    """A topic with such a column could not be read or deleted, and would stop the cuts and backups of all topics."""
-    engine.admin.create_topic("plain", schema=pa.schema([("id", pa.int64())]))
-    for make in (
-        lambda: engine.admin.create_topic("odd", schema=pa.schema([("c", kind)])),
-        lambda: engine.admin.alter_topic("plain", AddColumn(pa.field("c", kind))),
-    ):
-        with pytest.raises((InvalidRecordError, InvalidRequestError)) as refused:
-            make()
-        assert "\n" not in str(refused.value)
-        assert len(str(refused.value)) < 2_000
-    assert sorted(engine.admin.list_topics()) == ["payments", "plain"]
-
-
-@pytest.mark.parametrize(
-    "kind", [nested(60, STRUCT), nested(30, pa.list_), pa.list_(pa.float32(), 4_096)], ids=["s", "l", "f"]
-)
-def test_deep_types_that_readers_take(engine: Engine, kind: Any) -> None:
-    """What is created can be written, read, cut and verified."""
-    engine.admin.create_topic("deep", schema=pa.schema([("c", kind)]))
-    with engine.producer() as producer:
-        producer.produce("deep", pa.table({"c": pa.nulls(1, kind)})).result()
-    assert engine.scan("deep").to_table().num_rows == 1
-    engine.cut(["deep"])
-    assert engine.admin.verify().ok

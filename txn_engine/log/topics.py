@@ -22,9 +22,7 @@ from storage import (
     InvalidKeyError,
     ObjectTooLargeError,
     PutOutcome,
-    StorageError,
     encode_parquet,
-    open_parquet,
     validate_name,
 )
 from storage.arrow_schema import read_schema
@@ -76,7 +74,6 @@ KAFKA_SCHEMA = pa.schema(
 )
 FOOTER_BYTES_MAX = 1 << 20
 """Of an empty data file."""
-FIXED_WIDTH_MAX: Final = 1 << 20
 _KEY_TYPES = (pa.int64(), pa.int32(), pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
 TOPIC_FIELDS = (
     "topic",
@@ -419,7 +416,6 @@ class TopicRegistry:
         """
         _check_name(name)
         schema, key = checked_schema(name, schema, key)
-        refuse_unbounded(name, schema)
         _refuse_unreadable(name, schema)
         _refuse_fields_alike(name, schema)
         _refuse_too_wide(name, original(schema))
@@ -708,10 +704,8 @@ def evolved_topic(topic: Topic, changes: Sequence[Change]) -> Topic:
     """
     layouts = topic.schemas.layouts
     layout = evolved(layouts[-1], changes, Rules(topic.name, topic.key, topic.is_compacted))
-    changed = topic.with_layouts((*layouts, layout))
-    refuse_unbounded(topic.name, changed.schema)
     _refuse_too_wide(topic.name, layout)
-    return changed
+    return topic.with_layouts((*layouts, layout))
 
 
 def _seen_of(seen: Topic | None, incarnation: int) -> Topic | None:
@@ -823,68 +817,6 @@ def checked_schema(name: str, schema: pa.Schema | None, key: str | None) -> tupl
     return schema.remove_metadata(), key
 
 
-def refuse_unbounded(name: str, schema: pa.Schema) -> None:
-    """Of new topics and changed ones, before anything is made of the types: those of which a single null takes all
-    memory, time zones that nobody knows, and a schema that readers of the topic would refuse.
-    """
-    for column in schema:
-        fault = None
-        if _width(column.type) > FIXED_WIDTH_MAX:
-            fault = f"more than {FIXED_WIDTH_MAX:,} bytes or values in each", "types of variable size"
-        elif unknown := [zone for zone in _zones_in(column.type) if not _is_zone(zone)]:
-            fault = (
-                f"the time zone '{printable(unknown[0][:60])}'",
-                "UTC, a name such as Europe/Berlin, or +01:00",
-            )
-        if fault is not None:
-            raise InvalidRecordError(
-                f"column {column.name!r:.80} with {fault[0]}",
-                actor=f"topic {name!r}",
-                expected=fault[1],
-                reason=Reason.UNSTORABLE_TYPE,
-            )
-    try:
-        read_schema(schema.serialize().to_pybytes())
-    except UNREADABLE as error:
-        raise InvalidRecordError(
-            f"columns that no reader takes: {' '.join(str(error).split())[:120]}",
-            actor=f"topic {name!r}",
-            expected="fewer of them, or flatter ones",
-            reason=Reason.UNSTORABLE_TYPE,
-        ) from error
-
-
-def _inner(kind: Any) -> list[Any]:
-    """The types inside of a type."""
-    if isinstance(kind, pa.BaseExtensionType):
-        return [kind.storage_type]
-    if pa.types.is_dictionary(kind):
-        return [kind.value_type]
-    return [kind.field(number).type for number in range(kind.num_fields)]
-
-
-def _width(kind: Any) -> int:
-    """How many bytes and values a null takes, at least."""
-    inner = sum(map(_width, _inner(kind)))
-    if pa.types.is_fixed_size_list(kind):
-        return int(kind.list_size) * max(inner, 1)
-    return int(kind.byte_width) if pa.types.is_fixed_size_binary(kind) else max(inner, 1)
-
-
-def _zones_in(kind: Any) -> list[str]:
-    if pa.types.is_timestamp(kind):
-        return [] if kind.tz is None else [kind.tz]
-    return [zone for each in _inner(kind) for zone in _zones_in(each)]
-
-
-def _is_zone(name: str) -> bool:
-    try:
-        pa.lib.string_to_tzinfo(name)
-    except (LookupError, ValueError, OSError):
-        return False
-    return True
-
-
 def _refuse_unreadable(name: str, schema: pa.Schema) -> None:
     """Of new topics; old ones are read, and shown escaped."""
     unreadable = [name for name in _all_names(schema) if not is_new_name(name)]
@@ -930,14 +862,10 @@ def _refuse_too_wide(name: str, layout: Layout) -> None:
     MiB.
     """
     try:
-        file = encode_parquet(no_records(layout.physical), kind="data")
-        footer_bytes = len(file)
-        if footer_bytes <= FOOTER_BYTES_MAX:
-            open_parquet(file, key="data", kind="data")
-            stored_schema(layout)
-    except (pa.ArrowException, OSError, StorageError) as error:  # an OSError is Parquet's own
+        footer_bytes = len(encode_parquet(no_records(layout.physical), kind="data"))
+    except (pa.ArrowException, OSError, ObjectTooLargeError) as error:  # an OSError is Parquet's own
         raise InvalidRecordError(
-            f"columns that no data file can hold: {getattr(error, 'seen', error)}",
+            f"columns that no data file can hold: {error}",
             actor=f"topic {name!r}",
             expected="fewer, or others",
             reason=Reason.TOO_WIDE if isinstance(error, ObjectTooLargeError) else Reason.UNSTORABLE_TYPE,

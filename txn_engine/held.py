@@ -236,10 +236,14 @@ def _as_list_view(array: Any, kind: Any, cast: Cast) -> Any:
 
 def _as_fixed_size_list(array: Any, kind: Any, cast: Cast) -> Any:
     size = kind.list_size
-    if not pa.types.is_fixed_size_list(array.type) or array.type.list_size != size:
-        # Arrow's cast says whether each list has the length, and fills what is null
-        array = array.cast(pa.list_(array.type.value_field, size))
-    values = array.values.slice(array.offset * size, len(array) * size)
+    if pc.any(pc.not_equal(pc.list_value_length(array), size)).as_py():
+        raise pa.ArrowInvalid(f"lists that do not have {size} elements")
+    values = _laid_out(array.flatten(), held_type(kind.value_type), cast)
+    if array.null_count:  # null lists have as many elements: nulls, since none else fits all types inside
+        is_valid = array.is_valid().to_numpy(zero_copy_only=False)
+        firsts = np.repeat((np.cumsum(is_valid) - 1) * size, size)
+        places = firsts + np.tile(np.arange(size), len(array))
+        values = values.take(pa.array(places, mask=np.repeat(~is_valid, size)))
     values = _laid_out(values, kind.value_type, cast)
     return pa.FixedSizeListArray.from_arrays(values, type=kind, mask=array.is_null())
 

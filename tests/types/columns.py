@@ -37,6 +37,15 @@ _FLOATS = [1.5, -0.0, 0.0, float("nan"), float("inf"), float("-inf")]
 _NANOS = [1, -1, 1_234_567_891_234_567_891, 0]
 _ENDS = [-(2**63), 2**63 - 1]
 
+
+def _deep(around: Callable[[Kind], Kind], levels: int) -> Kind:
+    """A type inside so many others."""
+    kind: Kind = pa.int64()
+    for _ in range(levels):
+        kind = around(kind)
+    return kind
+
+
 TYPES: dict[str, tuple[Kind, list[Any]]] = {
     "null": (pa.null(), [None, None]),
     "bool": (pa.bool_(), [True, False]),
@@ -87,6 +96,7 @@ TYPES: dict[str, tuple[Kind, list[Any]]] = {
     "list": (pa.list_(pa.int64()), [[1, None], [], [2**53 + 1]]),
     "large_list": (pa.large_list(pa.int64()), [[1, None], [], [2**53 + 1]]),
     "fixed_size_list": (pa.list_(pa.int64(), 2), [[1, 2], [3, None]]),
+    "fixed_size_list of such lists": (pa.list_(pa.list_(pa.int64(), 2), 2), [[[1, 2], None], [[3, None], [4, 5]]]),
     "list_view": (pa.list_view(pa.int64()), [[1, None], [], [2**53 + 1]]),
     "large_list_view": (pa.large_list_view(pa.int64()), [[1, None], [], [2**53 + 1]]),
     "list of lists": (pa.list_(pa.list_(pa.string())), [[["a", None], None, []], []]),
@@ -113,7 +123,13 @@ TYPES: dict[str, tuple[Kind, list[Any]]] = {
     "sparse_union": (pa.sparse_union([pa.field("a", pa.int64()), pa.field("b", pa.string())]), []),
     "struct without fields": (pa.struct([]), [{}]),
     "fixed_size_binary[0]": (pa.binary(0), [b""]),
+    "fixed_size_list[0]": (pa.list_(pa.int64(), 0), [[]]),
     "decimal128, negative scale": (pa.decimal128(5, -2), [D("1.2E4")]),
+    "fixed_size_binary of more than 16 MiB": (pa.binary(2**31 - 1), []),
+    "fixed_size_list of more than 16 MiB": (pa.list_(pa.list_(pa.int8(), 2**20), 2**20), []),
+    "list, 32 levels deep": (_deep(pa.list_, 32), []),
+    "struct, 63 levels deep": (_deep(lambda inner: pa.struct([("a", inner)]), 63), []),
+    "timestamp of an unknown time zone": (pa.timestamp("us", "X/../../etc/passwd"), []),
 }  # fmt: skip
 """By the name that the page has for it: the type, and its values besides null."""
 

@@ -31,7 +31,13 @@ CREATION: Final[dict[str, Refusal]] = {
         "sparse_union": "Parquet has no unions: use a struct with a member for each type",
         "struct without fields": "a Parquet group has at least one field",
         "fixed_size_binary[0]": "a Parquet value of a fixed size has at least one byte",
+        "fixed_size_list[0]": "a Parquet list has no room for lists of the fixed size 0: use a list",
         "decimal128, negative scale": "a Parquet decimal has a scale of 0 or more",
+        "fixed_size_binary of more than 16 MiB": "a null takes as much: use binary",
+        "fixed_size_list of more than 16 MiB": "a null takes as much: use a list",
+        "list, 32 levels deep": "Parquet's readers take 64 levels, and a list has two",
+        "struct, 63 levels deep": "Arrow hands over 64 levels, with the column and the table",
+        "timestamp of an unknown time zone": "no reader knows it: use UTC, an offset or a zone's name",
     }.items()
 }
 """Types that no topic can have, at top level or nested."""

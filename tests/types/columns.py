@@ -111,6 +111,10 @@ TYPES: dict[str, tuple[Kind, list[Any]]] = {
     "dictionary[int32, int64]": (pa.dictionary(pa.int32(), pa.int64()), [5, 2**53 + 1, 5]),
     "dictionary[int32, decimal128]": (pa.dictionary(pa.int32(), pa.decimal128(18, 2)), [D("1.23"), D("0.00")]),
     "dictionary[int32, timestamp]": (pa.dictionary(pa.int32(), pa.timestamp("us")), _MOMENTS),
+    "dictionary[int32, string_view]": (pa.dictionary(pa.int32(), pa.string_view()), ["a", "b", "a"]),
+    "dictionary[int32, duration]": (pa.dictionary(pa.int32(), pa.duration("us")), [0, -1, 10**15]),
+    "dictionary[int32, list]": (pa.dictionary(pa.int32(), pa.list_(pa.int64())), [[1, None], [], [2**53 + 1]]),
+    "dictionary[int32, struct]": (pa.dictionary(pa.int32(), pa.struct([("a", pa.int64())])), [{"a": 1}, {"a": None}]),
     "dictionary, ordered": (pa.dictionary(pa.int8(), pa.string(), ordered=True), ["low", "high"]),
     "uuid": (pa.uuid(), [uuid.UUID(int=1).bytes, uuid.UUID(int=2**128 - 1).bytes]),
     "json": (pa.json_(), ['{"a":1}', "[]"]),
@@ -125,6 +129,7 @@ TYPES: dict[str, tuple[Kind, list[Any]]] = {
     "fixed_size_binary[0]": (pa.binary(0), [b""]),
     "fixed_size_list[0]": (pa.list_(pa.int64(), 0), [[]]),
     "decimal128, negative scale": (pa.decimal128(5, -2), [D("1.2E4")]),
+    "dictionary[int32, uuid]": (pa.dictionary(pa.int32(), pa.uuid()), [uuid.UUID(int=1).bytes]),
     "fixed_size_binary of more than 16 MiB": (pa.binary(2**31 - 1), []),
     "fixed_size_list of more than 16 MiB": (pa.list_(pa.list_(pa.int8(), 2**20), 2**20), []),
     "list, 32 levels deep": (_deep(pa.list_, 32), []),
@@ -190,9 +195,18 @@ class Column:
 def array_of(values: list[Any], kind: Kind) -> pa.Array[Any]:
     """An array of any type that may be a column's."""
     if pa.types.is_dictionary(kind):
-        encoded = array_of(values, kind.value_type).dictionary_encode()
-        indices = encoded.indices.cast(kind.index_type)
-        return pa.DictionaryArray.from_arrays(indices, encoded.dictionary, ordered=kind.ordered)
+        plain: Any = array_of(values, kind.value_type)
+        if plain.type.num_fields or isinstance(
+            plain.type, pa.BaseExtensionType
+        ):  # Arrow encodes no such values
+            indices, dictionary = (
+                pa.array([n if each.is_valid else None for n, each in enumerate(plain)]),
+                plain,
+            )
+        else:
+            encoded = plain.dictionary_encode()
+            indices, dictionary = encoded.indices, encoded.dictionary
+        return pa.DictionaryArray.from_arrays(indices.cast(kind.index_type), dictionary, ordered=kind.ordered)
     if isinstance(kind, pa.BaseExtensionType):
         return pa.ExtensionArray.from_storage(kind, array_of(values, kind.storage_type))
     found: pa.Array[Any] = pa.array(values, kind)

@@ -373,7 +373,11 @@ def iceberg(world: World, column: Column) -> list[Any]:
     uri = world.on_disk().tables.publish(world.disk_topic_of(column), "iceberg")["iceberg"]
     table = StaticTable.from_metadata(uri)
     # its filters are on columns without parts
-    filters = ("id < 1", "id >= 1") if pa.types.is_nested(held_type(column.kind)) else ("c IS NULL", "c IS NOT NULL")
+    filters = (
+        ("id < 1", "id >= 1")
+        if pa.types.is_nested(held_type(column.kind))
+        else ("c IS NULL", "c IS NOT NULL")
+    )
     halves = [table.scan(test, selected_fields=("id", "c")).to_arrow() for test in filters]
     found = plain(by_id(pa.concat_tables(halves)).column("c"))
     if column.shape == "nested" and pa.types.is_struct(held_type(column.inner)):

@@ -12,10 +12,10 @@ import psycopg
 import pyarrow as pa
 import pytest
 from psycopg import Connection
-from psycopg.sql import SQL, Identifier
+from psycopg.sql import SQL
 
 from tests.loading.refusals import because
-from tests.postgres.conftest import SCHEMA
+from tests.postgres.conftest import SCHEMA, database_in
 from tests.postgres.every_type import RECORDS
 from tests.suite.tiers import in_shard
 from tests.support.stores import accounts_in
@@ -114,11 +114,7 @@ def test_a_text_that_has_no_utf8(engine: Engine, dsn: str, encoding: str, good: 
     """A text of the database that is not UTF-8, and cannot become it, is named by its row and column, or becomes a dead
     letter with its bytes. The others are exact, from a query as from an outbox."""
     engine.admin.create_topic("dead", partitions=1, schema=DEAD_LETTERS)
-    name = f"{psycopg.conninfo.conninfo_to_dict(dsn)['dbname']}_{encoding}".lower()
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        made = SQL("CREATE DATABASE {} ENCODING {} LOCALE 'C' TEMPLATE template0")
-        connection.execute(made.format(Identifier(name), encoding))
-    with psycopg.connect(psycopg.conninfo.make_conninfo(dsn, dbname=name)) as connection:
+    with psycopg.connect(database_in(dsn, encoding)) as connection:
         connection.execute(SQL("SET client_encoding = {}").format(encoding))
         connection.execute(
             "CREATE TABLE payments (account_id bigint, amount numeric, note text, txn_engine_run text)"

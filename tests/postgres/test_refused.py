@@ -11,10 +11,9 @@ import psycopg
 import pyarrow as pa
 import pytest
 from psycopg import Connection
-from psycopg.sql import SQL, Identifier
 
 from tests.loading.refusals import because
-from tests.postgres.conftest import produce
+from tests.postgres.conftest import database_in, produce
 from tests.postgres.test_consuming import consumer_of
 from txn_engine import Engine
 from txn_engine.postgres import DatabaseError, Write, consume_into, insert_into, upsert_into
@@ -150,14 +149,7 @@ def test_a_refused_record_cannot_be_passed_over(notes: Engine, connection: Conne
 @pytest.fixture(params=["LATIN1", "WIN1252"])
 def narrow(dsn: str, request: pytest.FixtureRequest) -> Iterator[Connection[Any]]:
     """A database with an encoding of one byte a character."""
-    name = f"narrow_{request.param.lower()}_{id(request):x}"
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        connection.execute(
-            SQL("CREATE DATABASE {} ENCODING {} LOCALE 'C' TEMPLATE template0").format(
-                Identifier(name), request.param
-            )
-        )
-    with psycopg.connect(psycopg.conninfo.make_conninfo(dsn, dbname=name)) as connection:
+    with psycopg.connect(database_in(dsn, request.param)) as connection:
         yield connection
 
 

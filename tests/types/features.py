@@ -111,9 +111,9 @@ def parquet_file(world: World, records: pa.Table, *, store_schema: bool = True) 
     """A file of these records."""
     path = world.file(".parquet")
     # Arrow's writer takes nulls of a struct's members for its own, where the struct is null
-    columns = [filled_below_nulls(column) for column in records.columns]
-    written = in_a_file(pa.Table.from_arrays(columns, schema=records.schema))
-    pq.write_table(written, path, store_schema=store_schema)
+    held = in_a_file(records)
+    columns = [filled_below_nulls(column) for column in held.columns]
+    pq.write_table(pa.Table.from_arrays(columns, schema=held.schema), path, store_schema=store_schema)
     return path
 
 

@@ -33,9 +33,9 @@ def check_types(schema: pa.Schema, actor: str) -> None:
     fixed size.
     """
     taken = 0
-    for field in schema:
-        taken += _bytes_of(field.type, f"column {field.name!r:.80} of {actor}", 1)
-        _check_size(taken, f"columns up to {field.name!r:.80} of {actor}")
+    for number, field in enumerate(schema, 1):  # by its number: nobody has looked at its name yet
+        taken += _bytes_of(field.type, f"column {number} of {actor}", 1)
+        _check_size(taken, f"the first {number} columns of {actor}")
 
 
 def _bytes_of(kind: Any, actor: str, depth: int) -> int:
@@ -101,4 +101,10 @@ def _is_known(zone: str) -> bool:
 
 
 def _unstorable(seen: str, actor: str, expected: str) -> InvalidRecordError:
-    return InvalidRecordError(seen, actor=actor, expected=expected, reason=Reason.UNSTORABLE_TYPE)
+    return InvalidRecordError(
+        seen,
+        actor=actor,
+        expected=expected,
+        action="choose another type; nothing was written",
+        reason=Reason.UNSTORABLE_TYPE,
+    )

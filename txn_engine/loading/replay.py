@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from txn_engine.arguments import check_flags
 from txn_engine.errors import (
@@ -205,8 +206,10 @@ def _replay(
     scan = engine.scan(dead_letter_topic, start=start)
     end = scan.offsets
     if _all_before(repaired, start, end, dead_letter_topic):
-        tries = scan.to_table(["tries"]).column("tries").to_pylist()
-        return Replayed(dead_letter_topic, before=True, waiting=sum(count > 1 for count in tries))
+        came_back = pc.greater(scan.to_table(["tries"]).column("tries"), pa.scalar(1))
+        return Replayed(
+            dead_letter_topic, before=True, waiting=pc.sum(came_back.cast(pa.int64())).as_py() or 0
+        )
     if all(end[at] <= offset for at, offset in start.items()):
         return Replayed(dead_letter_topic, before=True)
     if producer is None:

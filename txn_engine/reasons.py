@@ -132,6 +132,8 @@ class Reason(StrEnum):
     """The call needs a manifest of loaded files."""
     BAD_REPAIRED_ROW = "bad_repaired_row"
     """A repaired row does not name one dead letter and its columns."""
+    NO_REPAIRED_ROW = "no_repaired_row"
+    """A file of repaired rows has no row."""
     UNKNOWN_LETTER = "unknown_letter"
     """A repaired row names a dead letter that does not exist."""
     ALREADY_REPLAYED = "already_replayed"

@@ -175,6 +175,36 @@ def test_twice_is_once(engine: Engine, write: Write) -> None:
         replay(engine, DEAD, repaired={**rows, (0, waiting): "{}"})
 
 
+def test_letters_that_failed_again_are_counted_when_an_old_file_comes(engine: Engine, write: Write) -> None:
+    """A replay gives letters that fail again new offsets. An older file of repaired rows then changes nothing, and the
+    answer says how many letters still wait, and why the first one failed."""
+    load(engine, write("f.csv", MIXED))
+    rows = mended(
+        engine,
+        {3: {"amount": "2"}, 5: {"id": "4", "amount": "4", "day": None, "paid": None}, 6: {"amount": "5"}},
+    )
+    first = replay(engine, DEAD)
+    assert (first.failed_again, first.before) == (3, False)
+    assert first.reason == dead(engine)[-3]["reason"] != ""
+    again = replay(engine, DEAD, repaired=rows)
+    assert (again.before, again.waiting, again.records) == (True, 3, 0)
+    fresh = {
+        (letter["_partition"], letter["_offset"]): rows[0, number]
+        for number, letter in enumerate(dead(engine)[-3:])
+    }
+    assert replay(engine, DEAD, repaired=fresh).failed_again == 0
+    load(engine, write("f.csv", MIXED), run_id="tuesday")
+    retried = replay(engine, DEAD, repaired=fresh)
+    assert (retried.before, retried.waiting) == (True, 0)
+
+
+@pytest.mark.parametrize("text", ["", "\n \n"])
+def test_a_file_without_a_repaired_row_is_refused(write: Write, text: str) -> None:
+    """The program that was to write the file may have failed, so an empty file does not mean "no repairs"."""
+    with pytest.raises(InvalidRequestError, check=because(Reason.NO_REPAIRED_ROW)):
+        read_repaired(write("repaired.jsonl", text))
+
+
 def test_nothing_waits(engine: Engine) -> None:
     """A replay of an empty topic says so and writes nothing."""
     assert replay(engine, DEAD).before

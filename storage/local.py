@@ -320,10 +320,10 @@ class LocalStore:
             return os.stat(self._root)
         if not self._create:
             raise BucketNotFoundError(
-                "there is no such folder",
+                "the folder does not exist",
                 actor="local store",
                 place=self._root,
-                action="create the store or mend the path",
+                action="check the path. A store is begun where its first topic is created",
             )
         with contextlib.suppress(FileExistsError):
             os.mkdir(self._root, _OWNER_FOLDER)

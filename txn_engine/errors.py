@@ -418,13 +418,19 @@ class StoreUnavailableError(TxnEngineError):
 
 
 class StoreAccessError(TxnEngineError):
-    """The store refuses: wrong credentials, missing bucket, unwritable folder, or no put-if-absent.
+    """The store refuses: wrong credentials, unwritable folder, or no put-if-absent; or it does not exist.
 
     of_a_write: it was a put or a delete that was refused. Not kept by a pickle.
     """
 
     code = "CLUSTER_AUTHORIZATION_FAILED"
     of_a_write = False
+
+
+class StoreNotFoundError(StoreAccessError):
+    """The store's folder or bucket does not exist."""
+
+    code = "STORE_NOT_FOUND"
 
 
 class StoreFaultError(StoreAccessError):

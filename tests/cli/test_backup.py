@@ -120,7 +120,7 @@ def test_wrong_calls(run: Run, backed_up: str, tmp_path: Path) -> None:
     nowhere = f"file://{tmp_path}/nowhere"
     assert run("backup").code == 2
     assert run("backup", "--to", backed_up, "--cut", "9", "--json").error_reason == "cut_not_found"
-    missing = "CLUSTER_AUTHORIZATION_FAILED"
+    missing = "STORE_NOT_FOUND"
     assert run("backup", "list", nowhere, store="").error_code == missing
     assert run("restore", "--from", nowhere, store=f"file://{tmp_path}/new").error_code == missing
     unknown = run("backup", "verify", backed_up, "--number", "7", store="")

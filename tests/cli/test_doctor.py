@@ -317,7 +317,7 @@ def test_conformance_without_a_store(run: Run, tmp_path: Path) -> None:
     does."""
     assert "no store was named" in run("doctor", "--conformance", store="").stderr
     missing = run("doctor", "--conformance", store=f"file://{tmp_path}/none")
-    assert (missing.code, missing.error_code) == (1, "CLUSTER_AUTHORIZATION_FAILED")
+    assert (missing.code, missing.error_code) == (1, "STORE_NOT_FOUND")
     keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
     away = run("doctor", "--conformance", "--endpoint", "http://127.0.0.1:1", store="s3://bucket/x", env=keys)
     assert (away.code, away.error_code) == (1, "NETWORK_EXCEPTION")

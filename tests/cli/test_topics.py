@@ -55,6 +55,38 @@ def test_create_list_describe_delete(run: Run, url: str) -> None:
     assert run("topics", "describe", "t").error_code == "UNKNOWN_TOPIC_OR_PARTITION"
 
 
+def test_a_topic_that_exists_is_compared_with_the_one_that_is_asked_for(run: Run, url: str) -> None:
+    """A second `create` says whether the topic is the same. With `--if-not-exists` it succeeds, as in Kafka, changes
+    nothing, and still names each difference."""
+    same = ["topics", "create", "t", "--partitions", "2", "--schema", "a:int64,b:decimal(9,2)", "--key", "a"]
+    assert run(*same, "--json").json["created"] is True
+    assert run(*same, "--json").error_reason == "topic_is_the_same"
+    answer = run(*same, "--if-not-exists", "--json")
+    assert (answer.code, answer.json["created"], answer.json["partition_count"]) == (0, False, 2)
+    for change in (
+        ["--partitions", "3"],
+        ["--schema", "a:int64,b:decimal(9,3)"],
+        ["--config", "retention.ms=1000"],
+        ["--schema", "b:int64", "--key", "b"],
+    ):
+        refused = run(*same, *change, "--json")
+        assert (refused.code, refused.error_reason) == (1, "topic_differs"), change
+        assert (refused.error_code, run(*same, *change, "--if-not-exists").code) == (
+            "TOPIC_ALREADY_EXISTS",
+            0,
+        )
+    assert "3" in run(*same, "--partitions", "3", "--if-not-exists").stdout
+    assert run("topics", "describe", "t", "--json").json["partition_count"] == 2
+
+
+def test_a_new_store_is_said(run: Run, tmp_path: Path) -> None:
+    """The first topic begins the store. A command in the wrong place so says that it began a new one."""
+    place = f"file://{tmp_path}/ledger"
+    first = run("topics", "create", "a", store=place)
+    assert (first.code, place in first.stderr) == (0, True)
+    assert run("topics", "create", "b", store=place).stderr == ""
+
+
 def test_growing_a_topic(run: Run) -> None:
     """`alter --partitions` takes the new number. The present number and fewer are refused."""
     run("topics", "create", "t", "--partitions", "2")
@@ -272,7 +304,7 @@ def test_only_create_sets_up_a_ledger(run: Run, tmp_path: Path, good: Callable[.
         ["coordinator", "sweep"],
     ):
         missing = run(*arguments, store=f"file://{folder}")
-        assert (missing.code, missing.error_code) == (1, "CLUSTER_AUTHORIZATION_FAILED"), arguments
+        assert (missing.code, missing.error_code) == (1, "STORE_NOT_FOUND"), arguments
         assert not folder.exists()
     folder.mkdir()
     empty = run("topics", "list", store=f"file://{folder}")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _PLAIN: Final = ("int32", "int64", "float64", "bool", "string", "binary", "date32", "timestamp")
-TYPES: Final = ", ".join((*_PLAIN, "decimal(18,2)"))
+TYPES: Final = f"{', '.join(_PLAIN)} and decimal(PRECISION,SCALE), for example decimal(18,2)"
 _DECIMAL = re.compile(r"decimal\(\s*([0-9]{1,3})\s*,\s*([0-9]{1,3})\s*\)")
 _PRECISION_MAX = 38
 _TYPE: Final = r"(?P<type>[^\s:?'\"()]+(?:\([^)]*\))?)"
@@ -125,7 +125,9 @@ def _type(name: str, part: str, option: str) -> pa.DataType:
         return plain[text]
     found = _DECIMAL.fullmatch(text)
     if found is None:
-        raise _refused(part, f"one of the types {TYPES}, with '?' behind it where nulls are allowed", option)
+        raise _refused(
+            part, f"one of the types {TYPES}; a '?' after the type lets the column hold nulls", option
+        )
     precision, scale = int(found[1]), int(found[2])
     if not 1 <= precision <= _PRECISION_MAX or scale > precision:
         raise _refused(part, f"a precision of 1 to {_PRECISION_MAX} and a scale of at most that", option)

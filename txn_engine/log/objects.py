@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from storage import (
     FORMAT,
+    BucketNotFoundError,
     DamagedObjectError,
     InvalidKeyError,
     InvalidStoreUrlError,
@@ -39,6 +40,7 @@ from txn_engine.errors import (
     OutcomeUnknownError,
     StoreAccessError,
     StoreFaultError,
+    StoreNotFoundError,
     StoreUnavailableError,
     TxnEngineError,
     UnsupportedFormatError,
@@ -73,6 +75,8 @@ def translated(error: StorageError) -> TxnEngineError:
         kind = CorruptObjectError
     elif isinstance(error, (InvalidStoreUrlError, InvalidKeyError, ObjectTooLargeError)):
         kind = InvalidRequestError
+    elif isinstance(error, BucketNotFoundError):
+        kind = StoreNotFoundError
     elif error.reason in _FAULTS:
         kind = StoreFaultError
     else:

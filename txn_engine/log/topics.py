@@ -421,8 +421,6 @@ class TopicRegistry:
         }
         _check_count(name, partitions, 1)
         latest = self._latest(name)
-        if latest.topic is not None:
-            raise _exists(name)
         topic = Topic(
             name,
             latest.incarnation + 1,
@@ -435,11 +433,13 @@ class TopicRegistry:
         ).with_settings(chosen)
         if topic.is_compacted:
             topic = replace(topic, schema=_with_key_in_every_record(name, schema, key))
+        if latest.topic is not None:
+            raise _exists(latest.topic, topic)
         outcome = self._create(
             topic_key(name, topic.incarnation), _encode(topic, self._new_id(), deleted=False)
         )
         if not outcome.won:
-            raise _exists(name)
+            raise _exists(self._latest(name).topic, topic)
         return topic
 
     def add_partitions(self, name: str, total_partitions: int, *, dry_run: bool = False) -> Topic:
@@ -728,8 +728,38 @@ def _check_count(name: str, partitions: object, least: int) -> None:
         )
 
 
-def _exists(name: str) -> TopicExistsError:
-    return TopicExistsError(f"topic {name!r} exists", action="choose another name, or delete it first")
+def _exists(found: Topic | None, asked: Topic) -> TopicExistsError:
+    """The refusal of a topic whose name is taken. It says whether the one that exists is what was asked for."""
+    different = ["it was deleted meanwhile"] if found is None else _differences(found, asked)
+    if different:
+        return TopicExistsError(
+            f"topic {asked.name!r} exists, and is not what was asked for: {'; '.join(different)}",
+            action="use it as it is, change it, or choose another name",
+            reason=Reason.TOPIC_DIFFERS,
+        )
+    return TopicExistsError(
+        f"topic {asked.name!r} exists, with the columns, key, partitions and settings that were asked for",
+        action="use it",
+        reason=Reason.TOPIC_IS_THE_SAME,
+    )
+
+
+def _differences(found: Topic, asked: Topic) -> list[str]:
+    """How a topic that exists differs from the one that was asked for."""
+    different = []
+    if not found.schema.equals(asked.schema):
+        different.append("it has other columns")
+    if found.key != asked.key:
+        different.append(f"its key is {found.key!r} instead of {asked.key!r}")
+    if found.partitions != asked.partitions:
+        different.append(f"its number of partitions is {found.partitions} instead of {asked.partitions}")
+    wanted = asked.settings
+    different += [
+        f"{name} is {value!r} instead of {wanted[name]!r}"
+        for name, value in found.settings.items()
+        if value != wanted[name]
+    ]
+    return different
 
 
 def _lost(key: str, witness: str) -> CorruptObjectError:

@@ -235,7 +235,7 @@ def main() -> int:
                 signal.signal(signum, _stop)
             return _serve(binaries, file, lock)
     except IllegalStateError as error:
-        print(f"postgres: {error}")
+        print(error)
         return 1
     except KeyboardInterrupt:
         return 0

@@ -19,10 +19,10 @@ demo: setup ## Real payments through the whole platform, on an embedded store
 	@$(ENV) $(BIN)/txn-engine demo $(ARGS)
 
 airflow: setup ## A whole Airflow on 127.0.0.1 with the DAGs, the pages and payments that flow; Ctrl-C stops all of it
-	@$(ENV) $(BIN)/python -m txn_engine_airflow.standalone --home .cache/standalone $(ARGS)
+	@$(ENV) exec $(BIN)/python -m txn_engine_airflow.standalone --home .cache/standalone $(ARGS)
 
 postgres: setup ## A Postgres on 127.0.0.1 to try things with, for docs/POSTGRES_PIPELINE.md; Ctrl-C stops it and removes its data
-	@$(ENV) PYTHONPATH=.:plugins $(BIN)/python -m tests.support.postgres --environment .cache/postgres.env $(ARGS)
+	@$(ENV) PYTHONPATH=.:plugins exec $(BIN)/python -m tests.support.postgres --environment .cache/postgres.env $(ARGS)
 
 test: ## Every rule, command and page once, on the real MinIO, Spark, Airflow, Postgres and Kafka (ARGS="tests/sql -k limit")
 	@.ci/test $(ARGS)

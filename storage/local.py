@@ -333,10 +333,10 @@ class LocalStore:
             return os.stat(self._root)
         if not self._create:
             raise BucketNotFoundError(
-                "there is no such folder",
+                "the folder does not exist",
                 actor="local store",
                 place=self._root,
-                action="create the store, or correct the path",
+                action="check the path. The first `txn-engine topics create` makes a new store",
             )
         with contextlib.suppress(FileExistsError):
             os.mkdir(self._root, _OWNER_FOLDER)

@@ -196,7 +196,9 @@ def _leaves(elements: list[Fields]) -> tuple[Leaf, ...]:
             raise ThriftError(f"names of more than {_PATHS_CHARS_MAX} characters, each with those above it")
         is_list = is_list or element.get(_REPETITION) == _REPEATED
         children = element.get(_CHILDREN, 0)
-        if (children > 0) == (_TYPE in element) or children < 0 or len(above) > _SCHEMA_DEPTH_MAX:
+        if len(above) > _SCHEMA_DEPTH_MAX:
+            raise ThriftError(f"a schema that is nested deeper than {_SCHEMA_DEPTH_MAX} levels")
+        if (children > 0) == (_TYPE in element) or children < 0:
             raise ThriftError(f"a schema with an element {name!r} that is neither column nor group")
         if children:
             above.append((name + ".", is_list, children))

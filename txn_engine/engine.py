@@ -15,7 +15,7 @@ import pyarrow as pa
 from storage import ObjectStore, open_store
 from storage.patience import JOB_PATIENCE, Patience, jittered_pause
 from txn_engine.admin import Admin
-from txn_engine.arguments import check_callables, check_flags
+from txn_engine.arguments import check_callables, check_flags, checked_texts
 from txn_engine.backup import BackupMaker, Cuts, Manifest, Progress
 from txn_engine.backup.copying import silent
 from txn_engine.backup.new_identity import WATCHED_MS, NewStoreId, give_new_id, refuse_if_written_to
@@ -296,11 +296,15 @@ class Engine:
         and groups; what is needed to read as of it is kept until it is deleted. Producers go on meanwhile, and it ends
         whatever they do. `keep_ms`: after so long clean-up deletes it; None: never.
         """
-        names = (
-            None if topics is None else list(dict.fromkeys([topics] if isinstance(topics, str) else topics))
-        )
-        if names == []:
-            raise InvalidRequestError("a cut of no topic", expected="some topics, or None for all of them")
+        names = None
+        if topics is not None:
+            names = checked_texts("cut", "topics", [topics] if isinstance(topics, str) else topics)
+            if not names:
+                raise InvalidRequestError(
+                    "a cut of no topic", expected="some topics, or None for all of them"
+                )
+            for name in names:
+                self.logs.topics.get(name)  # a wrong name takes no number
         return self._cut_maker().make(names, keep_ms)
 
     def look_at_cut(self, topics: Iterable[str], *, groups: Iterable[str] = ()) -> UnkeptCut:

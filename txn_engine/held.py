@@ -70,6 +70,18 @@ def held_table(table: pa.Table) -> pa.Table:
     return table if schema == table.schema else pa.Table.from_arrays(columns, schema=schema)
 
 
+def in_a_file(table: pa.Table) -> pa.Table:
+    """The records as a Parquet file of their own types can have them: dictionaries only of text and bytes, since
+    Parquet's writer takes few others, and its reader gives none of them back.
+    """
+    for number, field in enumerate(table.schema):
+        of = field.type.value_type if pa.types.is_dictionary(field.type) else None
+        if _has_dictionary(field.type) and not (of is not None and (_is_text(of) or _is_bytes(of))):
+            held = field.with_type(held_type(field.type))
+            table = table.set_column(number, held, laid_out(table.column(number), held.type))
+    return table
+
+
 def is_layout_of(kind: Any, wanted: Any) -> bool:
     """Whether every value of the one type is a value of the other, and only its layout differs: views, dictionaries,
     large types, lists of any layout, members of a struct in another order, and nulls alone.
@@ -158,6 +170,8 @@ def _in_parts(chunk: Any, kind: Any, cast: Cast) -> list[Any]:
 
 
 def _has_dictionary(kind: Any) -> bool:
+    if isinstance(kind, pa.BaseExtensionType):
+        return _has_dictionary(kind.storage_type)
     inside = (kind.field(number).type for number in range(kind.num_fields))
     return pa.types.is_dictionary(kind) or any(map(_has_dictionary, inside))
 
@@ -227,14 +241,14 @@ def map_parts(array: Any) -> tuple[Any, Any, Any]:
 
 
 def _as_list(array: Any, kind: Any, cast: Cast) -> Any:
-    values, is_large = _laid_out(array.flatten(), kind.value_type, cast), pa.types.is_large_list(kind)
+    values, is_large = _laid_out(_elements(array), kind.value_type, cast), pa.types.is_large_list(kind)
     make = pa.LargeListArray if is_large else pa.ListArray
     ends = _ends(array, np.int64 if is_large else np.int32)
     return make.from_arrays(ends, values, type=kind, mask=array.is_null())
 
 
 def _as_list_view(array: Any, kind: Any, cast: Cast) -> Any:
-    values, is_large = _laid_out(array.flatten(), kind.value_type, cast), pa.types.is_large_list_view(kind)
+    values, is_large = _laid_out(_elements(array), kind.value_type, cast), pa.types.is_large_list_view(kind)
     make: Any = pa.LargeListViewArray if is_large else pa.ListViewArray
     ends = _ends(array, np.int64 if is_large else np.int32)
     sizes = pc.subtract(ends.slice(1), ends.slice(0, len(array)))
@@ -243,12 +257,30 @@ def _as_list_view(array: Any, kind: Any, cast: Cast) -> Any:
 
 def _as_fixed_size_list(array: Any, kind: Any, cast: Cast) -> Any:
     size = kind.list_size
-    if not pa.types.is_fixed_size_list(array.type) or array.type.list_size != size:
-        # Arrow's cast says whether each list has the length, and fills what is null
-        array = array.cast(pa.list_(array.type.value_field, size))
-    values = array.values.slice(array.offset * size, len(array) * size)
+    if pc.any(pc.not_equal(pc.list_value_length(array), size)).as_py():
+        raise pa.ArrowInvalid(f"lists that do not have {size} elements")
+    values = _laid_out(_elements(array), held_type(kind.value_type), cast)
+    if array.null_count:  # null lists have as many elements: nulls, since none else fits all types inside
+        is_valid = array.is_valid().to_numpy(zero_copy_only=False)
+        firsts = np.repeat((np.cumsum(is_valid) - 1) * size, size)
+        places = firsts + np.tile(np.arange(size), len(array))
+        values = values.take(pa.array(places, mask=np.repeat(~is_valid, size)))
     values = _laid_out(values, kind.value_type, cast)
     return pa.FixedSizeListArray.from_arrays(values, type=kind, mask=array.is_null())
+
+
+def _elements(array: Any) -> Any:
+    """The values of all lists that are not null. As `flatten`, which cannot for dictionaries of nested values."""
+    kind = array.type
+    if not _has_dictionary(kind.value_type):
+        return array.flatten()
+    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
+    if pa.types.is_fixed_size_list(kind):
+        firsts = (np.arange(len(array)) + array.offset) * kind.list_size
+    else:
+        firsts = array.offsets.to_numpy()[: len(array)]
+    places = np.repeat(firsts - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
+    return _laid_out(array.values, held_type(kind.value_type), _cast).take(pa.array(places))
 
 
 def _ends(array: Any, width: Any) -> Any:

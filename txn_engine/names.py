@@ -6,6 +6,7 @@ import re
 import unicodedata
 from itertools import pairwise
 from typing import Final
+from unicodedata import category, combining
 
 NEW_NAME: Final = (
     "visible characters in their usual form (Unicode's NFC, no variants), with single spaces inside alone"
@@ -20,6 +21,8 @@ _IGNORABLE = re.compile(
 """Unicode's Default_Ignorable_Code_Point (DerivedCoreProperties.txt of Unicode 17), which show nothing; U+2800, the
 pattern of Braille without dots; and a few marks and symbols that are not drawn."""
 
+_OVERLAY: Final = 1
+"""The combining class of strokes through a letter."""
 _SIGNS: Final = re.compile("[\xb2\xb3\xb9\xbc-\xbe\xaa\xba\u2026\u2116\u2122]")
 """Variants that people write and nobody mistakes: ² ³ ¹ ¼ ½ ¾ ª º … № ™."""
 _DOTTED_TWICE: Final = re.compile(
@@ -62,10 +65,19 @@ def is_new_name(text: str) -> bool:
 
 def _marks_stand_on_letters(text: str) -> bool:
     """Whether each combining mark belongs to a letter: a line below an underscore, or a stroke through a hyphen, is not
-    seen.
+    seen. None lies over the letter or around it, where one more is not seen, or looks like a letter with a stroke; and
+    none is there twice in a row.
     """
-    kinds = [unicodedata.category(char)[0] for char in text]
-    return all(kind != "M" or before in "LM" for before, kind in pairwise(["Z", *kinds]))
+    return all(
+        category(char)[0] != "M"
+        or (
+            category(char) != "Me"
+            and combining(char) != _OVERLAY
+            and char != before
+            and category(before)[0] in "LM"
+        )
+        for before, char in pairwise(f" {text}")
+    )
 
 
 def is_seen(text: str) -> bool:

@@ -22,6 +22,9 @@ processor makes, offers what its own environment names.
     TXN_ENGINE_ENTRIES_DAYS    the least that its entries_days may be; default: 1
     TXN_ENGINE_ORPHAN_DAYS     the least that its orphan_days may be; default: 1
     TXN_ENGINE_SWEEP_SECONDS   how often txn_coordinator_sweep looks for transactions that have timed out; default: 60
+    TXN_ENGINE_STORE_MUST_EXIST
+                               true: tasks, triggers and pages open a store only where one was begun; default: false,
+                               and the first one that opens an empty place begins a store there
     TXN_ENGINE_CUT_MINUTES     how old the newest cut of all topics is before txn_write_markers makes the next one;
                                0: it makes none; default: 60
     TXN_ENGINE_CUT_DAYS        for how long it has them kept; default: 7
@@ -74,6 +77,7 @@ VERIFY_SUITES_VARIABLE = "TXN_ENGINE_VERIFY_SUITES"
 SPARK_PARAMS_VARIABLE = "TXN_ENGINE_SPARK_PARAMS"
 SPARK_CONF_VARIABLE = "TXN_ENGINE_SPARK_CONF"
 SWEEP_SECONDS_VARIABLE = "TXN_ENGINE_SWEEP_SECONDS"
+STORE_MUST_EXIST_VARIABLE = "TXN_ENGINE_STORE_MUST_EXIST"
 CUT_MINUTES_VARIABLE = "TXN_ENGINE_CUT_MINUTES"
 CUT_DAYS_VARIABLE = "TXN_ENGINE_CUT_DAYS"
 
@@ -454,6 +458,18 @@ def deployment_spark_conf() -> dict[str, str]:
             variable=SPARK_CONF_VARIABLE,
         )
     return dict(found)
+
+
+def store_must_exist() -> bool:
+    """Whether an empty place is an error and not a new store. Raises `AirflowFailException` for what is not a flag."""
+    text = os.environ.get(STORE_MUST_EXIST_VARIABLE) or "false"
+    if re.fullmatch(_FLAG, text):
+        return text == "true"
+    raise TaskError(
+        f"{STORE_MUST_EXIST_VARIABLE} is {_shown(text)}; expected true or false",
+        reason=TaskReason.BAD_SETTING,
+        variable=STORE_MUST_EXIST_VARIABLE,
+    )
 
 
 # --- what all of them share ---------------------------------------------------------------------------------

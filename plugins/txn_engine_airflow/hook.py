@@ -12,10 +12,12 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow.sdk.log import mask_secret
 
 from txn_engine_airflow.connection import DEFAULT_CONN_ID, StoreConnection
-from txn_engine_airflow.deployment import permitted_connection
+from txn_engine_airflow.deployment import STORE_MUST_EXIST_VARIABLE, permitted_connection, store_must_exist
 
 if TYPE_CHECKING:
+    from storage import Patience
     from txn_engine import Engine
+    from txn_engine.log.store_config import StoreConfig
 
 log = logging.getLogger(__name__)
 
@@ -44,9 +46,41 @@ def connect_to(store: StoreConnection, *, person_waits: bool = False) -> Engine:
     from storage import JOB_PATIENCE, PERSON_PATIENCE
     from txn_engine import connect
 
-    _mask(store)
     patience = PERSON_PATIENCE if person_waits else JOB_PATIENCE
+    if store_must_exist():
+        check_begun(store, patience)
+    _mask(store)
     return connect(store.url, patience=patience, **store.access)
+
+
+def check_begun(store: StoreConnection, patience: Patience) -> None:
+    """Raise the engine's `StoreNotFoundError` if nobody has begun a store there. Nothing is written."""
+    from txn_engine.errors import StoreNotFoundError
+
+    url, config = _begun(store, patience)
+    if config is None:
+        raise StoreNotFoundError(
+            "the place has no store (no store.json)",
+            actor=store.source,
+            place=url,
+            expected=f"a store that was begun, because {STORE_MUST_EXIST_VARIABLE} is true",
+            action="put the store back, or mend the URL",
+        )
+
+
+def _begun(store: StoreConnection, patience: Patience) -> tuple[str, StoreConfig | None]:
+    """The place, and the configuration of the store that was begun there. Only reads. Raises the engine's errors."""
+    from storage import open_store
+    from txn_engine.log.objects import Objects, store_errors
+    from txn_engine.log.store_config import read_store_config
+
+    _mask(store)
+    with store_errors():
+        place = open_store(store.url, **store.access, create=False, patience=patience)
+    try:
+        return place.url, read_store_config(Objects(place))
+    finally:
+        place.close()
 
 
 def _mask(store: StoreConnection) -> None:
@@ -111,17 +145,9 @@ class TxnEngineHook(BaseHook):
 
 def _describe(store: StoreConnection) -> str:
     """One line on a store that was read. Raises the engine's errors."""
-    from storage import PERSON_PATIENCE, open_store
-    from txn_engine.log.objects import Objects, store_errors
-    from txn_engine.log.store_config import read_store_config
+    from storage import PERSON_PATIENCE
 
-    _mask(store)
-    with store_errors():
-        place = open_store(store.url, **store.access, create=False, patience=PERSON_PATIENCE)
-    try:
-        url, config = place.url, read_store_config(Objects(place))
-    finally:
-        place.close()
+    url, config = _begun(store, PERSON_PATIENCE)
     if config is None:
         return f"{url} answers; nothing is there yet: the first producer or topic sets it up"
     with connect_to(store, person_waits=True) as engine:

@@ -87,7 +87,8 @@ def _words(conn_id: str) -> dict[str, Any]:
         found = Connection.get(conn_id)
     except AirflowNotFoundException:
         raise TaskError(
-            f"connection {conn_id!r}: it is not defined; expected one of type postgres",
+            f"connection {conn_id!r}: it is not defined; expected one of type postgres: define it in Airflow, or as "
+            f"AIRFLOW_CONN_{conn_id.upper()} in the environment that Airflow is started in",
             reason=TaskReason.NO_CONNECTION,
             subject=conn_id,
         ) from None

@@ -160,6 +160,32 @@ def _all_errors() -> list[type[TxnEngineError]]:
     )
 
 
+def test_a_store_that_must_exist_is_not_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the deployment says that its store exists, a wrong URL, or a store that was moved away, is an error without a
+    retry, and no new store is begun there."""
+    from airflow.sdk.exceptions import AirflowFailException
+
+    from txn_engine_airflow.errors import TaskError
+    from txn_engine_airflow.hook import TxnEngineHook
+
+    monkeypatch.delenv("AIRFLOW_CONN_TXN_ENGINE_DEFAULT", raising=False)
+    monkeypatch.setenv("TXN_ENGINE_STORE_MUST_EXIST", "true")
+    for folder in (tmp_path / "gone", tmp_path / "empty"):
+        if folder.name == "empty":
+            folder.mkdir()
+        monkeypatch.setenv("TXN_ENGINE_URL", f"file://{folder}")
+        with pytest.raises(AirflowFailException, match=r"\[STORE_NOT_FOUND\]$"), TxnEngineHook().engine():
+            pass
+        assert not folder.exists() or list(folder.iterdir()) == []
+    monkeypatch.setenv("TXN_ENGINE_STORE_MUST_EXIST", "perhaps")
+    with pytest.raises(TaskError) as refused, TxnEngineHook().engine():
+        pass
+    assert (refused.value.reason, refused.value.variable) == ("bad_setting", "TXN_ENGINE_STORE_MUST_EXIST")
+    monkeypatch.setenv("TXN_ENGINE_STORE_MUST_EXIST", "")
+    with TxnEngineHook().engine() as engine:
+        assert engine.admin.list_topics() == []
+
+
 def test_every_error_is_retried_where_its_class_says_that_a_retry_helps() -> None:
     """An error is retried if its class says that a retry helps, not by a list of codes."""
     from airflow.sdk.exceptions import AirflowException, AirflowFailException

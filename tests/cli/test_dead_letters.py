@@ -63,6 +63,36 @@ def test_from_the_load_to_the_replay(run: Run, url: str, dead: str, write: Write
     assert (row["waiting"], row["total"]) == (0, 2)
 
 
+def test_a_replay_after_which_letters_wait_fails(run: Run, dead: str, write: Write) -> None:
+    """The exit code is 1 if letters failed again, or would, and if an older file names none of those that wait. The
+    code says which, and nothing is said of a dry run that happened only in a real one."""
+    load(run, dead, write("f.csv", BAD))
+    lines = run("dead-letters", "show", dead, "--repair").stdout
+    unrepaired = write("letters.jsonl", lines)
+    rows = [json.loads(line) for line in lines.splitlines()]
+    rows[0]["amount"] = "4.00"
+    rows[1] |= {"id": 5, "account_id": 10, "day": "2026-01-03", "amount": "5.00", "note": None}
+    repaired = write("mended.jsonl", "\n".join(map(json.dumps, rows)))
+    for options in (["--dry-run"], []):
+        answer = run("dead-letters", "replay", dead, "--repaired", str(unrepaired), *options)
+        assert (answer.code, "[LETTERS_FAILED_AGAIN]" in answer.error) == (1, True)
+        assert answer.stdout.startswith("2 letters: 0 ")
+        assert ("would" in answer.stdout, "would" in answer.error) == (bool(options), bool(options))
+        assert "amount does not fit" in answer.error
+    late = run("dead-letters", "replay", dead, "--repaired", str(repaired), "--json")
+    assert (late.code, late.error_code) == (1, "LETTERS_FAILED_AGAIN")
+    found = json.loads(late.stdout)
+    assert (found["replayed_before"], found["waiting"]) == (True, 2)
+    (row, _) = run("dead-letters", "show", dead, "--json").json["dead_letters"]
+    assert ("hunter2" in row["row"], row["tries"]) == (True, 2)
+
+
+def test_one_letter_is_no_plural(run: Run, dead: str, write: Write) -> None:
+    """Counts of one are told in the singular."""
+    told = load(run, dead, write("f.csv", GOOD.splitlines()[0] + "\n" + BAD.splitlines()[1] + "\n5,10\n"))
+    assert told.stderr.startswith("1 record and 1 dead letter committed")
+
+
 def test_a_letter_of_any_time_is_shown(run: Run, url: str, dead: str, write: Write) -> None:
     """A letter may say that it failed at a time that Python does not have. It is shown with the others."""
     load(run, dead, write("f.csv", BAD))

@@ -55,6 +55,38 @@ def test_create_list_describe_delete(run: Run, url: str) -> None:
     assert run("topics", "describe", "t").error_code == "UNKNOWN_TOPIC_OR_PARTITION"
 
 
+def test_a_topic_that_exists_is_compared_with_the_one_that_is_asked_for(run: Run, url: str) -> None:
+    """A second `create` says whether the topic is the same. With `--if-not-exists` it succeeds, as in Kafka, changes
+    nothing, and still names each difference."""
+    same = ["topics", "create", "t", "--partitions", "2", "--schema", "a:int64,b:decimal(9,2)", "--key", "a"]
+    assert run(*same, "--json").json["created"] is True
+    assert run(*same, "--json").error_reason == "topic_is_the_same"
+    answer = run(*same, "--if-not-exists", "--json")
+    assert (answer.code, answer.json["created"], answer.json["partition_count"]) == (0, False, 2)
+    for change in (
+        ["--partitions", "3"],
+        ["--schema", "a:int64,b:decimal(9,3)"],
+        ["--config", "retention.ms=1000"],
+        ["--schema", "b:int64", "--key", "b"],
+    ):
+        refused = run(*same, *change, "--json")
+        assert (refused.code, refused.error_reason) == (1, "topic_differs"), change
+        assert (refused.error_code, run(*same, *change, "--if-not-exists").code) == (
+            "TOPIC_ALREADY_EXISTS",
+            0,
+        )
+    assert "3" in run(*same, "--partitions", "3", "--if-not-exists").stdout
+    assert run("topics", "describe", "t", "--json").json["partition_count"] == 2
+
+
+def test_a_new_store_is_said(run: Run, tmp_path: Path) -> None:
+    """The first topic begins the store. A command in the wrong place so says that it began a new one."""
+    place = f"file://{tmp_path}/ledger"
+    first = run("topics", "create", "a", store=place)
+    assert (first.code, place in first.stderr) == (0, True)
+    assert run("topics", "create", "b", store=place).stderr == ""
+
+
 def test_growing_a_topic(run: Run) -> None:
     """`alter --partitions` takes the new number. The present number and fewer are refused."""
     run("topics", "create", "t", "--partitions", "2")
@@ -92,6 +124,19 @@ def test_a_schema_from_a_file(run: Run, tmp_path: Path) -> None:
     for name in ("bad.parquet", "missing.parquet", "n.parquet"):
         answer = run("topics", "create", "t", "--schema-file", str(tmp_path / name))
         assert (answer.code, str(tmp_path / name) in answer.error) == (2, True)
+
+
+def test_a_schema_file_of_any_size_is_not_read(run: Run, tmp_path: Path) -> None:
+    """The schema is at the beginning of an Arrow file, of which no more is read."""
+    schema = pa.schema([("x", pa.int64())])
+    with pa.OSFile(str(tmp_path / "s.arrow"), "wb") as sink, pa.ipc.new_stream(sink, schema):
+        pass
+    (tmp_path / "no.arrow").touch()
+    for name in ("s.arrow", "no.arrow"):
+        with (tmp_path / name).open("r+b") as file:
+            file.truncate(1 << 40)
+    assert run("topics", "create", "t", "--schema-file", str(tmp_path / "s.arrow")).code == 0
+    assert run("topics", "create", "u", "--schema-file", str(tmp_path / "no.arrow")).code == 2
 
 
 def test_the_default_schema(run: Run) -> None:

@@ -438,7 +438,7 @@ def test_the_page_for_operators_names_every_variable() -> None:
         for name, value in vars(module).items()
         if name.endswith("_VARIABLE")
     } | {variable for variable, _ in deployment.AGES.values()}
-    assert len(names) == 21
+    assert len(names) == 22
     assert {line.split("|")[1].strip(" `") for line in table.splitlines() if line.startswith("| `")} == names
 
 

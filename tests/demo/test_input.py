@@ -67,7 +67,7 @@ def _change_field(line: str, field: int, value: str) -> str:
     [
         (lambda lines: [], None, None),
         (lambda lines: lines[:1], None, None),
-        (_without_a_column, 1, None),
+        (_without_a_column, 1, Reason.MISSING_COLUMN),
         (_bad_amount, 42, None),
         (_too_fine_amount, 42, None),
         (_cut_in_a_line, small_input.ROWS + 1, None),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -29,7 +30,7 @@ class Terminal:
     def __init__(
         self, folder: Path, home: Path, *, first: str = "", programs: bool = False, **variables: str
     ) -> None:
-        home.mkdir()
+        home.mkdir(exist_ok=True)
         self._folder, self._home, self._first = folder, home, first
         kept = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
         path = [str(PROGRAMS)] * programs + [
@@ -45,20 +46,26 @@ class Terminal:
             }
         )
 
-    def run(self, block: str, **variables: str) -> str:
-        """Run a block whose commands must all succeed, and return what it printed."""
+    def run(self, block: str, *, failed: bool = False, **variables: str) -> str:
+        """Run a block whose commands must all succeed, and return what it printed. `failed`: a traceback is no fault,
+        because the page says what to do about it."""
         done = subprocess.run(
             ["bash", "-ec", f"{self._first}\n{block}"],
             cwd=self._folder,
             env=self._environment | variables,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,  # in the order in which a person sees both
             text=True,
             check=False,
             timeout=900,  # only to end at all: machines that run tests may be busy
         )
-        assert done.returncode == 0, f"{block}\n{done.stdout}{done.stderr}"
-        assert "Traceback" not in done.stderr, done.stderr
-        return done.stdout + done.stderr
+        assert done.returncode == 0, f"{block}\n{done.stdout}"
+        assert failed or "Traceback" not in done.stdout, done.stdout
+        return done.stdout
+
+    def save(self, code: str) -> None:
+        """Save a block of Python under the name that its first line says."""
+        (self._folder / code.splitlines()[0].removeprefix("# ")).write_text(code)
 
     def variables(self) -> dict[str, str]:
         """The environment after the first block."""
@@ -69,6 +76,24 @@ class Terminal:
         """Fail if a block wrote into the home folder: Airflow without its settings makes ~/airflow."""
         left = [entry.name for entry in self._home.iterdir() if entry.name not in (".cache", ".local")]
         assert left == [], left
+
+
+def check_shown(told: str, shown: str) -> None:
+    """Fail unless a command printed what the page shows: `...` in a line is any text, and alone any number of lines.
+
+    How far columns are apart, and the rule that a terminal draws under a header, do not count.
+    """
+    line, lines = "[^\\n]*?", "(?:[^\\n]*\\n)*?"
+    pattern = "".join(
+        lines if each == "..." else line.join(map(re.escape, each.split("..."))) + "\\n"
+        for each in _lines(shown)
+    )
+    printed = "".join(f"{each}\n" for each in _lines(told))
+    assert re.fullmatch(pattern, printed), f"the page shows\n{shown}\nand this was printed\n{told}"
+
+
+def _lines(text: str) -> list[str]:
+    return [" ".join(line.split()) for line in text.splitlines() if line.strip(" \u2500")]
 
 
 def make_checkout(folder: Path, store: Mapping[str, object]) -> Path:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import shlex
+import signal
 import subprocess
 from contextlib import suppress
 from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ import pytest
 import txn_engine
 from tests.conftest import S3Bucket
 from tests.docs import buckets_page, configs_page, operators_page, types_page
-from tests.docs.terminals import Terminal, make_checkout
+from tests.docs.terminals import Terminal, check_shown, make_checkout
 from tests.docs.test_references import tracked
 from tests.suite.tiers import in_shard
 from tests.support.kills import DyingStore, ProcessDiedError
@@ -34,7 +36,7 @@ RUN = {
     "CONTRIBUTING.md": 2,
     "README.md": 6,
     "docs/AIRFLOW.md": 1,
-    "docs/FIRST_PIPELINE.md": 4,
+    "docs/FIRST_PIPELINE.md": 5,
     "docs/KAFKA.md": 1,
     "docs/POSTGRES.md": 5,
     "docs/POSTGRES_PIPELINE.md": 3,
@@ -56,6 +58,17 @@ def blocks(page: str, language: str) -> list[str]:
     """The fenced blocks of a page in that language, in their order."""
     text = (REPOSITORY / page).read_text(encoding="utf-8")
     return [code for found, code in _BLOCK.findall(text) if found == language]
+
+
+def shown_after(page: str, command: str) -> list[str]:
+    """What the page shows as the output of each block of shell that ends with this command."""
+    text = (REPOSITORY / page).read_text(encoding="utf-8")
+    found = [(language, code) for language, code in _BLOCK.findall(text)]
+    return [
+        output
+        for (language, code), (kind, output) in pairwise(found)
+        if (language, kind) == ("sh", "text") and code.rstrip().endswith(command)
+    ]
 
 
 def examples_of_contributing(number: int, names: dict[str, Any]) -> dict[str, Any]:
@@ -200,31 +213,63 @@ def test_airflow_imports(store_url: str) -> None:
 
 
 @pytest.mark.airflow
+@pytest.mark.timeout(900)  # some twenty processes, one after the other
 def test_first_pipeline(store_url: str, tmp_path: Path) -> None:
-    """The whole page runs in the terminal that it describes: the topics, the DAG twice with `dag.test()`, and the DAG
-    that a watch starts. Nothing is written outside of the checkout."""
+    """The whole page runs in the terminal that it describes, and each command prints what the page shows: the topics,
+    the DAG with `dag.test()`, the DAG that a watch starts, and the producer that is killed. Nothing is written outside
+    of the checkout."""
+    page = "docs/FIRST_PIPELINE.md"
     checkout = make_checkout(tmp_path / "checkout", {"extra": {"url": store_url}})
-    first, topics, run_it, came_of_it = blocks("docs/FIRST_PIPELINE.md", "sh")
-    in_python, pipeline, at_the_end, watch = blocks("docs/FIRST_PIPELINE.md", "python")
-    with connect(store_url) as engine:
-        engine.admin.create_topic("payments")  # `make airflow` lets payments flow
+    airflow, first, topics, run_it, came_of_it, leave_open, listed = blocks(page, "sh")
+    in_python, pipeline, at_the_end, watch, killed = blocks(page, "python")
+    assert airflow == "make airflow\n"
+    with connect(store_url) as engine:  # `make airflow` lets payments flow
+        engine.admin.create_topic("payments")
+        engine.admin.create_topic("balances")
     terminal = Terminal(checkout, tmp_path / "home", first=first)
+    check_shown(terminal.run(""), *shown_after(page, "txn-engine topics list"))
+    quiet = Terminal(checkout, tmp_path / "home", first=first.replace("txn-engine topics list", ""))
+    check_shown(quiet.run(topics), *shown_after(page, "--key account_id"))
+    quiet.save(in_python)
+    quiet.run("python make_topics.py")
+    refused = quiet.run(topics.replace("create", "create --json").replace("\n", " || true\n"))
+    assert refused.count('"reason": "topic_is_the_same"') == 2
     for code in (pipeline + at_the_end, watch):
         (checkout / "dags" / code.splitlines()[0].removeprefix("# ")).write_text(code)
-    assert {"shop_payments", "shop_sums"} <= set(terminal.run(topics).split())
-    run_block(in_python, store_url, {})
-    terminal.run(run_it)
+    check_shown(quiet.run(run_it), *shown_after(page, "dags/shop_pipeline.py"))
+    check_shown(quiet.run(came_of_it), *shown_after(page, "txn-engine verify"))
     both = "import shop_pipeline, shop_report"
     states = "shop_pipeline.shop_dag.test().state, shop_report.report_dag.test().state"
-    terminal.run(f"cd dags && python -c \"{both}; assert ({states}) == ('success', 'success')\"")
-    terminal.run(came_of_it)
-    terminal.check_home()
+    quiet.run(f"cd dags && python -c \"{both}; assert ({states}) == ('success', 'success')\"")
+    quiet.save(killed)
+    quiet.run(f"{leave_open.strip()} || [ $? = {128 + signal.SIGKILL} ]")
+    check_shown(quiet.run(listed), *shown_after(page, "--transactional-id-pattern shop-killed"))
+    quiet.check_home()
     with connect(store_url) as engine:
         sums = engine.scan("shop_sums").to_table().to_pylist()
         assert sorted((row["account_id"], str(row["amount"])) for row in sums) == [
             (1, "2.50"), (1, "2.50"), (2, "0.75"), (2, "0.75"),
         ]  # fmt: skip
         assert engine.admin.describe_group("shop_report")
+
+
+@pytest.mark.airflow
+def test_a_mistake_in_the_first_pipeline_is_told_at_the_end(store_url: str, tmp_path: Path) -> None:
+    """A topic's name with a typing error is named in the log, and the last line says that the run failed. It is no
+    traceback."""
+    page = "docs/FIRST_PIPELINE.md"
+    checkout = make_checkout(tmp_path / "checkout", {"extra": {"url": store_url}})
+    _, first, topics, run_it, *_ = blocks(page, "sh")
+    _, pipeline, at_the_end, *_ = blocks(page, "python")
+    terminal = Terminal(checkout, tmp_path / "home", first=first)
+    connect(store_url).close()
+    terminal.run(topics)
+    code = (pipeline + at_the_end).replace('topic="shop_payments", python', 'topic="shop_paymens", python')
+    code = code.replace('"retries": 2', '"retries": 0')
+    (checkout / "dags" / "shop_pipeline.py").write_text(code)
+    lines = terminal.run(f"{run_it.strip()} || true", failed=True).splitlines()
+    assert lines[-1].startswith("The run ended as failed")
+    assert any("shop_paymens" in line for line in lines[-40:]), lines
 
 
 def test_commands_are_there() -> None:

@@ -17,8 +17,8 @@ import psycopg
 import pytest
 
 from tests.conftest import missing_server
-from tests.docs.terminals import Terminal, make_checkout
-from tests.docs.test_code_blocks import blocks, run_block
+from tests.docs.terminals import Terminal, check_shown, make_checkout
+from tests.docs.test_code_blocks import blocks, shown_after
 from tests.support.airflow_home import REPO, make_database
 from tests.support.bundles import use_bundle
 from tests.support.postgres import postgres_binaries
@@ -73,46 +73,49 @@ def trigger() -> None:
 
 
 def test_from_top_to_bottom(
-    checkout: Path,
-    store_url: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    checkout: Path, store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The sums differ by the dead letters. Once the letters are repaired and replayed, the sums are equal. Step 4 that
-    is done too early says what to wait for."""
+    """Each command prints what the page shows. The sums differ by the dead letters, and once these are repaired and
+    replayed, the sums are equal. What is done too early, twice, or in a terminal that has not read the database's file
+    says what to do, and changes nothing."""
     make_database()
     use_bundle(EXAMPLES, monkeypatch)
-    postgres, airflow, first, listed, repair, replay, verify = blocks(PAGE, "sh")
-    tables, sums, mend = blocks(PAGE, "python")
-    assert postgres == "make postgres\n"
+    begin_again, postgres, airflow, first, pay, compare, listed, show, repair, replay, again, verify = blocks(
+        PAGE, "sh"
+    )
+    assert (begin_again, postgres) == ("rm -rf .cache/standalone\n", "make postgres\n")
     second = f". .venv/bin/activate\n{airflow.replace('make airflow', '')}"
     known = Terminal(checkout, tmp_path / "second", first=second).variables()
     for name, value in known.items():
         if name.startswith(("PG", "AIRFLOW_CONN_")):
             monkeypatch.setenv(name, value)
     monkeypatch.chdir(checkout)
+    connect(store_url).close()  # `make airflow` has begun it
     terminal = Terminal(checkout, tmp_path / "third", first=first)
-    run_block(tables, "", {})
-    run_block(sums, "", {})
-    assert "There is no table example_balances yet" in capsys.readouterr().out
+    assert "Topic" in terminal.run("")
+    terminal = Terminal(checkout, tmp_path / "third", first=first.replace("txn-engine topics list", ""))
+    for code in blocks(PAGE, "python"):
+        terminal.save(code)
+    other = Terminal(checkout, tmp_path / "other", first=". .venv/bin/activate")
+    for program in (pay, compare):
+        assert ". .cache/postgres.env" in other.run(f"{program.strip()} || true")
+    check_shown(terminal.run(pay), *shown_after(PAGE, "python pay.py"))
+    assert "nothing was changed" in terminal.run(pay)
+    assert "There is no table example_balances yet" in terminal.run(f"{compare.strip()} || true")
     trigger()
-    found = run_block(sums, "", {})
-    told = terminal.run(listed)
+    before, after = shown_after(PAGE, "python compare.py")
+    check_shown(terminal.run(compare), before)
+    check_shown(terminal.run(listed), *shown_after(PAGE, "dead-letters list"))
     with connect(store_url) as engine:
         letters = engine.scan("example_shop_payments_dead").to_table(["source_line"])
     assert letters["source_line"].to_pylist() == [*range(7, 10_000, 100)]
-    assert "100" in told
-    with psycopg.connect() as database:
-        (lacking,) = database.execute("SELECT sum(amount) FROM shop_payments WHERE id % 100 = 7").fetchall()
-    assert (found["paid"] - found["counted"],) == lacking
-    terminal.run(repair)
-    run_block(mend, "", {})
-    told = terminal.run(replay)
-    assert "100 letters: 100 loaded in one transaction, 0 failed again" in told
-    assert "nothing to replay" in told
+    check_shown(terminal.run(show), *shown_after(PAGE, "head -n 2 letters.jsonl"))
+    check_shown(terminal.run(repair), *shown_after(PAGE, "python repair.py"))
+    check_shown(terminal.run(replay), *shown_after(PAGE, "--repaired repaired.jsonl"))
     trigger()
-    found = run_block(sums, "", {})
-    assert found["paid"] == found["counted"] > 0
-    terminal.run(verify)
+    check_shown(terminal.run(again), after)
+    check_shown(terminal.run(verify), *shown_after(PAGE, "txn-engine verify"))
+    with psycopg.connect() as database:
+        database.execute("UPDATE example_balances SET balance = 2 * balance")
+    assert "Begin this page again" in terminal.run(compare)
     terminal.check_home()

@@ -242,6 +242,16 @@ def test_producer(engine: Engine, name: str, value: object) -> None:
     changes_nothing(engine, fence)
 
 
+@pytest.mark.parametrize(
+    ("topics", "keep_ms"),
+    [(["payments", "nope"], None), ("nope", None), ([5], None), ([], None), (5, None), (["payments"], -1)],
+    ids=repr,
+)
+def test_cut(engine: Engine, topics: Any, keep_ms: int | None) -> None:
+    """A cut that cannot be made takes no number."""
+    changes_nothing(engine, lambda: engine.cut(topics, keep_ms=keep_ms))
+
+
 ADMIN_FLAGS: dict[str, Callable[[Engine, dict[str, Any]], object]] = {
     "add_partitions_to_topic": lambda engine, flag: engine.admin.add_partitions_to_topic(
         "payments", 3, **flag

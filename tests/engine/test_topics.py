@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import txn_engine
-from storage import MemoryStore, open_store
+from storage import MemoryStore, arrow_schema, open_store
 from tests.engine.conftest import SCHEMA, Later, payments
 from tests.support.faults import Fault, FaultyStore, Operation, no_pause
 from tests.support.refusals import refused
@@ -387,6 +387,56 @@ def test_fields_of_different_structs_may_have_one_name(engine: Engine) -> None:
     )
     engine.admin.create_topic("even", partitions=1, schema=pa.schema([("a", kind)]))
     assert engine.admin.describe_topic("even").schema.field("a").type == kind
+
+
+def nested(around: Callable[[Any], Any], levels: int) -> pa.Schema:
+    """A column of a type that is inside so many others."""
+    kind: Any = pa.int64()
+    for _ in range(levels):
+        kind = around(kind)
+    return pa.schema([("c", kind)])
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        nested(lambda kind: pa.struct([("a", kind)]), 62),
+        nested(pa.list_, 31),
+        nested(lambda kind: pa.list_(kind, 1), 31),
+        nested(lambda kind: pa.map_(pa.string(), kind), 31),
+        nested(lambda kind: pa.dictionary(pa.int32(), pa.struct([("a", kind)])), 31),
+        pa.schema([("c", pa.binary(1 << 24))]),
+        pa.schema([("c", pa.list_(pa.int64(), 1 << 20))]),
+    ],
+    ids=["struct", "list", "fixed_size_list", "map", "dictionary", "binary", "vector"],
+)
+def test_the_largest_types_can_be_used(engine: Engine, schema: pa.Schema) -> None:
+    """A topic of the deepest and of the widest type that is taken is written, read, described and deleted, and stops
+    no cut."""
+    engine.admin.create_topic("large", partitions=1, schema=schema)
+    with engine.producer() as producer:
+        producer.produce("large", pa.table({"c": pa.nulls(1)})).result()
+    assert engine.scan("large").to_table().num_rows == 1
+    assert engine.sql('SELECT count(*) AS n FROM "large" WHERE c IS NULL').to_pylist() == [{"n": 1}]
+    assert engine.admin.describe_topic("large").schema == schema
+    engine.cut()
+    engine.admin.delete_topic("large")
+
+
+def test_what_could_not_be_read_again_is_not_written(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the limits of the reader are, a topic or a change beyond them is refused, and nothing is written."""
+    narrow = pa.schema([("a", pa.int64())])
+    engine.admin.create_topic("narrow", partitions=1, schema=narrow)
+    before = {info.key: info.size for info in engine.store.list("")}
+    monkeypatch.setattr(arrow_schema, "SCHEMA_ELEMENTS_MAX", 2)
+    with refused(InvalidRecordError, Reason.UNSTORABLE_TYPE):
+        engine.admin.create_topic(
+            "wide", partitions=1, schema=pa.schema([(name, pa.int64()) for name in "abc"])
+        )
+    with refused(InvalidRecordError, Reason.UNSTORABLE_TYPE):
+        engine.admin.alter_topic("narrow", [AddColumn(pa.field(name, pa.int64())) for name in "bcd"])
+    assert {info.key: info.size for info in engine.store.list("")} == before
+    assert engine.admin.describe_topic("narrow").schema == narrow
 
 
 ODD = (None, 5, 1.5, True, b"x", ["a"], {"a": 1}, object())

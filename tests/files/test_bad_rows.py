@@ -340,6 +340,18 @@ def test_an_encoding_that_is_none_or_does_not_fit(write: Write) -> None:
         read(write("f.csv", cut), encoding="utf-16")
 
 
+@pytest.mark.parametrize("form", ["f.csv", "f.jsonl"])
+def test_the_line_of_bytes_that_are_no_text(write: Write, form: str) -> None:
+    """The lines before them are counted, however the file is read."""
+    rows = [HEADER, "1,1,,x\n", "2,2,,x\n"] if form == "f.csv" else ['{"id": 1, "amount": 1}\n'] * 3
+    text = "".join(rows)
+    for encoding in ("utf-16-le", "utf-16-be"):
+        torn = "\ud800x".encode(encoding, "surrogatepass")
+        with pytest.raises(InvalidRecordError, check=because(Reason.BAD_ENCODING)) as caught:
+            read(write(form, text.encode(encoding) + torn), encoding=encoding)
+        assert caught.value.seen.endswith("behind line 3")
+
+
 def test_german_numbers_and_dates(write: Write) -> None:
     """Numbers may have a decimal comma, and nothing may separate thousands. Days are read by a format."""
     schema = pa.schema(

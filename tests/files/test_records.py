@@ -123,6 +123,21 @@ def test_what_was_read_from_a_topic_can_be_loaded(write: Write) -> None:
     assert table(path).num_rows == 1
 
 
+@pytest.mark.parametrize(
+    "names", [["_timestamp"], ["_topic", "_offset"], ["_topic", "_partition", "_offset"]]
+)
+def test_such_columns_of_somebody_elses_file_are_unknown(
+    write: Write, tmp_path: Path, names: list[str]
+) -> None:
+    """A file that no read of a topic has made may have columns of these names: they are not dropped unsaid."""
+    row = {"id": 1, "amount": "1", "day": None, "note": None} | dict.fromkeys(names, "x")
+    pq.write_table(pa.Table.from_pylist([row | {"amount": Decimal(1)}]), tmp_path / "f.parquet")
+    text = ",".join(row) + "\n1,1,,," + ",".join("x" for _ in names)
+    for path in (write("f.csv", text), write("f.jsonl", json.dumps(row)), tmp_path / "f.parquet"):
+        assert refused(path).reason is Reason.UNKNOWN_COLUMN
+        assert table(path, unknown_columns="ignore").num_rows == 1
+
+
 BAD_LINES: dict[str, tuple[str, Reason, str]] = {
     "3,abc,,": ("amount", Reason.BAD_DECIMAL, "'abc'"),
     "3,1.234,,": ("amount", Reason.BAD_DECIMAL, "'1.234'"),
@@ -369,7 +384,7 @@ def test_jsonl_is_exact(write: Write) -> None:
     lines = [
         {"id": 1, "amount": "0.10", "day": "2026-01-31", "note": "é"},
         '{"id": "9223372036854775807", "amount": 1234567890123456.78}',
-        '{"id": 3, "amount": -1E+2, "note": null, "_offset": 3}',
+        '{"id": 3, "amount": -1E+2, "note": null, "_partition": 0, "_offset": 3, "_timestamp": "x"}',
     ]
     text = "\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines)
     assert table(write("g.jsonl", text)).to_pylist() == [
@@ -436,7 +451,7 @@ def test_parquet_of_other_but_fitting_types(tmp_path: Path) -> None:
             "id": pa.array([1, 2], pa.int32()),
             "amount": pa.array([Decimal("1.500"), Decimal(2)], pa.decimal128(10, 3)),
             "day": pa.array([dt.date(2026, 1, 1), None], pa.date64()),
-            "_offset": pa.array([0, 1]),
+            **dict.fromkeys(("_topic", "_partition", "_offset", "_timestamp"), pa.array([0, 1])),
         }
     )
     pq.write_table(source, path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import socket
 import stat
 import subprocess
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.live.stack import memory_mb
+from tests.support.waiting import wait_for
 from txn_engine.errors import IllegalStateError
 from txn_engine.reasons import Reason
 from txn_engine_airflow.standalone import __main__ as standalone
@@ -138,6 +140,72 @@ def test_a_shell_takes_the_stores_keys_from_the_file(tmp_path: Path, monkeypatch
     extra = store["extra"]
     assert done.stdout.splitlines() == [*extra.values(), store["login"], store["password"], "gone"]  # type: ignore[attr-defined]
     assert not (tmp_path / "pwned").exists()
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash", "zsh"])
+def test_the_file_of_a_folder_is_read_without_a_complaint(tmp_path: Path, shell: str) -> None:
+    """A folder has no keys, so there is nothing to unset. zsh refuses an `unset` without a name."""
+    if shutil.which(shell) is None:
+        pytest.skip(f"no {shell} on this machine")
+    write_private(tmp_path / "cli.env", environment_file({"extra": {"url": "file:///srv/ledger"}}))
+    assert "unset" not in (tmp_path / "cli.env").read_text()
+    script = ". ./cli.env && echo $TXN_ENGINE_URL"
+    done = subprocess.run([shell, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("file:///srv/ledger\n", "")
+
+
+class _NeverStarted(Airflow):
+    """An Airflow whose services are not started."""
+
+    def migrate(self) -> None: ...
+
+    def start(self, patience_s: float) -> None: ...
+
+
+def test_a_store_that_is_gone_is_not_begun_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """While Airflow runs, somebody moves the store away. The payments end, wait, say so once, and go on when the store
+    is back. No new store stands at the old place meanwhile."""
+    monkeypatch.setattr(standalone, "Airflow", _NeverStarted)
+    monkeypatch.setattr(standalone, "minio_binary", lambda _: None)
+    home = Home(tmp_path / "home")
+    home.make()
+    ledger, away = home.path / "ledger", tmp_path / "away"
+    with Guard() as guard:
+        own = standalone.Standalone(home, guard, port=1)
+        own.start()
+        payments = own._payments
+        committed = lambda: home.logs.joinpath("payments.log").read_text().count("committed")  # noqa: E731
+        wait_for(lambda: committed() > 0, what="payments")
+        ledger.rename(away)
+        wait_for(lambda: payments.exit_code is not None, what="the payments to end", limit_s=120)
+        for _ in range(3):
+            own.look_once()
+        assert payments.exit_code is not None
+        assert not ledger.exists()
+        payments.start()  # as a race would
+        wait_for(lambda: payments.exit_code is not None, what="the payments to be refused")
+        assert not ledger.exists()
+        assert "STORE_NOT_FOUND" in payments.last_lines(1)
+        said = capsys.readouterr().out
+        assert said.count("is gone") == 1
+        away.rename(ledger)
+        before = committed()
+        own.look_once()
+        wait_for(lambda: committed() > before, what="payments again")
+        own.stop()
+    assert (home.path / "cli.env").exists()
+
+
+def test_new_dags_are_looked_for_every_few_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Airflow's default is five minutes, which a newcomer takes for a fault."""
+    monkeypatch.setattr(standalone, "minio_binary", lambda _: None)
+    home = Home(tmp_path / "home")
+    home.make()
+    with Guard() as guard:
+        own = standalone.Standalone(home, guard, port=1)
+    assert int(own.airflow.environment["AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL"]) <= 10
 
 
 def test_airflow_gets_the_connections_of_the_shell_and_no_other_setting(

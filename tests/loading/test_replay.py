@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tracemalloc
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -173,6 +174,36 @@ def test_twice_is_once(engine: Engine, write: Write) -> None:
     waiting = dead(engine)[-1]["_offset"]
     with pytest.raises(InvalidRequestError, check=because(Reason.ALREADY_REPLAYED)):
         replay(engine, DEAD, repaired={**rows, (0, waiting): "{}"})
+
+
+def test_letters_that_failed_again_are_counted_when_an_old_file_comes(engine: Engine, write: Write) -> None:
+    """A replay gives letters that fail again new offsets. An older file of repaired rows then changes nothing, and the
+    answer says how many letters still wait, and why the first one failed."""
+    load(engine, write("f.csv", MIXED))
+    rows = mended(
+        engine,
+        {3: {"amount": "2"}, 5: {"id": "4", "amount": "4", "day": None, "paid": None}, 6: {"amount": "5"}},
+    )
+    first = replay(engine, DEAD)
+    assert (first.failed_again, first.before) == (3, False)
+    assert first.reason == dead(engine)[-3]["reason"] != ""
+    again = replay(engine, DEAD, repaired=rows)
+    assert (again.before, again.waiting, again.records) == (True, 3, 0)
+    fresh = {
+        (letter["_partition"], letter["_offset"]): rows[0, number]
+        for number, letter in enumerate(dead(engine)[-3:])
+    }
+    assert replay(engine, DEAD, repaired=fresh).failed_again == 0
+    load(engine, write("f.csv", MIXED), run_id="tuesday")
+    retried = replay(engine, DEAD, repaired=fresh)
+    assert (retried.before, retried.waiting) == (True, 0)
+
+
+@pytest.mark.parametrize("text", ["", "\n \n"])
+def test_a_file_without_a_repaired_row_is_refused(write: Write, text: str) -> None:
+    """The program that was to write the file may have failed, so an empty file does not mean "no repairs"."""
+    with pytest.raises(InvalidRequestError, check=because(Reason.NO_REPAIRED_ROW)):
+        read_repaired(write("repaired.jsonl", text))
 
 
 def test_nothing_waits(engine: Engine) -> None:
@@ -560,3 +591,18 @@ def test_a_repaired_row_keeps_its_digits(write: Write) -> None:
     assert read_repaired(write("r.jsonl", f"\ufeff{line}")) == {
         (0, 3): '{"amount": 0.10, "deep": [1.0, {"a": 1e400}]}'
     }
+
+
+def test_a_repaired_row_of_any_length_is_not_read(write: Write) -> None:
+    """A line is read no further than a row of a load. A file may be longer than the disk."""
+    path = write("r.jsonl", "")
+    with path.open("r+b") as file:
+        file.truncate(1 << 30)
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidRequestError) as refused:
+            read_repaired(path)
+        assert tracemalloc.get_traced_memory()[1] < 150 << 20
+    finally:
+        tracemalloc.stop()
+    assert refused.value.reason is Reason.ROW_TOO_LONG

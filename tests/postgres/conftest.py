@@ -10,7 +10,8 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
-from psycopg import Connection
+from psycopg import Connection, conninfo
+from psycopg.sql import SQL, Identifier
 
 import txn_engine
 from tests.support.internal import FEW_INTERNAL
@@ -34,6 +35,15 @@ def payments(*accounts: int, amount: str = "1.50", note: str | None = "paid") ->
         },
         schema=SCHEMA,
     )
+
+
+def database_in(dsn: str, encoding: str) -> str:
+    """The address of a new database beside this one, with this encoding."""
+    name = f"{conninfo.conninfo_to_dict(dsn)['dbname']}_{encoding}".lower()
+    made = SQL("CREATE DATABASE {} ENCODING {} LOCALE 'C' TEMPLATE template0")
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(made.format(Identifier(name), encoding))
+    return conninfo.make_conninfo(dsn, dbname=name)
 
 
 @pytest.fixture

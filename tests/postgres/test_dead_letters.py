@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
+import psycopg
 import pyarrow as pa
 import pytest
 from psycopg import Connection
+from psycopg.sql import SQL
 
 from tests.loading.refusals import because
-from tests.postgres.conftest import SCHEMA
+from tests.postgres.conftest import SCHEMA, database_in
 from tests.postgres.every_type import RECORDS
 from tests.suite.tiers import in_shard
 from tests.support.stores import accounts_in
@@ -97,6 +100,42 @@ def test_too_many_are_refused(engine: Engine, table: Connection[Any], most: int 
         engine, table, QUERY, "payments", run_id="1", dead_letter_topic="dead", max_dead_letters="1.1%"
     )
     assert (done.records, done.dead_letters) == (989, 11)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "good", "bad"),
+    [
+        ("SQL_ASCII", "caf\u00e9".encode(), b"caf\xe9"),
+        ("WIN1252", b"caf\xe9", b"caf\x81"),
+        ("LATIN1", b"caf\xe9", b""),
+    ],
+)
+def test_a_text_that_has_no_utf8(engine: Engine, dsn: str, encoding: str, good: bytes, bad: bytes) -> None:
+    """A text of the database that is not UTF-8, and cannot become it, is named by its row and column, or becomes a dead
+    letter with its bytes. The others are exact, from a query as from an outbox."""
+    engine.admin.create_topic("dead", partitions=1, schema=DEAD_LETTERS)
+    with psycopg.connect(database_in(dsn, encoding)) as connection:
+        connection.execute(SQL("SET client_encoding = {}").format(encoding))
+        connection.execute(
+            "CREATE TABLE payments (account_id bigint, amount numeric, note text, txn_engine_run text)"
+        )
+        for number, text in enumerate((good, bad, good)):
+            stored = b"".join(b"\\x%02x" % byte for byte in text)
+            connection.execute(b"INSERT INTO payments VALUES (%d, 1, E'%s')" % (number, stored))
+        connection.commit()
+        if bad:
+            with pytest.raises(
+                InvalidRecordError, check=because(Reason.BAD_ENCODING, "row 2 of the query")
+            ) as caught:
+                load_query(engine, connection, QUERY, "payments", run_id="1")
+            assert "note" in caught.value.seen
+        for load in (by_query, by_outbox):
+            done = load(engine, connection, dead_letter_topic="dead")
+            assert (done.records, done.dead_letters) == ((2, 1) if bad else (3, 0))
+    notes = engine.scan("payments").to_table(["note"])["note"].to_pylist()
+    assert sorted(notes) == sorted(["caf\u00e9"] * 4 + ([] if bad else [""] * 2))
+    kept = [json.loads(row["columns"])["note"] for row in letters(engine)]
+    assert kept == ([{"not_utf8": b64encode(bad).decode()}] * 2 if bad else [])
 
 
 Load = Callable[..., Any]

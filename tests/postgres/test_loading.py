@@ -284,6 +284,18 @@ def test_a_value_that_does_not_fit(
     assert rows(engine) == []
 
 
+def test_a_value_that_begins_with_a_byte_order_mark(engine: Engine, table: Connection[Any]) -> None:
+    """A text that begins with U+FEFF is loaded with it, also as the first value that the server sends, and beside a
+    value that is judged."""
+    engine.admin.create_topic(
+        "marked", partitions=1, schema=pa.schema([("note", pa.string()), ("n", pa.int64())])
+    )
+    for run, number in enumerate(["1", "1.0"]):
+        query = f"SELECT U&'\\FEFFa' AS note, {number} AS n"
+        load_query(engine, table, query, "marked", run_id=str(run))
+    assert engine.scan("marked").to_table(["note"])["note"].to_pylist() == ["\ufeffa"] * 2
+
+
 @pytest.mark.parametrize("row", in_shard("engines", [900, 0], keep=1))
 def test_a_bad_value_before_much_more(engine: Engine, table: Connection[Any], row: int) -> None:
     """A bad value ends a large query at once: the connection can be used, and each row has its own number."""

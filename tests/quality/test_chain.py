@@ -24,6 +24,7 @@ from tests.support.internal import FEW_INTERNAL
 from tests.support.kills import DyingStore, ProcessDiedError
 from txn_engine import Engine, OffsetAndMetadata
 from txn_engine.errors import CorruptObjectError, OutcomeUnknownError, TxnEngineError
+from txn_engine.log.erasures import erasure_key
 from txn_engine.log.objects import Objects
 from txn_engine.maintain import MaintenancePolicy
 from txn_engine.quality import (
@@ -320,6 +321,26 @@ def test_what_begins_a_new_chain(tmp_path: Path) -> None:
         engine.admin.create_topic("sums", partitions=2, schema=SUMS, key="account")
         result = prove(engine, tmp_path, replace(other, outputs=CHECK.outputs[:1]))
         assert began(result) == "sums was made anew"
+
+
+def test_an_erasure_begins_a_new_chain(engine: Engine, tmp_path: Path) -> None:
+    """A proof takes nothing over from before an erasure, of the topic or of an output, nor while one is under way:
+    records that only one of them lacks are found. Afterwards proofs go on again."""
+    rows = Declaration("payments", ("id",), (Output("copies", SameRows({"id": "id", "amount": "amount"})),))
+    assert prove(engine, tmp_path, rows).success
+    assert engine.erase("copies", "id = 2", execute=True).records == 1
+    result = prove(engine, tmp_path, rows)
+    assert began(result) == "records of copies were erased"
+    assert failed(result) == {"identity_in_copies"}
+    assert engine.erase("payments", "id = 2", execute=True).records == 1
+    assert prove(engine, tmp_path, rows).success
+    result = prove(engine, tmp_path, rows)
+    assert result.success
+    assert result.proof is not None
+    assert not result.proof.is_whole
+    engine.store.delete(erasure_key("copies", 0, 0, done=True))
+    assert began(prove(engine, tmp_path, rows)) == "records of copies were erased"
+    assert began(prove(engine, tmp_path, rows)) == "records of copies were erased"
 
 
 @pytest.mark.shard("damage")

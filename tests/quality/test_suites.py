@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -453,6 +454,36 @@ def test_whole_numbers_beside_nulls_stay_what_they_are() -> None:
     assert seen == [LARGE]
     assert check_rows(rows, [gxe.ExpectColumnValuesToBeInSet(column="id", value_set=[LARGE])]).success
     assert not check_rows(rows, [gxe.ExpectColumnValuesToBeInSet(column="id", value_set=[LARGE - 1])]).success
+
+
+def test_what_pandas_would_take_for_other_values_is_errored() -> None:
+    """NaN would be a null, which no bound refuses, and sums beyond what floats and decimals of pandas hold would be
+    rounded. Such checks are not made, and the others are."""
+    nan, wide = float("nan"), Decimal("0.1").scaleb(-29) + 1
+    rows = pa.table(
+        {
+            "nan": [nan, 1.0],
+            "id": [LARGE, LARGE],
+            "cents": [1, 2],
+            "wide": pa.array([wide, wide], pa.decimal128(38, 30)),
+        }
+    )
+    wrong = [
+        gxe.ExpectColumnValuesToBeBetween(column="nan", max_value=2),
+        gxe.ExpectColumnValuesToNotBeNull(column="nan"),
+        gxe.ExpectColumnPairValuesToBeEqual(column_A="cents", column_B="nan"),
+        gxe.ExpectColumnMeanToBeBetween(column="id", max_value=LARGE - 1),
+        gxe.ExpectColumnSumToBeBetween(column="wide", max_value=2),
+        gxe.ExpectMulticolumnSumToEqual(column_list=["cents", "id"], sum_total=0),
+    ]
+    right = [
+        gxe.ExpectColumnToExist(column="nan"),
+        gxe.ExpectColumnValuesToBeBetween(column="id", min_value=LARGE),
+        gxe.ExpectColumnMeanToBeBetween(column="cents", max_value=1.5),
+        gxe.ExpectColumnValuesToBeBetween(column="wide", min_value=1),
+    ]
+    run = check_rows(rows, [*wrong, *right])
+    assert [check.status for _, check in run.checks] == ["errored"] * len(wrong) + ["passed"] * len(right)
 
 
 def test_rows_that_cannot_be_taken(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from tests.support.servers import REPOSITORY
 from tests.support.waiting import must_run, wait_for
 
 SCRIPTS = sorted(path for path in (REPOSITORY / ".ci").iterdir() if path.is_file())
-PREDICATES = {"done_already", "built", "usable_python", "find_java"}
+PREDICATES = {"done_already", "failed_lately", "built", "usable_python", "find_java"}
 """Functions that are used as conditions: their last command is their answer, and no command before it may fail."""
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -201,6 +201,36 @@ def test_a_build_of_minio_is_waited_for(checkout: Path, tmp_path: Path, run: Run
     assert run(".ci/setup-minio").returncode == 1
     failed = run(".ci/setup-minio", "--wait")
     assert (failed.returncode, "MinIO was not built" in failed.stderr) == (1, True)
+
+
+def test_a_set_up_waits_for_another_one(checkout: Path, tmp_path: Path, run: Run) -> None:
+    """Two `make` at once do not work in one cache: the second set-up says which process it waits for, and begins when
+    the first has ended. A set-up that is killed leaves no lock behind."""
+    stages = ("python", "java", "airflow", "kafka", "debian", "azurite", "spark-jars")
+    for stage in stages:
+        (checkout / f".ci/setup-{stage}").write_text("#!/bin/sh\n")
+    (checkout / ".ci/setup-python").write_text(
+        f'#!/bin/sh\n[ ! -e "{tmp_path}/in" ] || touch "{tmp_path}/both"\ntouch "{tmp_path}/in"\n'
+        f'until [ -e "{tmp_path}/may-end" ]; do sleep 0.05; done\nrm "{tmp_path}/in"\n'
+    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with (
+        subprocess.Popen([checkout / ".ci/setup"], **pipes) as first,
+        subprocess.Popen([checkout / ".ci/setup"], **pipes) as second,
+    ):
+        wait_for((tmp_path / "in").exists, what="a set-up to begin")
+        lock = checkout / ".cache/setup.lock"
+        wait_for(lambda: lock.read_text().strip(), what="the number of the first process")
+        holder = int(lock.read_text())
+        assert holder in (first.pid, second.pid)
+        waiter = second if holder == first.pid else first
+        assert waiter.stdout is not None
+        said = waiter.stdout.readline()
+        assert f"process {holder}" in said
+        (tmp_path / "may-end").touch()
+        assert (first.wait(60), second.wait(60)) == (0, 0)
+    assert not (tmp_path / "both").exists()
+    assert run(".ci/setup").returncode == 0
 
 
 def has_open(process: subprocess.Popen[bytes], name: str) -> bool:

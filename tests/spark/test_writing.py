@@ -30,7 +30,7 @@ from txn_engine.errors import (
 from txn_engine.log.topics import Topic
 from txn_engine.producer.partitioner import choose_partitions
 from txn_engine.reasons import Reason
-from txn_engine.spark import read_topic, write_topic, writing
+from txn_engine.spark import read_topic, register, write_topic, writing
 from txn_engine.spark.balances import balances
 from txn_engine.spark.errors import SparkJobError
 from txn_engine.spark.layout import FileLayout
@@ -396,6 +396,24 @@ def test_all_types_go_and_come_back(spark: SparkSession, ledger: Engine) -> None
 
 
 @pytest.mark.shard("spark")
+def test_members_of_a_struct_in_another_order(spark: SparkSession, ledger: Engine) -> None:
+    """They are found by their names, also inside lists and maps; a member too many is refused."""
+    kind = pa.struct([("a", pa.int64()), ("b", pa.string())])
+    columns = [("one", kind), ("some", pa.list_(kind)), ("named", pa.map_(pa.string(), kind))]
+    ledger.admin.create_topic("pairs", partitions=1, schema=pa.schema(columns))
+    pair = "named_struct('b', 'x', 'a', 1L)"
+    df = spark.sql(f"SELECT {pair} one, array({pair}, NULL) some, map('k', {pair}) named")
+    write_topic(df, ledger, "pairs", transactional_id="job")
+    register(spark)
+    df.write.format("txn_engine").mode("append").options(url=ledger.url, topic="pairs").save()
+    given = {"a": 1, "b": "x"}
+    rows = ledger.scan("pairs").to_table(["one", "some", "named"]).to_pylist()
+    assert rows == [{"one": given, "some": [given, None], "named": [("k", given)]}] * 2
+    wider = df.withColumn("one", sf.expr("named_struct('b', 'x', 'a', 1L, 'c', 2)"))
+    with refused(InvalidRecordError, Reason.TYPE_MISMATCH):
+        write_topic(wider, ledger, "pairs", transactional_id="job")
+
+
 def test_the_sessions_settings_are_as_they_were(spark: SparkSession, ledger: Engine) -> None:
     """A write sends small batches without a limit of bytes. It restores the session's own settings at its
     end."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import sqlite3
 from collections.abc import Iterator
@@ -44,6 +45,7 @@ from txn_engine.sqlite import (
     load_query,
     upsert_into,
 )
+from txn_engine.sqlite.errors import translated
 
 SCHEMA = pa.schema(
     [
@@ -308,16 +310,20 @@ _TABLE = "CREATE TABLE payments (account_id INTEGER{}, amount TEXT, note TEXT{})
 @pytest.mark.parametrize(
     ("statements", "write", "reason"),
     [
-        (_TABLE.format(" PRIMARY KEY ON CONFLICT REPLACE", ""), insert_into("payments"), None),
+        (_TABLE.format(" PRIMARY KEY ON CONFLICT REPLACE", ""), insert_into("payments"), Reason.RECORD_REFUSED),
         (
             _TABLE.format(
                 " UNIQUE ON CONFLICT REPLACE",
                 ", _topic TEXT, _partition INTEGER, _offset INTEGER, _timestamp TEXT",
             ),
             append_to("payments"),
-            None,
+            Reason.RECORD_REFUSED,
         ),
-        (_TABLE.format(" PRIMARY KEY", " UNIQUE ON CONFLICT REPLACE"), upsert_into("payments", ["account_id"]), None),
+        (
+            _TABLE.format(" PRIMARY KEY", " UNIQUE ON CONFLICT REPLACE"),
+            upsert_into("payments", ["account_id"]),
+            Reason.RECORD_REFUSED,
+        ),
         (
             _TABLE.format("", ", UNIQUE (account_id) ON CONFLICT REPLACE")
             + "CREATE TRIGGER audited AFTER INSERT ON payments BEGIN INSERT INTO audit VALUES (new.account_id); END;",
@@ -349,7 +355,7 @@ _TABLE = "CREATE TABLE payments (account_id INTEGER{}, amount TEXT, note TEXT{})
     ids=["key", "history", "other key", "key and trigger", "deletes new", "deletes old", "adds"],
 )  # fmt: skip
 def test_rows_that_disappear_or_are_added_are_noticed(
-    engine: Engine, connection: sqlite3.Connection, statements: str, write: Write, reason: Reason | None
+    engine: Engine, connection: sqlite3.Connection, statements: str, write: Write, reason: Reason
 ) -> None:
     """A constraint that replaces rows, and a trigger that deletes or adds rows, stop the batch. The table stays as it
     was."""
@@ -361,9 +367,43 @@ def test_rows_that_disappear_or_are_added_are_noticed(
     before = accounts(connection)
     with pytest.raises(DatabaseError, check=because(reason)) as caught:
         consume_into(connection, consumer_of(engine), write)
-    if reason is None:
+    if reason is Reason.RECORD_REFUSED:
         assert isinstance(caught.value.__cause__, sqlite3.IntegrityError)
     assert accounts(connection) == before
+
+
+@pytest.mark.parametrize("write", [insert_into("payments"), upsert_into("payments", ["account_id"])])
+@pytest.mark.parametrize("act", ["ABORT", "FAIL", "ROLLBACK"])
+def test_a_record_that_is_refused_is_named(
+    engine: Engine, connection: sqlite3.Connection, write: Write, act: str
+) -> None:
+    """The error has the place of the record that a trigger refuses, and quotes nothing of it. Where the trigger ends
+    the transaction nobody can look for the record."""
+    produce(engine, payments(4, 5))
+    connection.executescript(
+        "CREATE TABLE payments (account_id INTEGER PRIMARY KEY, amount TEXT, note TEXT);"
+        "CREATE TRIGGER no BEFORE INSERT ON payments WHEN new.account_id = 5"
+        f" BEGIN SELECT RAISE({act}, 'the secret'); END"
+    )
+    reason = None if act == "ROLLBACK" else Reason.RECORD_REFUSED
+    with pytest.raises(DatabaseError, check=because(reason)) as caught:
+        consume_into(connection, consumer_of(engine), write)
+    assert ("@" in caught.value.seen) == (act != "ROLLBACK")
+    assert "SQLITE_CONSTRAINT_TRIGGER" in caught.value.seen
+    assert "secret" not in str(caught.value)
+    assert accounts(connection) == []
+
+
+@pytest.mark.parametrize("code", ["ABORT", "AUTH", "CONSTRAINT", "CORRUPT", "ERROR", "FULL", "INTERRUPT", "INTERNAL",
+    "LOCKED", "MISMATCH", "NOTADB", "PERM", "READONLY", "SCHEMA", "TOOBIG"])  # fmt: skip
+def test_each_code_has_a_sentence(code: str) -> None:
+    """No error is the bare name of its code, or has what SQLite says of values."""
+    error = sqlite3.DatabaseError("the secret of a record")
+    error.sqlite_errorname = f"SQLITE_{code}"
+    error.sqlite_errorcode = getattr(sqlite3, error.sqlite_errorname)
+    told = translated(error, "consume_into", "group 'g'")
+    assert re.fullmatch(r"[a-z].* .* \(SQLITE_[A-Z]+\)", told.seen)
+    assert "secret" not in str(told)
 
 
 def test_a_tombstone_that_deletes_other_rows_is_noticed(

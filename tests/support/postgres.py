@@ -15,17 +15,20 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TextIO
 
 import psycopg2
 from psycopg import conninfo
 
 from tests.support.database import VARIABLE, connection_text
 from tests.support.servers import FOUND, free_port
-from txn_engine_airflow.standalone.home import write_private
+from txn_engine.errors import IllegalStateError
+from txn_engine_airflow.standalone.home import note_holder, only_process, write_private
 from txn_engine_airflow.standalone.processes import Guard
 
 _READY_S = 30.0
+_PREFIX = "postgres-"
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def postgres_binaries() -> Path | None:
@@ -39,7 +42,7 @@ class PostgresServer:
 
     def __init__(self, binaries: Path) -> None:
         self._binaries = binaries
-        self._folder = Path(tempfile.mkdtemp(prefix="postgres-"))
+        self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
         self._password = secrets.token_hex(16)
         self._port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
@@ -54,7 +57,21 @@ class PostgresServer:
         """The address in libpq's form."""
         return self.url.replace("+psycopg2", "")
 
+    @property
+    def folder(self) -> Path:
+        """Where the data, the log and the socket are."""
+        return self._folder
+
     def __enter__(self) -> Self:
+        try:
+            self._make()
+            self._start()
+        except BaseException:  # a signal too: nobody calls __exit__ then
+            self.__exit__()
+            raise
+        return self
+
+    def _make(self) -> None:
         identity = self._identity()
         password_file = self._folder / "password"
         password_file.write_text(self._password)
@@ -74,8 +91,6 @@ class PostgresServer:
             **identity,
         )
         assert made.returncode == 0, f"initdb: {made.stdout}{made.stderr}"
-        self._start()
-        return self
 
     def _start(self) -> None:
         settings = {
@@ -161,6 +176,43 @@ def environment_file(dsn: str) -> str:
     return "\n".join(["# New at each start.", *lines, ""])
 
 
+def _stop(*_: object) -> None:
+    """End by the first signal. A closed terminal sends two, and the second must not interrupt the clean-up."""
+    for signum in _SIGNALS:
+        signal.signal(signum, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def _remove_left_by_killed(lines: list[str]) -> None:
+    """Remove the data of a server that was killed before it could, as its lock names it."""
+    for line in lines[1:2]:
+        folder = Path(line)
+        if folder.parent == Path(tempfile.gettempdir()) and folder.name.startswith(_PREFIX):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _serve(binaries: Path, file: Path, lock: TextIO) -> int:
+    """Run a server until it is down. The file for a shell is there exactly while the server runs."""
+    _remove_left_by_killed(lock.read().splitlines())
+    server = PostgresServer(binaries)
+    try:
+        note_holder(lock, str(server.folder))
+        with Guard() as guard, server:
+            guard.watch(server.pid)
+            write_private(file, environment_file(server.dsn))
+            print(
+                f"postgres: runs; for a shell: . {file}\npostgres: Ctrl-C stops it, and removes its data",
+                flush=True,
+            )
+            while not server.is_down:
+                time.sleep(0.5)
+    finally:
+        file.unlink(missing_ok=True)
+        shutil.rmtree(server.folder, ignore_errors=True)
+    print("postgres: ended by itself")
+    return 1
+
+
 def main() -> int:
     """Run a server until a person or a signal ends it. Its data is removed with it."""
     parser = argparse.ArgumentParser(
@@ -172,23 +224,21 @@ def main() -> int:
     if binaries is None:
         print("postgres: there is none; install Debian's `postgresql`, or run .ci/setup-debian")
         return 1
-    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(signum, signal.default_int_handler)
-    with contextlib.suppress(KeyboardInterrupt), Guard() as guard, PostgresServer(binaries) as server:
-        guard.watch(server.pid)
-        write_private(file, environment_file(server.dsn))
-        print(
-            f"postgres: runs; for a shell: . {file}\npostgres: Ctrl-C stops it, and removes its data",
-            flush=True,
-        )
-        try:
-            while not server.is_down:
-                time.sleep(0.5)
-        finally:
-            file.unlink(missing_ok=True)
-        print("postgres: ended by itself")
+    try:
+        with only_process(
+            file.with_suffix(".lock"),
+            actor="postgres",
+            held="the Postgres of this checkout",
+            action=f"use that one (. {file}), or stop it first",
+        ) as lock:
+            for signum in _SIGNALS:
+                signal.signal(signum, _stop)
+            return _serve(binaries, file, lock)
+    except IllegalStateError as error:
+        print(error)
         return 1
-    return 0
+    except KeyboardInterrupt:
+        return 0
 
 
 if __name__ == "__main__":

@@ -313,6 +313,24 @@ def test_a_type_that_iceberg_has_not_is_refused(engine: Engine, kind: pa.DataTyp
     assert [info.key for info in engine.store.list("")] == before
 
 
+@pytest.mark.parametrize(
+    "schema",
+    [
+        pa.schema([("a.b", pa.int64()), ("a", pa.struct([("b", pa.int64())]))]),
+        pa.schema([("v", pa.struct([("a.b", pa.int64()), ("a", pa.struct([("b", pa.int64())]))]))]),
+        pa.schema([("v", pa.list_(pa.int64())), ("v.element", pa.int64())]),
+        pa.schema([("v", pa.map_(pa.string(), pa.int64())), ("v.key", pa.int64())]),
+    ],
+    ids=["columns", "fields", "list", "map"],
+)
+def test_names_that_a_dot_makes_alike_are_refused(engine: Engine, schema: pa.Schema) -> None:
+    """Iceberg has one name for `a.b` and for `b` inside `a`. Such a topic is published as a Delta table."""
+    engine.admin.create_topic("odd", partitions=1, schema=schema)
+    with refused(InvalidRequestError, Reason.COLUMN_NAMES_ALIKE):
+        engine.tables.publish("odd", "iceberg")
+    engine.tables.publish("odd", "delta")
+
+
 def test_a_column_of_the_views_own_name_is_refused(engine: Engine) -> None:
     engine.admin.create_topic("odd", partitions=1, schema=pa.schema([("log_partition", pa.int64())]))
     with refused(InvalidRequestError, Reason.NAME_TAKEN_BY_TABLE):

@@ -37,6 +37,15 @@ _FLOATS = [1.5, -0.0, 0.0, float("nan"), float("inf"), float("-inf")]
 _NANOS = [1, -1, 1_234_567_891_234_567_891, 0]
 _ENDS = [-(2**63), 2**63 - 1]
 
+
+def _deep(around: Callable[[Kind], Kind], levels: int) -> Kind:
+    """A type inside so many others."""
+    kind: Kind = pa.int64()
+    for _ in range(levels):
+        kind = around(kind)
+    return kind
+
+
 TYPES: dict[str, tuple[Kind, list[Any]]] = {
     "null": (pa.null(), [None, None]),
     "bool": (pa.bool_(), [True, False]),
@@ -87,6 +96,7 @@ TYPES: dict[str, tuple[Kind, list[Any]]] = {
     "list": (pa.list_(pa.int64()), [[1, None], [], [2**53 + 1]]),
     "large_list": (pa.large_list(pa.int64()), [[1, None], [], [2**53 + 1]]),
     "fixed_size_list": (pa.list_(pa.int64(), 2), [[1, 2], [3, None]]),
+    "fixed_size_list of such lists": (pa.list_(pa.list_(pa.int64(), 2), 2), [[[1, 2], None], [[3, None], [4, 5]]]),
     "list_view": (pa.list_view(pa.int64()), [[1, None], [], [2**53 + 1]]),
     "large_list_view": (pa.large_list_view(pa.int64()), [[1, None], [], [2**53 + 1]]),
     "list of lists": (pa.list_(pa.list_(pa.string())), [[["a", None], None, []], []]),
@@ -101,6 +111,10 @@ TYPES: dict[str, tuple[Kind, list[Any]]] = {
     "dictionary[int32, int64]": (pa.dictionary(pa.int32(), pa.int64()), [5, 2**53 + 1, 5]),
     "dictionary[int32, decimal128]": (pa.dictionary(pa.int32(), pa.decimal128(18, 2)), [D("1.23"), D("0.00")]),
     "dictionary[int32, timestamp]": (pa.dictionary(pa.int32(), pa.timestamp("us")), _MOMENTS),
+    "dictionary[int32, string_view]": (pa.dictionary(pa.int32(), pa.string_view()), ["a", "b", "a"]),
+    "dictionary[int32, duration]": (pa.dictionary(pa.int32(), pa.duration("us")), [0, -1, 10**15]),
+    "dictionary[int32, list]": (pa.dictionary(pa.int32(), pa.list_(pa.int64())), [[1, None], [], [2**53 + 1]]),
+    "dictionary[int32, struct]": (pa.dictionary(pa.int32(), pa.struct([("a", pa.int64())])), [{"a": 1}, {"a": None}]),
     "dictionary, ordered": (pa.dictionary(pa.int8(), pa.string(), ordered=True), ["low", "high"]),
     "uuid": (pa.uuid(), [uuid.UUID(int=1).bytes, uuid.UUID(int=2**128 - 1).bytes]),
     "json": (pa.json_(), ['{"a":1}', "[]"]),
@@ -113,7 +127,14 @@ TYPES: dict[str, tuple[Kind, list[Any]]] = {
     "sparse_union": (pa.sparse_union([pa.field("a", pa.int64()), pa.field("b", pa.string())]), []),
     "struct without fields": (pa.struct([]), [{}]),
     "fixed_size_binary[0]": (pa.binary(0), [b""]),
+    "fixed_size_list[0]": (pa.list_(pa.int64(), 0), [[]]),
     "decimal128, negative scale": (pa.decimal128(5, -2), [D("1.2E4")]),
+    "dictionary[int32, uuid]": (pa.dictionary(pa.int32(), pa.uuid()), [uuid.UUID(int=1).bytes]),
+    "fixed_size_binary of more than 16 MiB": (pa.binary(2**31 - 1), []),
+    "fixed_size_list of more than 16 MiB": (pa.list_(pa.list_(pa.int8(), 2**20), 2**20), []),
+    "list, 32 levels deep": (_deep(pa.list_, 32), []),
+    "struct, 63 levels deep": (_deep(lambda inner: pa.struct([("a", inner)]), 63), []),
+    "timestamp of an unknown time zone": (pa.timestamp("us", "X/../../etc/passwd"), []),
 }  # fmt: skip
 """By the name that the page has for it: the type, and its values besides null."""
 
@@ -174,9 +195,18 @@ class Column:
 def array_of(values: list[Any], kind: Kind) -> pa.Array[Any]:
     """An array of any type that may be a column's."""
     if pa.types.is_dictionary(kind):
-        encoded = array_of(values, kind.value_type).dictionary_encode()
-        indices = encoded.indices.cast(kind.index_type)
-        return pa.DictionaryArray.from_arrays(indices, encoded.dictionary, ordered=kind.ordered)
+        plain: Any = array_of(values, kind.value_type)
+        if plain.type.num_fields or isinstance(
+            plain.type, pa.BaseExtensionType
+        ):  # Arrow encodes no such values
+            indices, dictionary = (
+                pa.array([n if each.is_valid else None for n, each in enumerate(plain)]),
+                plain,
+            )
+        else:
+            encoded = plain.dictionary_encode()
+            indices, dictionary = encoded.indices, encoded.dictionary
+        return pa.DictionaryArray.from_arrays(indices.cast(kind.index_type), dictionary, ordered=kind.ordered)
     if isinstance(kind, pa.BaseExtensionType):
         return pa.ExtensionArray.from_storage(kind, array_of(values, kind.storage_type))
     found: pa.Array[Any] = pa.array(values, kind)

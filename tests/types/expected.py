@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -31,7 +32,14 @@ CREATION: Final[dict[str, Refusal]] = {
         "sparse_union": "Parquet has no unions: use a struct with a member for each type",
         "struct without fields": "a Parquet group has at least one field",
         "fixed_size_binary[0]": "a Parquet value of a fixed size has at least one byte",
+        "fixed_size_list[0]": "a Parquet list has no room for lists of the fixed size 0: use a list",
         "decimal128, negative scale": "a Parquet decimal has a scale of 0 or more",
+        "dictionary[int32, uuid]": "Arrow writes such a type and cannot read it: use the extension without it",
+        "fixed_size_binary of more than 16 MiB": "a null takes as much: use binary",
+        "fixed_size_list of more than 16 MiB": "a null takes as much: use a list",
+        "list, 32 levels deep": "Parquet's readers take 64 levels, and a list has two",
+        "struct, 63 levels deep": "Arrow hands over 64 levels, with the column and the table",
+        "timestamp of an unknown time zone": "no reader knows it: use UTC, an offset or a zone's name",
     }.items()
 }
 """Types that no topic can have, at top level or nested."""
@@ -40,12 +48,17 @@ Test = Callable[[Column], bool]
 
 
 def _named(*beginnings: str) -> Test:
-    """Columns of a type whose name begins so, at top level and nested."""
-    return lambda column: column.type_name.startswith(beginnings)
+    """Columns of a type whose name begins so, at top level and nested, or of a dictionary of such."""
+    return lambda column: _plain_name(column).startswith(beginnings)
+
+
+def _plain_name(column: Column) -> str:
+    of_values = re.fullmatch(r"dictionary\[\w+, (list|struct|duration)\]", column.type_name)
+    return of_values[1] if of_values else column.type_name
 
 
 def _is_nested(column: Column) -> bool:
-    return column.shape == "nested" or column.type_name.startswith(_NESTED)
+    return column.shape == "nested" or _named(*_NESTED)(column)
 
 
 _NESTED: Final = ("list", "large_list", "fixed_size_list", "struct", "map", "fixed_shape_tensor")

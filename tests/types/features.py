@@ -20,7 +20,7 @@ from txn_engine import sqlite as sqlite_out
 from txn_engine.cli.record_text import Csv, JsonLines, LateFile, ParquetFile
 from txn_engine.exact import filled_below_nulls
 from txn_engine.files import infer_schema
-from txn_engine.held import nulls
+from txn_engine.held import held_type, in_a_file, nulls
 from txn_engine.loading import DEAD_LETTERS, load_files, replay
 from txn_engine.quality.digest import digest_of
 from txn_engine.quality.file_pass import facts_of_file
@@ -111,8 +111,9 @@ def parquet_file(world: World, records: pa.Table, *, store_schema: bool = True) 
     """A file of these records."""
     path = world.file(".parquet")
     # Arrow's writer takes nulls of a struct's members for its own, where the struct is null
-    columns = [filled_below_nulls(column) for column in records.columns]
-    pq.write_table(pa.Table.from_arrays(columns, schema=records.schema), path, store_schema=store_schema)
+    held = in_a_file(records)
+    columns = [filled_below_nulls(column) for column in held.columns]
+    pq.write_table(pa.Table.from_arrays(columns, schema=held.schema), path, store_schema=store_schema)
     return path
 
 
@@ -372,10 +373,14 @@ def iceberg(world: World, column: Column) -> list[Any]:
     uri = world.on_disk().tables.publish(world.disk_topic_of(column), "iceberg")["iceberg"]
     table = StaticTable.from_metadata(uri)
     # its filters are on columns without parts
-    filters = ("id < 1", "id >= 1") if pa.types.is_nested(column.kind) else ("c IS NULL", "c IS NOT NULL")
+    filters = (
+        ("id < 1", "id >= 1")
+        if pa.types.is_nested(held_type(column.kind))
+        else ("c IS NULL", "c IS NOT NULL")
+    )
     halves = [table.scan(test, selected_fields=("id", "c")).to_arrow() for test in filters]
     found = plain(by_id(pa.concat_tables(halves)).column("c"))
-    if column.shape == "nested" and pa.types.is_struct(column.inner):
+    if column.shape == "nested" and pa.types.is_struct(held_type(column.inner)):
         # where a list or a map of structs is null, pyiceberg gives an empty one (docs/TABLES.md)
         given = column.values
         assert list(map(_without_empty, found)) == list(map(_without_empty, given))

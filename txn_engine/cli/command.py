@@ -70,6 +70,19 @@ class Place:
         with store_errors():
             return open_store(self.required(), endpoint=self.endpoint, create=set_up)
 
+    def has_ledger(self) -> bool:
+        """Whether a ledger was begun here. Nothing is written."""
+        from storage import BucketNotFoundError, open_store
+        from txn_engine.log.objects import Objects, store_errors
+        from txn_engine.log.store_config import read_store_config
+
+        with store_errors():
+            try:
+                store = open_store(self.required(), endpoint=self.endpoint, create=False)
+            except BucketNotFoundError:
+                return False
+        return read_store_config(Objects(store)) is not None
+
     def open(self, *, set_up: bool = False, configs: Mapping[str, str] | None = None) -> Engine:
         """The engine over a store that is there; with `set_up` one is begun, with `configs`, where there is none."""
         from txn_engine.engine import Engine

@@ -10,7 +10,8 @@ import click
 
 from txn_engine.cli.command import SETTINGS, Group, Place, common_options
 from txn_engine.cli.damage import as_fields, fail_for
-from txn_engine.cli.output import Output, columns
+from txn_engine.cli.failures import CommandFailed
+from txn_engine.cli.output import Output, columns, number_of
 from txn_engine.protocol.measures import UNKNOWN
 from txn_engine.unreadable import Listing
 from txn_engine.value_text import time_text
@@ -18,12 +19,16 @@ from txn_engine.value_text import time_text
 if TYPE_CHECKING:
     from txn_engine.engine import Engine
     from txn_engine.loading import DeadLetterCount
+    from txn_engine.loading.replay import Replayed
 
 _TOPICS = columns("DeadLetterTopic", "Topic", "Waiting>", "Total>", "LastFailed")
 _REASONS = columns(
     "Topic", "Waiting>", "Total>", "MaxTries>", "FirstFailed", "LastFailed", "ErrorClass", "Reason"
 )
-_LETTERS = columns("Partition>", "Offset>", "Topic", "Source", "Tries>", "FailedAt", "Reason")
+_LETTERS = columns("Partition>", "Offset>", "Topic", "Source", "Tries>", "FailedAt", "Reason", "Row")
+_ROW_MAX = 80
+"""Characters of a letter's row in the table. JSON and `--repair` have all of it."""
+LETTERS_FAILED_AGAIN = "LETTERS_FAILED_AGAIN"
 
 
 @click.group(
@@ -104,12 +109,16 @@ def _sum(waiting: Iterable[int]) -> int | None:
     short_help="Show those that wait.",
     examples=(
         "txn-engine dead-letters show payments-dead",
-        "txn-engine dead-letters show payments-dead --repair > repaired.jsonl      # to be mended, then replayed",
+        "txn-engine dead-letters show payments-dead --repair > repaired.jsonl      # to be repaired, then replayed",
     ),
 )
 @click.argument("topic")
 @click.option(
-    "--max-records", type=click.IntRange(1), default=100, metavar="N", help="So many at most; --repair: all."
+    "--max-records",
+    type=click.IntRange(1),
+    default=100,
+    metavar="N",
+    help="Show at most N letters. `--repair` shows all.",
 )
 @click.option(
     "--repair",
@@ -118,7 +127,7 @@ def _sum(waiting: Iterable[int]) -> int | None:
 )
 @common_options
 def show(topic: str, max_records: int, repair: bool, place: Place, out: Output) -> None:
-    """Show the letters of TOPIC that wait to be replayed: where each is from, and why it could not be used."""
+    """Show the letters of TOPIC that wait to be replayed: where each is from, why it could not be used, and its row."""
     from txn_engine.loading import check_dead_letter_topic
 
     if repair and out.as_json:
@@ -141,6 +150,7 @@ def show(topic: str, max_records: int, repair: bool, place: Place, out: Output) 
                 "tries": letter["tries"],
                 "failed_at": time_text(letter["failed_at"]),
                 "reason": letter["reason"],
+                "row": _row(letter),
                 "columns": letter["columns"],
                 "raw": None if letter["raw"] is None else letter["raw"].decode(errors="backslashreplace"),
                 "run_id": letter["run_id"],
@@ -157,6 +167,13 @@ def _waiting(engine: Engine, topic: str) -> Iterator[dict[str, Any]]:
 
     for batch in letters(engine, topic, waiting_from(engine, topic)):
         yield from letters_in(batch)
+
+
+def _row(letter: dict[str, Any]) -> str:
+    """The row as the file had it, cut where it is long."""
+    raw = (letter["raw"] or b"")[: 4 * _ROW_MAX].decode(errors="backslashreplace").rstrip()
+    text = raw if letter["columns"] is None else str(letter["columns"])
+    return text if len(text) <= _ROW_MAX else text[: _ROW_MAX - 3] + "..."
 
 
 def _source(letter: dict[str, Any]) -> str:
@@ -178,7 +195,7 @@ def _source(letter: dict[str, Any]) -> str:
     "--repaired",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Mended rows: lines of `dead-letters show --repair`. A letter without one is tried as it is.",
+    help="Repaired rows: lines of `dead-letters show --repair`. A letter without one is tried as it is.",
 )
 @click.option(
     "--without-checks", is_flag=True, help="Load rows too that fail a check of `produce --checks` alone."
@@ -191,8 +208,8 @@ def replay(
     """Load the letters of TOPIC that wait into the topics that they were meant for, and move on, in one transaction.
 
     Each is read as its file was, and has to pass the same checks. One that fails again comes back as a new letter, with
-    one try more. Run again it loads nothing twice: a letter that was replayed does not wait any more, whatever became
-    of the answer.
+    one try more, and the exit code is 1. Run again it loads nothing twice: a letter that was replayed does not wait any
+    more, whatever became of the answer.
     """
     from txn_engine.loading import read_repaired
     from txn_engine.loading import replay as replay_letters
@@ -202,17 +219,49 @@ def replay(
         done = replay_letters(engine, topic, repaired=mended, without_checks=without_checks, dry_run=dry_run)
     if not dry_run:
         out.done()
-    if done.before:
-        text = f"nothing to replay: no letter of {topic} waits, or those of the file were replayed before"
-    else:
-        what = "would be loaded" if dry_run else "loaded in one transaction"
-        text = f"{done.letters:,} letters: {done.records:,} {what}, {done.failed_again:,} failed again"
     out.line(
-        text,
+        _told(done, has_repaired=mended is not None, dry_run=dry_run),
         dead_letter_topic=topic,
         letters=done.letters,
         records=done.records,
         failed_again=done.failed_again,
+        reason=done.reason or None,
         replayed_before=done.before,
+        waiting=done.waiting if done.before else done.failed_again,
         dry_run=dry_run,
     )
+    _fail_for(done, out, dry_run=dry_run)
+
+
+def _told(done: Replayed, *, has_repaired: bool, dry_run: bool) -> str:
+    """What a replay did, in one sentence."""
+    if done.before and has_repaired:
+        return f"nothing to replay: all letters that the file names were replayed before ({done.dead_letter_topic})"
+    if done.before:
+        return f"nothing to replay: no letter of {done.dead_letter_topic} waits"
+    loaded, failed = (
+        ("would be loaded", "would fail again") if dry_run else ("loaded in one transaction", "failed again")
+    )
+    letters = number_of(done.letters, "letter")
+    return f"{letters}: {done.records:,} {loaded}, {done.failed_again:,} {failed}"
+
+
+def _fail_for(done: Replayed, out: Output, *, dry_run: bool) -> None:
+    """Fail if letters wait after the replay that was asked for."""
+    fresh = f"repair them as `txn-engine dead-letters show {done.dead_letter_topic} --repair` shows them now"
+    if done.failed_again:
+        failed = "would fail" if dry_run else "failed"
+        which = f"{done.failed_again:,} of {number_of(done.letters, 'letter')} {failed} again"
+        raise CommandFailed(
+            LETTERS_FAILED_AGAIN,
+            f"{which}, the first because: {done.reason}; {fresh} [{LETTERS_FAILED_AGAIN}]",
+            as_json=out.as_json,
+        )
+    if done.waiting:
+        which = number_of(done.waiting, "letter")
+        raise CommandFailed(
+            LETTERS_FAILED_AGAIN,
+            f"{which} failed again in an earlier replay, which gave them new offsets, so the file does not name them; "
+            f"{fresh} [{LETTERS_FAILED_AGAIN}]",
+            as_json=out.as_json,
+        )

@@ -14,7 +14,7 @@ import click
 from txn_engine.cli.command import SETTINGS, Command, Place, common_options
 from txn_engine.cli.failures import CommandFailed, code_and_message, one_line, reason_of
 from txn_engine.cli.interrupts import Interrupted, held_back
-from txn_engine.cli.output import Advance, Output, columns
+from txn_engine.cli.output import Advance, Output, columns, number_of
 from txn_engine.cli.produced import tell_committed_before, tell_produced
 from txn_engine.cli.reading_options import reading_options
 from txn_engine.cli.spark_load import load_by_spark
@@ -420,18 +420,19 @@ def _try_dry(load: _Load, dead: DeadLetters) -> None:
     if failed is None:
         out.done()
     titles = _WITH_VALUES if load.shows_values else _REJECTED
+    good, bad = number_of(load.of.records, "record"), number_of(dead.count, "row")
     out.table("rejected", titles, rows, **told, dry_run=True)
     out.note(
-        f"{load.of.records:,} records would be loaded, {dead.count:,} rows not; nothing was written"
+        f"{good} would be loaded, {bad} not; nothing was written"
         if failed is None
-        else f"up to the error: {load.of.records:,} records, {dead.count:,} rows that cannot be used"
+        else f"up to the error: {good}, {bad} that cannot be used"
     )
     if failed is not None:
         raise _with_note(failed, _NOTHING, load) from failed
     if dead.count and dead.dead_letter_topic is None:
         raise CommandFailed(
             "INVALID_RECORD",
-            f"{dead.count:,} rows cannot be used; the load takes them with --dead-letter-topic [INVALID_RECORD]",
+            f"{bad} cannot be used; the load takes them with --dead-letter-topic [INVALID_RECORD]",
             as_json=out.as_json,
         )
 

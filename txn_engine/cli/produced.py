@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from txn_engine.cli.output import Output, columns
+from txn_engine.cli.output import Output, columns, number_of
 
 if TYPE_CHECKING:
     from txn_engine.types import RecordMetadata
@@ -34,7 +34,7 @@ def tell_produced(out: Output, batches: Iterable[RecordMetadata], **more: object
     ordered = [rows[number] for number in sorted(rows)]
     total = sum(row["records"] for row in ordered)
     out.table("produced", _PRODUCED, ordered, records=total, **more)
-    out.note(f"{total:,} records{_how(more)}")
+    out.note(f"{number_of(total, 'record')}{_how(more)}")
 
 
 def tell_committed_before(out: Output, transactional_id: str, run_id: str) -> None:
@@ -53,7 +53,7 @@ def tell_committed_before(out: Output, transactional_id: str, run_id: str) -> No
 
 def _how(more: dict[str, object]) -> str:
     dead = more.get("dead_letters")
-    told = f" and {dead:,} dead letters" if isinstance(dead, int) else ""
+    told = f" and {number_of(dead, 'dead letter')}" if isinstance(dead, int) else ""
     if "transactional_id" in more:
         told += f" committed in one transaction of {more['transactional_id']!r}"
     return told

@@ -315,6 +315,9 @@ class ParquetFile:
         """Add the records as a row group."""
         import pyarrow.parquet as pq
 
+        from txn_engine.held import in_a_file
+
+        records = in_a_file(records)
         if self._writer is None:
             if self._path.is_dir():
                 raise _not_writable(self._path, IsADirectoryError(21, "it is a folder"))

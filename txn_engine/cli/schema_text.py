@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _PLAIN: Final = ("int32", "int64", "float64", "bool", "string", "binary", "date32", "timestamp")
-TYPES: Final = ", ".join((*_PLAIN, "decimal(18,2)"))
+TYPES: Final = f"{', '.join(_PLAIN)} and decimal(PRECISION,SCALE), for example decimal(18,2)"
 _DECIMAL = re.compile(r"decimal\(\s*([0-9]{1,3})\s*,\s*([0-9]{1,3})\s*\)")
 _PRECISION_MAX = 38
+_SCHEMA_BYTES_MAX: Final = 16 << 20
+"""So much of an Arrow file is read: the schema comes first."""
 _TYPE: Final = r"(?P<type>[^\s:?'\"()]+(?:\([^)]*\))?)"
 _REST: Final = r"\s*(?P<nullable>\?)?(?P<strict>\s+not\s+null)?(?:\s+(?P<default>.*\S))?\s*"
 _BY_SPACE: Final = re.compile(rf"\s*(?P<name>[^\s:]+)\s+{_TYPE}{_REST}", re.IGNORECASE | re.DOTALL)
@@ -67,6 +69,8 @@ def read_schema(path: Path) -> pa.Schema:
     """The schema of a Parquet or Arrow file."""
     import pyarrow as pa
 
+    from txn_engine.errors import InvalidRecordError
+
     expected = "a Parquet file (.parquet) or an Arrow one"
     if not path.is_file():
         raise click.BadParameter(f"there is no file {path}", param_hint="--schema-file")
@@ -74,22 +78,20 @@ def read_schema(path: Path) -> pa.Schema:
         return _schema_in(path)
     except UnicodeDecodeError:
         expected = "column names in UTF-8"  # the error holds the bytes: it is not passed on
-    except (pa.ArrowException, OSError):
+    except (pa.ArrowException, OSError, ValueError, InvalidRecordError):
         pass  # and theirs may quote the file
     raise click.BadParameter(f"{path} holds no schema: expected {expected}", param_hint="--schema-file")
 
 
 def _schema_in(path: Path) -> pa.Schema:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    from storage.arrow_schema import read_schema as read_message
+    from txn_engine.files import schema_of_parquet
 
     if path.suffix == ".parquet":
-        return pq.read_schema(path).remove_metadata()
+        return schema_of_parquet(path)
     with path.open("rb") as stream:
-        data = stream.read()
-    if data.startswith(b"ARROW1"):
-        return pa.ipc.open_file(pa.py_buffer(data)).schema.remove_metadata()
-    return pa.ipc.read_schema(pa.py_buffer(data)).remove_metadata()
+        data = stream.read(_SCHEMA_BYTES_MAX)
+    return read_message(data.removeprefix(b"ARROW1\0\0")).remove_metadata()
 
 
 def _parts(text: str) -> list[str]:
@@ -125,7 +127,9 @@ def _type(name: str, part: str, option: str) -> pa.DataType:
         return plain[text]
     found = _DECIMAL.fullmatch(text)
     if found is None:
-        raise _refused(part, f"one of the types {TYPES}, with '?' behind it where nulls are allowed", option)
+        raise _refused(
+            part, f"one of the types {TYPES}; a '?' after the type lets the column hold nulls", option
+        )
     precision, scale = int(found[1]), int(found[2])
     if not 1 <= precision <= _PRECISION_MAX or scale > precision:
         raise _refused(part, f"a precision of 1 to {_PRECISION_MAX} and a scale of at most that", option)

@@ -59,6 +59,7 @@ def topics() -> None:
         "    --schema 'account_id:int64,date:date32,amount:decimal(18,2),note:string?' --url file:///srv/ledger",
         "txn-engine topics create payments --schema-file payments.parquet",
         "txn-engine topics create payments-dead --dead-letters",
+        "txn-engine topics create payments --if-not-exists --schema 'account_id:int64,amount:decimal(18,2)'",
         "txn-engine topics create events      # Kafka's columns: key, value, headers",
         "txn-engine topics create payments --schema 'id:int64' --config tables.publish=delta",
         "txn-engine topics create first --store-config transaction.state.log.num.partitions=8",
@@ -72,7 +73,7 @@ def topics() -> None:
     "schema_text",
     metavar="NAME:TYPE,...",
     help=(
-        f"The columns, as NAME:TYPE or 'NAME TYPE'. Types: {TYPES}; a '?' behind a type lets the column hold nulls. "
+        f"The columns, as NAME:TYPE or 'NAME TYPE'. Types: {TYPES}; a '?' after a type lets the column hold nulls. "
         "A timestamp counts milliseconds, UTC."
     ),
 )
@@ -116,6 +117,11 @@ def topics() -> None:
     metavar="NAME=VALUE",
     help="With what the first topic's store begins (repeatable); `configs describe` lists the names.",
 )
+@click.option(
+    "--if-not-exists",
+    is_flag=True,
+    help="Succeed if a topic of this name exists, and say whether it is the one that was asked for.",
+)
 @common_options
 def create(
     topic: str,
@@ -127,6 +133,7 @@ def create(
     key: str | None,
     configs: Sequence[str],
     store_configs: Sequence[str],
+    if_not_exists: bool,
     place: Place,
     out: Output,
 ) -> None:
@@ -142,15 +149,28 @@ def create(
     if wrong := next((each for each in store_configs if "=" not in each), None):
         raise click.UsageError(f"--store-config {wrong}: expected NAME=VALUE")
     begun = dict(each.split("=", 1) for each in store_configs)
+    from txn_engine.errors import TopicExistsError
+
+    begins_store = not place.has_ledger()
     with place.open(set_up=True, configs=begun) as engine:
-        made = engine.admin.create_topic(topic, partitions=partitions, schema=schema, key=key, **chosen)
+        if begins_store:
+            out.note(f"began a new store at {engine.url}")
+        try:
+            made = engine.admin.create_topic(topic, partitions=partitions, schema=schema, key=key, **chosen)
+            told, is_new = f"created topic {made.topic}, {number_of(made.partitions, 'partition')}", True
+        except TopicExistsError as error:
+            if not if_not_exists:
+                raise
+            made = engine.admin.describe_topic(topic)
+            told, is_new = f"nothing was created: {error.seen}", False
     out.done()
     out.line(
-        f"created topic {made.topic}, {number_of(made.partitions, 'partition')}",
+        told,
         topic=made.topic,
         partition_count=made.partitions,
         key=made.key,
         incarnation=made.incarnation,
+        created=is_new,
     )
 
 
@@ -379,7 +399,7 @@ def _grow(topic: str, partitions: int, place: Place, out: Output, *, dry_run: bo
     if not dry_run:
         out.done()
     out.line(
-        f"topic {grown.topic} {'would have' if dry_run else 'has'} {grown.partitions} partitions",
+        f"topic {grown.topic} {'would have' if dry_run else 'has'} {number_of(grown.partitions, 'partition')}",
         topic=grown.topic,
         partition_count=grown.partitions,
         **({"executed": False} if dry_run else {}),
@@ -447,7 +467,7 @@ def copy(
             )
     out.done()
     out.line(
-        f"copied {copied} records of {source} to {target}",
+        f"copied {number_of(copied, 'record')} of {source} to {target}",
         source=source,
         target=target,
         records=copied,

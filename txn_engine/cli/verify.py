@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from txn_engine.cli.command import SETTINGS, Command, Place, common_options
-from txn_engine.cli.output import Output, columns
+from txn_engine.cli.output import Output, columns, number_of
 from txn_engine.cli.spark_session import spark_of_command, spark_settings
 from txn_engine.names import printable
 
@@ -170,8 +170,8 @@ def _tell(report: VerifyReport, url: str) -> None:
     live = sum(partition.records.get("live", 0) for partition in stats.partitions)
     decided = ", ".join(f"{count:,} {state}" for state, count in stats.transactions.items())
     sys.stdout.write(
-        f"{told} in {printable(url)}: {stats.objects:,} objects, {live:,} committed records, "
-        f"{len(stats.partitions):,} partitions, transactions {decided or 'none'}; {stats.seconds:.1f} s\n"
+        f"{told} in {printable(url)}: {number_of(stats.objects, 'object')}, {number_of(live, 'committed record')}, "
+        f"{number_of(len(stats.partitions), 'partition')}, transactions {decided or 'none'}; {stats.seconds:.1f} s\n"
     )
     if stats.unchanged:
         sys.stdout.write(f"{stats.unchanged:,} further objects are as the last audit read them\n")

@@ -82,6 +82,8 @@ class LogLooks:
         except OutcomeUnknownError:
             self._log.state_now()  # names the damage, where the snapshot that is needed is damaged
             raise
+        if state.log_end_offset == 0:
+            self._log.check_not_lost()
         self._state, self.end, self.stable = state, state.log_end_offset, state.last_stable_offset
         low = max(self._begin, state.entries_start if self.end else 0)
         self._read_from(low, is_whole=low == self._begin)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from txn_engine.calendar import DAY_SECONDS, PER_SECOND
 from txn_engine.databases.errors import DatabaseError
+from txn_engine.databases.refused import Driver, write_or_name
 from txn_engine.errors import InvalidRecordError, InvalidRequestError
 from txn_engine.exact import InexactError
 from txn_engine.held import held_table
@@ -61,7 +62,8 @@ class TableWriter(ABC, Generic[Connection]):
         """Write them, in the transaction that is open.
 
         Raises:
-            DatabaseError: the table lacks a column, has another type for it, or takes no null where one may come.
+            DatabaseError: the table lacks a column, has another type for it, or takes no null where one may come; or
+            the database refuses a record, which is named.
             InvalidRecordError: a value that the column would change.
         """
         rows = (
@@ -81,19 +83,23 @@ class TableWriter(ABC, Generic[Connection]):
                 action="round them before, or keep them as whole numbers",
                 reason=Reason.INEXACT_VALUE,
             ) from error
-        if not self.key:
-            self.insert(connection, rows)
-            return
-        latest, dead = self._latest(connection, rows)
-        if latest.num_rows:
-            self.upsert(connection, latest)
-        if dead is not None and dead.num_rows:
-            self.delete(connection, dead.select(self.key))
+        writes = self._latest(connection, rows) if self.key else [(self.insert, None)]
+        for write, chosen in writes:
+            part = rows if chosen is None else rows.take(chosen)
+
+            def place_of(index: int, chosen: Any = chosen) -> str:
+                return _place_of(records, index if chosen is None else chosen[index].as_py())
+
+            if part.num_rows:
+                write_or_name(self.driver, connection, write, part, place_of, f"table {self.table!r}")
 
     # --- the dialect's ---------------------------------------------------------------------------------------
 
     not_kept = "a value that the column does not keep"
     """What a value is that `as_kept` refuses."""
+
+    driver: ClassVar[Driver]
+    """The database's."""
 
     @abstractmethod
     def columns_of(self, connection: Connection) -> dict[str, Column]:
@@ -141,8 +147,8 @@ class TableWriter(ABC, Generic[Connection]):
         """Each in the place of the row with its key; no key is there twice."""
 
     @abstractmethod
-    def delete(self, connection: Connection, keys: pa.Table) -> None:
-        """The rows with these keys."""
+    def delete(self, connection: Connection, rows: pa.Table) -> None:
+        """The rows with the keys of these."""
 
     # --- the table -------------------------------------------------------------------------------------------
 
@@ -290,8 +296,8 @@ class TableWriter(ABC, Generic[Connection]):
                 expected="no trigger or rule that keeps them",
             )
 
-    def _latest(self, connection: Connection, rows: pa.Table) -> tuple[pa.Table, pa.Table | None]:
-        """The last record of each key, in the order in which they were read; and those that delete their row."""
+    def _latest(self, connection: Connection, rows: pa.Table) -> list[tuple[Any, Any]]:
+        """How the last records of each key are written, and their indices, in the order in which they were read."""
         for name in self.key:
             if rows[name].null_count:
                 raise InvalidRecordError(
@@ -301,15 +307,16 @@ class TableWriter(ABC, Generic[Connection]):
                     action="leave such records out, or append them to a history",
                     reason=Reason.NULL_IN_KEY,
                 )
-        latest = rows.take(pa.array(_last_of_each(rows.select(self.key))))
+        keys = rows.select(self.key)
+        latest: Any = pa.array(_last_of_each(keys))
         self.collations = self.key_collations(connection)
         if self.collations:
-            latest = latest.take(self.last_of_equal(connection, latest.select(self.key)))
+            latest = latest.take(self.last_of_equal(connection, keys.take(latest)))
         others = [name for name in rows.column_names if name not in self.key]
         if not self._deletes or not others:
-            return latest, None
-        is_dead = _all_null(latest.select(others))
-        return latest.filter(pc.invert(is_dead)), latest.filter(is_dead)
+            return [(self.upsert, latest)]
+        is_dead = _all_null(rows.select(others)).combine_chunks().take(latest)
+        return [(self.upsert, latest.filter(pc.invert(is_dead))), (self.delete, latest.filter(is_dead))]
 
 
 def checked_key(table: str, key: Sequence[str]) -> list[str]:

@@ -51,7 +51,20 @@ def read_payments(path: Path, *, days_min: int) -> pa.Table:
     batches = read_records(
         path, PAYMENTS_SCHEMA, format="csv", delimiter=";", null_values=(), date_format="%y%m%d"
     )
-    payments = pa.Table.from_batches(list(batches), PAYMENTS_SCHEMA).combine_chunks()
+    try:
+        payments = pa.Table.from_batches(list(batches), PAYMENTS_SCHEMA).combine_chunks()
+    except InvalidRecordError as error:
+        if error.reason not in (Reason.MISSING_COLUMN, Reason.UNKNOWN_COLUMN):
+            raise
+        names = ", ".join(PAYMENTS_SCHEMA.names)
+        raise InvalidRecordError(
+            error.seen,
+            actor="demo",
+            place=error.place,
+            expected=f"the columns of the Berka bank's trans.csv, with ';' between them: {names}",
+            action="load a file that has other columns with `txn-engine produce`",
+            reason=error.reason,
+        ) from None
     _check_types(path, payments)
     _check_ids(path, payments)
     _check_amounts(path, payments)

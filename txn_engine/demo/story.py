@@ -187,6 +187,6 @@ def _open_free_store(url: str) -> Engine:
             actor="demo",
             place=engine.url,
             expected="a store that the demo has not run on",
-            action="give another --url, or none; nothing was touched",
+            action="give another --url, or neither --url nor TXN_ENGINE_URL for a new folder; nothing was touched",
         )
     return engine

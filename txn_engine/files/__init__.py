@@ -4,7 +4,7 @@ What does not fit is refused, or handed to whoever takes bad rows: never rounded
 """
 
 from txn_engine.files.conversion import DecimalMark, ThousandsMark
-from txn_engine.files.inferring import Cause, Inferred, infer, infer_schema
+from txn_engine.files.inferring import Cause, Inferred, infer, infer_schema, schema_of_parquet
 from txn_engine.files.layout import READ_COLUMNS, BadRow, Missing, Progress, Rejected, Sizes, Unknown
 from txn_engine.files.named import files_named
 from txn_engine.files.records import read_records
@@ -18,6 +18,7 @@ __all__ = [
     "is_convertible",
     "files_named",
     "infer_schema",
+    "schema_of_parquet",
     "infer",
     "Inferred",
     "Cause",

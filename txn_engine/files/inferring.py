@@ -80,14 +80,20 @@ def infer(path: Path, **reading: Any) -> Inferred:
     """The same, and why columns are text. Raises as `infer_schema` does."""
     known = reading.get("format") or format_or_refused(path)
     if known == "parquet":
-        layout = _layout(path, {})
-        with opened_parquet(layout) as file:
-            found = file.schema.remove_metadata()
-        _check_count(layout, found.names)
+        found = schema_of_parquet(path)
         return Inferred(pa.schema([each for each in found if each.name not in READ_COLUMNS]))
     if known == "csv":
         return _of_csv(path, reading)
     return Inferred(_schema(_columns(_json(path, reading), reading, ()), reading))
+
+
+def schema_of_parquet(path: Path) -> pa.Schema:
+    """The columns of a Parquet file, read within a limit of memory. Raises as `read_records` does."""
+    layout = _layout(path, {})
+    with opened_parquet(layout) as file:
+        found: pa.Schema = file.schema.remove_metadata()
+    _check_count(layout, found.names)
+    return found
 
 
 def _check_count(layout: Layout, names: Collection[str], line: int | None = None) -> None:

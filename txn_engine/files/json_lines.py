@@ -14,7 +14,7 @@ from txn_engine.files.batches import Faults, batch_of, in_batches, until
 from txn_engine.files.columns import converted, misfits_of, null_refused, nulls_of
 from txn_engine.files.conversion import Conversion, JsonNumber, json_types, text_of
 from txn_engine.files.kinds import is_nested
-from txn_engine.files.layout import READ_COLUMNS, Layout, counted, listed, shown
+from txn_engine.files.layout import Layout, counted, listed, shown, unknown_among
 from txn_engine.files.quick import Lines
 from txn_engine.files.quick_json import JsonBlock, quick_schemas, read_block
 from txn_engine.files.text import Text, is_blank, is_whole
@@ -55,7 +55,7 @@ def decoded_object(layout: Layout, line: str, number: int) -> Mapping[str, Any]:
 
 def read_json_lines(layout: Layout, conversion: Conversion) -> Iterator[pa.RecordBatch]:
     """The file's records. Raises as `read_records` does."""
-    known = {layout.name_in_file(column) for column in layout.schema.names} | set(READ_COLUMNS)
+    known = {layout.name_in_file(column) for column in layout.schema.names}
     with Text(layout) as text:
         rows = _json_rows(layout, text, known)
 
@@ -116,13 +116,13 @@ def _object_on(
         record = _object_of(layout, line, number)
     except InvalidRecordError as error:
         return {}, error
-    unknown = [name for name in record if name not in known]
+    unknown = unknown_among(record, known)
     if unknown and layout.unknown == "refuse":
         return {}, layout.refused(
             counted(unknown, "unknown column"),
             reason=Reason.UNKNOWN_COLUMN,
             value=listed(unknown),
-            expected=f"the columns {', '.join(sorted(known - set(READ_COLUMNS)))}",
+            expected=f"the columns {', '.join(sorted(known))}",
             line=number,
         )
     return record, None

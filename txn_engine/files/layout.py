@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, Protocol
@@ -24,7 +24,8 @@ Missing = Literal["refuse", "null"]
 Unknown = Literal["refuse", "ignore"]
 
 READ_COLUMNS = ("_topic", "_partition", "_offset", "_timestamp")
-"""Columns that reads of a topic add: passed over in a file, so that what was read from a topic can be loaded again."""
+"""Columns that reads of a topic add."""
+_EACH_READ_HAS = {"_partition", "_offset", "_timestamp"}
 
 ACTOR = "load"
 MEND_AND_LOAD_AGAIN = "mend the file and load it again"
@@ -237,8 +238,7 @@ class Layout:
         optional = {*may_miss, *filter(self.may_miss, self.schema.names)}
         missing = [self.name_in_file(c) for c in self.schema.names if c not in places and c not in optional]
         wanted = [self.name_in_file(column) for column in self.schema.names]
-        known = {*wanted}
-        unknown = [name for name in names if name not in known and name not in READ_COLUMNS]
+        unknown = unknown_among(names, {*wanted})
         if self.unknown == "ignore" and places:  # a file that has none of the columns is another file
             unknown = []
         if any(self.is_in_folders(c) for c in self.schema.names if self.name_in_file(c) in missing):
@@ -255,6 +255,14 @@ class Layout:
                 action=_IGNORE if unknown and not missing and hint == MEND_AND_LOAD_AGAIN else hint,
             )
         return places
+
+
+def unknown_among(names: Collection[str], known: Collection[str]) -> list[str]:
+    """The names that are not known. Those that a read of a topic adds are passed over where a read has added them all,
+    so that what was read from a topic can be loaded again; a column of somebody else's has such a name alone.
+    """
+    passed_over = READ_COLUMNS if _EACH_READ_HAS.issubset(names) else ()
+    return [name for name in names if name not in known and name not in passed_over]
 
 
 def counted(names: Sequence[str], noun: str, *, are_names: bool = False) -> str:

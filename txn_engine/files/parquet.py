@@ -18,7 +18,7 @@ from txn_engine.files.layout import ACTOR, Layout
 from txn_engine.files.parquet_process import MEMORY_VARIABLE, OpenedParquet, ReaderDiedError
 from txn_engine.files.text import BATCH_CHARS, BATCH_ROWS
 from txn_engine.files.typed import fitting, is_convertible
-from txn_engine.held import held_schema
+from txn_engine.held import held_type
 from txn_engine.reasons import Reason
 
 
@@ -76,7 +76,10 @@ def _batches(layout: Layout, file: OpenedParquet, names: list[str]) -> Iterator[
         # a batch holds about `BATCH_CHARS`, if the file tells the truth about the size of its rows
         batch_rows=max(min(BATCH_CHARS // int(file.answer["bytes_a_row"]), BATCH_ROWS), 1),
         batch_chars=BATCH_CHARS,
-        plain=held_schema(pa.schema(kinds)).serialize().to_pybytes().hex(),
+        plain=pa.schema([(name, _plain(kind)) for name, kind in kinds.items()])
+        .serialize()
+        .to_pybytes()
+        .hex(),
         row_bytes=file.row_bytes,
     )
     row = 0
@@ -118,6 +121,11 @@ def _batches(layout: Layout, file: OpenedParquet, names: list[str]) -> Iterator[
             )
         case "damaged":
             raise _damaged(layout, int(file.answer["row"]) - 1)
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """The type without dictionaries and views inside; Arrow's own cast of a list view makes an invalid list."""
+    return kind if "list_view" in str(kind) else held_type(kind)
 
 
 def _old_times(layout: Layout, file: OpenedParquet, names: list[str]) -> list[str]:

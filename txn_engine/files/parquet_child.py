@@ -245,7 +245,7 @@ def _null_values(array: Any) -> int:
         return len(array)
     if not kind.num_fields:
         return 0
-    if pa.types.is_struct(kind) or pa.types.is_fixed_size_list(kind):
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind)):
         inside = array.flatten()
     else:
         inside = [array.keys, array.items] if pa.types.is_map(kind) else [array.values]

@@ -119,7 +119,11 @@ class Text:
         """Whole lines that are still to be read, about `BLOCK_CHARS`, at a row's beginning; "" at the end."""
         rest = self._block.read()
         if len(rest) < BLOCK_CHARS:
-            rest += self._read()
+            try:
+                rest += self._read()
+            except (OSError, ValueError):  # raised again behind these lines, so that they are counted
+                if not rest:
+                    raise
         self._block = io.StringIO(rest, newline="")
         return rest
 
@@ -180,7 +184,7 @@ class Text:
             return None
         try:
             data = self._stream.read1(_READ_BYTES) if self._has_begun else self._first_bytes()
-            text = self._decoder.decode(data, final=not data)
+            text = self._decoded(data)
         except (OSError, ValueError) as failure:  # raised where the reading comes to it
             self._failure = failure
             return None
@@ -192,6 +196,15 @@ class Text:
             if codecs.lookup(self.encoding).name not in ("utf-16", "utf-32"):
                 text = text.removeprefix(BYTE_ORDER_MARK)
         return text
+
+    def _decoded(self, data: bytes) -> str:
+        """The text, up to where the bytes are none."""
+        held = len(self._decoder.getstate()[0])
+        try:
+            return self._decoder.decode(data, final=not data)
+        except UnicodeDecodeError as failure:
+            self._failure = failure
+            return self._decoder.decode(data[: max(failure.start - held, 0)])
 
     def _first_bytes(self) -> bytes:
         """The bytes that the file begins with. Raises `InvalidRecordError` for the byte order mark of another encoding:

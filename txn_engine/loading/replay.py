@@ -6,16 +6,29 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from txn_engine.arguments import check_flags
-from txn_engine.errors import InvalidRequestError, InvalidTopicError, UnknownTopicOrPartitionError
+from txn_engine.errors import (
+    InvalidRequestError,
+    InvalidTopicError,
+    TxnEngineError,
+    UnknownTopicOrPartitionError,
+)
 from txn_engine.files.json_lines import each_name_once
 from txn_engine.files.text import is_blank
-from txn_engine.loading.dead_letters import DEAD_LETTERS, SENT_BYTES, check_dead_letter_topic, letters_in
+from txn_engine.loading.dead_letters import (
+    DEAD_LETTERS,
+    SENT_BYTES,
+    check_dead_letter_topic,
+    letters_in,
+    reason_of,
+)
 from txn_engine.loading.letter_rows import (
     NO_COLUMNS,
     Failed,
@@ -26,6 +39,7 @@ from txn_engine.loading.letter_rows import (
 from txn_engine.loading.waiting import group_of
 from txn_engine.loading.written import WrittenNumber, dumped
 from txn_engine.reasons import Reason
+from txn_engine.row_limits import ROW_CHARS_MAX, row_too_long
 from txn_engine.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -45,25 +59,35 @@ Repaired = Mapping[tuple[int, int], str]
 class Replayed:
     """What one replay did: letters = records + those that came back. Of a dry run: what it would do.
 
+    reason: why the first of the letters that failed again failed.
     before: whether all that was asked for had been replayed before.
+    waiting: only if `before`: how many letters wait that failed again in an earlier replay. Each has another offset
+        than the letter that it replaces, so an older file of repaired rows does not name it.
     """
 
     dead_letter_topic: str
     letters: int = 0
     records: int = 0
     failed_again: int = 0
+    reason: str = ""
     before: bool = False
+    waiting: int = 0
 
 
 def read_repaired(path: Path) -> dict[tuple[int, int], str]:
     """Repaired rows, of a file of JSON lines as `dead-letters show --repair` writes it, by partition and offset.
 
-    `_partition` and `_offset` say which letter it is; `_reason` and `_raw` are passed over. An error names the line.
+    `_partition` and `_offset` say which letter it is; `_reason` and `_raw` are passed over. An error names the line. A
+    file without a row is refused: the program that was to write it may have failed.
     """
     found: dict[tuple[int, int], str] = {}
     try:
         with path.open(encoding="utf-8-sig") as stream:
-            for number, line in enumerate(stream, start=1):
+            for number, line in enumerate(iter(partial(stream.readline, ROW_CHARS_MAX + 1), ""), start=1):
+                if len(line) > ROW_CHARS_MAX:
+                    raise InvalidRequestError(
+                        **row_too_long(1), actor="replay", place=f"{path} line {number}"
+                    )
                 if is_blank(line):
                     continue
                 place, row = _repaired_row(line)
@@ -92,6 +116,15 @@ def read_repaired(path: Path) -> dict[tuple[int, int], str]:
             expected="a readable file",
             reason=Reason.FILE_UNREADABLE,
         ) from error
+    if not found:
+        raise InvalidRequestError(
+            "the file has no repaired row",
+            actor="replay",
+            place=str(path),
+            expected="lines of `dead-letters show --repair`, repaired",
+            action="write the file again, or replay without repaired rows",
+            reason=Reason.NO_REPAIRED_ROW,
+        )
     return found
 
 
@@ -181,7 +214,10 @@ def _replay(
     scan = engine.scan(dead_letter_topic, start=start)
     end = scan.offsets
     if _all_before(repaired, start, dead_letter_topic):
-        return Replayed(dead_letter_topic, before=True)
+        came_back = pc.greater(scan.to_table(["tries"]).column("tries"), pa.scalar(1))
+        return Replayed(
+            dead_letter_topic, before=True, waiting=pc.sum(came_back.cast(pa.int64())).as_py() or 0
+        )
     if all(end[at] <= offset for at, offset in start.items()):
         return Replayed(dead_letter_topic, before=True)
     if producer is None:
@@ -235,6 +271,7 @@ def _read_again(
     has_checks: bool,
 ) -> Replayed:
     count = records = back = 0
+    reason = ""
     topics = _Topics(engine, dead_letter_topic)
     parts = _Parts(uploads)
     for batch in batches:
@@ -242,6 +279,8 @@ def _read_again(
         count += len(found)
         topics.know(found)
         for group in read_again(found, topics.known, has_checks=has_checks):
+            if group.failed and not back:
+                reason = _reason_of(group.failed[0][1])
             back += len(group.failed)
             if group.records is not None:
                 records += group.records.num_rows
@@ -257,7 +296,7 @@ def _read_again(
             expected="an offset that has a letter",
             reason=Reason.UNKNOWN_LETTER,
         )
-    return Replayed(dead_letter_topic, count, records, back)
+    return Replayed(dead_letter_topic, count, records, back, reason)
 
 
 @dataclass
@@ -288,6 +327,10 @@ def _letter(values: dict[str, Any], repaired: dict[tuple[int, int], str]) -> Let
     partition, offset = values["_partition"], values["_offset"]
     own = {name: values[name] for name in DEAD_LETTERS.names}
     return with_repaired(Letter(own, partition, offset), repaired.pop((partition, offset), None))
+
+
+def _reason_of(error: TxnEngineError | str) -> str:
+    return error if isinstance(error, str) else reason_of(error)
 
 
 def _came_back(failed: list[Failed], failed_at_ms: int, run_id: str) -> pa.Table:

@@ -45,6 +45,11 @@ class EarlierLog:
         """The state at the log's end."""
         return EntryLog(self._tools, self.keys.prefix, self._kind).refresh()
 
+    def check_not_lost(self) -> None:
+        """Raise `CorruptObjectError` where the log of a topic is empty, and something says that it went further."""
+        if self._kind is USER_LOG and self._tools.loss_of(self.keys.prefix) is not None:
+            self.state_now()  # looks at the log again
+
     def slots(self, start: int, *, goes_on: bool = False) -> Generator[SlotRows, None, None]:
         """The slots from the one that begins at `start`, up to the first that is empty: `slots_from`."""
         return slots_from(start, self._objects, self.keys, self._kind, self._tools.executor, goes_on=goes_on)

@@ -79,6 +79,18 @@ def was_erased_from(objects: Objects, topic: str, incarnation: int) -> bool:
     return objects.exists(erasure_key(topic, incarnation, 0))
 
 
+def ended_erasures(objects: Objects, topic: str, incarnation: int) -> int | None:
+    """How many erasures of this topic there have been; None while one has not come to its end."""
+    found = _found(objects, topic, incarnation)
+    ended = sum(is_done for _, is_done in found)
+    return ended if len(found) == 2 * ended else None
+
+
+def _found(objects: Objects, topic: str, incarnation: int) -> list[tuple[int, bool]]:
+    prefix = erasures_prefix(topic, incarnation)
+    return [each for _, each in objects.ours(prefix, lambda key: parse_erasure_key(key, prefix))]
+
+
 class Erasures:
     """The erasures of a store's topics. Threads may share it."""
 
@@ -89,17 +101,13 @@ class Erasures:
 
     def numbers(self, topic: str, incarnation: int) -> dict[int, bool]:
         """The numbers that were begun, ascending, and whether each has come to its end."""
-        found = self._found(topic, incarnation)
+        found = _found(self._objects, topic, incarnation)
         ended = {number for number, is_done in found if is_done}
         return {number: number in ended for number, is_done in sorted(found) if not is_done}
 
-    def _found(self, topic: str, incarnation: int) -> list[tuple[int, bool]]:
-        prefix = erasures_prefix(topic, incarnation)
-        return [each for _, each in self._objects.ours(prefix, lambda key: parse_erasure_key(key, prefix))]
-
     def begin(self, topic: str, incarnation: int, partitions: Sequence[PartitionErasure]) -> Erasure:
         """Let the erasure stand, under a number of its own."""
-        taken = {number for number, _ in self._found(topic, incarnation)}
+        taken = {number for number, _ in _found(self._objects, topic, incarnation)}
         number = -1
         while True:
             number = next(free for free in itertools.count(number + 1) if free not in taken)

@@ -10,6 +10,7 @@ import base64
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -22,6 +23,8 @@ from storage import (
     InvalidKeyError,
     ObjectTooLargeError,
     PutOutcome,
+    StorageError,
+    decode_parquet,
     encode_parquet,
     validate_name,
 )
@@ -61,6 +64,7 @@ from txn_engine.schemas.column_names import first_alike, given_twice, names_unli
 from txn_engine.schemas.evolving import ANOTHER_TOPIC, Rules, evolved
 from txn_engine.schemas.layout import Layout, Schemas, original
 from txn_engine.schemas.plan import check_known
+from txn_engine.schemas.storable import check_time_zones, check_types, fields_inside
 from txn_engine.schemas.tombstones import same_tombstones, tombstone_columns
 from txn_engine.types import CleanupPolicy
 from txn_engine.unreadable import DAMAGE, WHOLE_TOPIC, Unreadable, one_place, raise_if_refused_everywhere
@@ -418,6 +422,7 @@ class TopicRegistry:
         schema, key = checked_schema(name, schema, key)
         _refuse_unreadable(name, schema)
         _refuse_fields_alike(name, schema)
+        check_time_zones(schema, f"topic {name!r}")
         _refuse_too_wide(name, original(schema))
         refuse_what_does_not_come_back(name, schema)
         chosen = {
@@ -425,8 +430,6 @@ class TopicRegistry:
         }
         _check_count(name, partitions, 1)
         latest = self._latest(name)
-        if latest.topic is not None:
-            raise _exists(name)
         topic = Topic(
             name,
             latest.incarnation + 1,
@@ -439,11 +442,16 @@ class TopicRegistry:
         ).with_settings(chosen)
         if topic.is_compacted:
             topic = replace(topic, schema=_with_key_in_every_record(name, schema, key))
-        outcome = self._create(
-            topic_key(name, topic.incarnation), _encode(topic, self._new_id(), deleted=False)
-        )
-        if not outcome.won:
-            raise _exists(name)
+        if latest.topic is not None:
+            raise _exists(latest.topic, topic)
+        object_key, write_id = topic_key(name, topic.incarnation), self._new_id()
+        data = _encode(topic, write_id, deleted=False)
+        with _read_back(name):
+            read = _decode(data, object_key, name, topic.incarnation)
+            same = read and _encode(replace(read, created_ms=topic.created_ms), write_id, deleted=False)
+        _check_same(name, same == data)
+        if not self._create(object_key, data).won:
+            raise _exists(self._latest(name).topic, topic)
         return topic
 
     def add_partitions(self, name: str, total_partitions: int, *, dry_run: bool = False) -> Topic:
@@ -492,6 +500,11 @@ class TopicRegistry:
             key = change_key(name, topic.incarnation, topic.changes)
             # before anything is put, since it refuses what is too large
             data = encoded_change(change, name, topic.incarnation, self._new_id())
+            with _read_back(name):
+                read = decoded_change(data, key, name, topic.incarnation, topic.changes)
+                after = layouts_after(topic.schemas.layouts, [(key, read.schema)])
+                same = encoded_schema(topic.schemas.layouts, after) if wanted.layouts else None
+            _check_same(name, (read.settings, same) == (change.settings, schema))
             if dry_run:
                 return topic, wanted
             if wanted.layouts and not latest.is_gated:
@@ -697,6 +710,30 @@ class TopicRegistry:
             expect_from(ahead, partial(change_key, name, incarnation), known)
 
 
+@contextmanager
+def _read_back(name: str) -> Iterator[None]:
+    """What is to be written is read first: an object that nobody can read cannot even be deleted."""
+    try:
+        yield
+    except CorruptObjectError as error:
+        raise InvalidRecordError(
+            f"what could not be read again: {error.seen}",
+            actor=f"topic {name!r}",
+            expected=error.expected,
+            reason=Reason.UNSTORABLE_TYPE,
+        ) from error
+
+
+def _check_same(name: str, is_same: bool) -> None:
+    if not is_same:
+        raise InvalidRecordError(
+            "columns or settings that come back as others",
+            actor=f"topic {name!r}",
+            expected="types that Arrow keeps",
+            reason=Reason.TYPE_NOT_KEPT,
+        )
+
+
 def evolved_topic(topic: Topic, changes: Sequence[Change]) -> Topic:
     """The topic with its columns changed.
 
@@ -735,8 +772,38 @@ def _check_count(name: str, partitions: object, least: int) -> None:
         )
 
 
-def _exists(name: str) -> TopicExistsError:
-    return TopicExistsError(f"topic {name!r} exists", action="choose another name, or delete it first")
+def _exists(found: Topic | None, asked: Topic) -> TopicExistsError:
+    """The refusal of a topic whose name is taken. It says whether the one that exists is what was asked for."""
+    different = ["it was deleted meanwhile"] if found is None else _differences(found, asked)
+    if different:
+        return TopicExistsError(
+            f"topic {asked.name!r} exists, and is not what was asked for: {'; '.join(different)}",
+            action="use it as it is, change it, or choose another name",
+            reason=Reason.TOPIC_DIFFERS,
+        )
+    return TopicExistsError(
+        f"topic {asked.name!r} exists, with the columns, key, partitions and settings that were asked for",
+        action="use it",
+        reason=Reason.TOPIC_IS_THE_SAME,
+    )
+
+
+def _differences(found: Topic, asked: Topic) -> list[str]:
+    """How a topic that exists differs from the one that was asked for."""
+    different = []
+    if not found.schema.equals(asked.schema):
+        different.append("it has other columns")
+    if found.key != asked.key:
+        different.append(f"its key is {found.key!r} instead of {asked.key!r}")
+    if found.partitions != asked.partitions:
+        different.append(f"its number of partitions is {found.partitions} instead of {asked.partitions}")
+    wanted = asked.settings
+    different += [
+        f"{name} is {value!r} instead of {wanted[name]!r}"
+        for name, value in found.settings.items()
+        if value != wanted[name]
+    ]
+    return different
 
 
 def _lost(key: str, witness: str) -> CorruptObjectError:
@@ -787,6 +854,7 @@ def checked_schema(name: str, schema: pa.Schema | None, key: str | None) -> tupl
         )
     if not len(schema):
         raise InvalidRecordError("a schema without columns", actor=actor, expected="at least one column")
+    check_types(schema, actor)
     if not _has_utf8_names(schema):
         raise InvalidRecordError(
             "a column whose name is not UTF-8", actor=actor, expected="names in UTF-8", reason=Reason.NOT_UTF8
@@ -847,12 +915,8 @@ def _refuse_fields_alike(name: str, schema: pa.Schema) -> None:
 
 def _structs_in(kind: Any) -> Iterator[list[str]]:
     """The field names of every struct in the type."""
-    if pa.types.is_dictionary(kind):
-        yield from _structs_in(kind.value_type)
-        return
-    fields = [kind.field(number) for number in range(kind.num_fields)]
-    if pa.types.is_struct(kind):
-        yield [field.name for field in fields]
+    fields = fields_inside(kind)
+    yield [field.name for field in fields]
     for field in fields:
         yield from _structs_in(field.type)
 
@@ -862,17 +926,18 @@ def _refuse_too_wide(name: str, layout: Layout) -> None:
     MiB.
     """
     try:
-        footer_bytes = len(encode_parquet(no_records(layout.physical), kind="data"))
-    except (pa.ArrowException, OSError, ObjectTooLargeError) as error:  # an OSError is Parquet's own
+        data_file = encode_parquet(no_records(layout.physical), kind="data")
+        decode_parquet(data_file, key="")
+    except (pa.ArrowException, OSError, StorageError) as error:  # an OSError is Parquet's own
         raise InvalidRecordError(
-            f"columns that no data file can hold: {error}",
+            f"columns that no data file can hold: {' '.join(str(error).split())[:200]}",
             actor=f"topic {name!r}",
             expected="fewer, or others",
             reason=Reason.TOO_WIDE if isinstance(error, ObjectTooLargeError) else Reason.UNSTORABLE_TYPE,
         ) from error
-    if footer_bytes > FOOTER_BYTES_MAX:
+    if len(data_file) > FOOTER_BYTES_MAX:
         raise InvalidRecordError(
-            f"{len(layout.columns)} columns, which make a footer of {footer_bytes} bytes",
+            f"{len(layout.columns)} columns, which make a footer of {len(data_file)} bytes",
             actor=f"topic {name!r}",
             expected=f"at most {FOOTER_BYTES_MAX}: about 10,000 columns with short names",
             reason=Reason.TOO_WIDE,
@@ -909,7 +974,7 @@ def _all_names(fields: Iterable[pa.Field[Any]]) -> Iterator[str]:
     """The names of the fields and of those inside them."""
     for field in fields:
         yield field.name
-        yield from _all_names(field.type.field(i) for i in range(field.type.num_fields))
+        yield from _all_names(fields_inside(field.type))
 
 
 def _with_key_in_every_record(name: str, schema: pa.Schema, key: str | None) -> pa.Schema:

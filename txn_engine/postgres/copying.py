@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from codecs import BOM_UTF8
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final
@@ -43,9 +44,9 @@ def copy_in(connection: Connection[Any], table: sql.Composable, records: pa.Tabl
         return cursor.rowcount
 
 
-def copy_out(connection: Connection[Any], query: sql.Composable) -> Generator[bytes]:
+def copy_out(connection: Connection[Any], query: sql.Composable, encoding: str = "UTF8") -> Generator[bytes]:
     """What the query gives, as the server's text, in parts of whole rows, in the transaction that is open."""
-    command = sql.SQL("COPY ({}) TO STDOUT (FORMAT csv, ENCODING 'UTF8')").format(query)
+    command = sql.SQL("COPY ({}) TO STDOUT (FORMAT csv, ENCODING {})").format(query, encoding)
     with _ended(connection), connection.cursor() as cursor, cursor.copy(command):
         has_more = True
         while has_more:
@@ -115,6 +116,8 @@ def parsed(text: bytes, names: Sequence[str], kinds: Mapping[str, pa.DataType]) 
 
     ValueError where a value does not fit; it does not say which.
     """
+    if text.startswith(BOM_UTF8):
+        text = BOM_UTF8 + text  # Arrow takes one away, and this one is a value's
     convert = pa_csv.ConvertOptions(
         column_types={name: kinds.get(name, pa.string()) for name in names},
         null_values=[""],

@@ -48,8 +48,9 @@ _SETTINGS: Final = (
     "SET LOCAL DateStyle = 'ISO'",
     "SET LOCAL bytea_output = 'hex'",
     "SET LOCAL extra_float_digits = 3",
-    "SET LOCAL client_encoding = 'UTF8'",
 )
+_ONE_BYTE: Final = ("LATIN", "ISO_8859", "WIN", "KOI8")
+"""Encodings of one byte a character begin so: Python's and the server's are the same."""
 _READ_ONLY: Final = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _TYPES: Final = (
     "SELECT format_type(kind, modifier) FROM unnest(%s::oid[], %s::integer[]) AS of (kind, modifier)"
@@ -189,19 +190,28 @@ class Source:
             self._checked_columns()
 
     @contextmanager
-    def _reading(self) -> Iterator[None]:
+    def _reading(self) -> Iterator[tuple[str, str]]:
+        """The encoding to read in, as the server and as Python call it. It is the server's own, where that is one of
+        single bytes, or none: in another one the server would end the query at a text that it cannot convert.
+        """
         with database_errors(ACTOR, self._place), self._connection.transaction():
             execute(self._connection, _READ_ONLY)
             for setting in _SETTINGS:
                 execute(self._connection, setting)
-            yield
+            encoding = self._connection.info.parameter_status("server_encoding") or "UTF8"
+            if not encoding.startswith((*_ONE_BYTE, "SQL_ASCII")):
+                encoding = "UTF8"
+            execute(self._connection, sql.SQL("SET LOCAL client_encoding = {}").format(encoding))
+            codec = self._connection.info.encoding
+            execute(self._connection, "SET LOCAL client_encoding = 'UTF8'")
+            yield encoding, "utf-8" if encoding == "SQL_ASCII" else codec
 
     def tables(self, rejected: Rejected | None = None) -> Generator[pa.Table]:
         """The rows, in parts, as the topic has them. Rows that cannot be used go to `rejected`."""
         with (
-            self._reading(),
+            self._reading() as (encoding, codec),
             ThreadPoolExecutor(1, "txn-engine-rows") as pool,  # the server's rows come meanwhile
-            closing(copy_out(self._connection, self._query)) as texts,
+            closing(copy_out(self._connection, self._query, encoding)) as texts,
         ):
             kinds = self._checked_columns()
             reader = RowReader(
@@ -212,6 +222,7 @@ class Source:
                 self._number,
                 with_bad=rejected is not None,
                 sizes=RowSizes(self.topic),
+                codec=codec,
             )
             for records, bad in _while_the_next_comes(pool.submit(reader.read, text) for text in texts):
                 if rejected is not None and bad:

@@ -245,7 +245,7 @@ class Outbox:
                 f"a trigger that leaves a row alone when only {self._run!r} changes, or a topic without the column",
                 Reason.ROWS_CHANGED_BY_CLAIM,
             )
-        return claimed
+        return len(places)
 
     @property
     def _is_open(self) -> sql.Composable:

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txn_engine.databases.rows import Rows
+from txn_engine.databases.rows import NoText, Rows
 from txn_engine.files.batches import Faults, batch_of
 from txn_engine.files.columns import converted
 from txn_engine.files.conversion import Conversion
@@ -46,7 +46,7 @@ class RowReader:
 
     kinds: the query's columns in their order, by the server's types. number: one of them, of whole numbers, by which
     rows are named; else it is their place in the query. with_bad: rows that cannot be used are handed on; else the
-    first is an error. sizes: what says which rows are too large.
+    first is an error. sizes: what says which rows are too large. codec: of the server's texts.
     """
 
     def __init__(
@@ -59,7 +59,9 @@ class RowReader:
         *,
         with_bad: bool,
         sizes: Sizes | None = None,
+        codec: str = "utf-8",
     ) -> None:
+        self._codec = codec
         self._names, self._number = list(kinds), number
         self._fields = [field for field in schema if field.name in kinds]
         self._bad: list[BadRow] = []
@@ -88,6 +90,8 @@ class RowReader:
 
     def _at_once(self, text: bytes) -> pa.Table:
         """ValueError where any value does not fit."""
+        if self._codec != "utf-8":
+            text = text.decode(self._codec).encode()
         texts = parsed(text, self._names, self._quick)
         columns = []
         for field in self._fields:
@@ -100,37 +104,48 @@ class RowReader:
         return pa.Table.from_arrays(columns, schema=self._rows.schema)
 
     def _judged(self, text: bytes) -> pa.Table:
-        texts = parsed(text, self._names, {})
-        arrays = {name: _whole(texts[name]) for name in self._names}
-        numbers = self._numbers(arrays, texts.num_rows)
+        raw = parsed(text, self._names, dict.fromkeys(self._names, pa.binary()))
+        values = {name: self._decoded(raw[name].to_pylist()) for name in self._names}
+        numbers = self._numbers(values, raw.num_rows)
 
         def column(field: pa.Field[Any], faults: Faults) -> pa.Array[Any]:
-            return converted(self._rows, self._conversion, field, arrays[field.name], numbers, faults)
+            found = values[field.name]
+            odd = [at for at, value in enumerate(found) if isinstance(value, NoText)]
+            for index in odd:
+                faults.add(index, self._rows.not_text(field.name, numbers[index]))
+            texts = [None if isinstance(value, NoText) else value for value in found] if odd else found
+            array = pa.array(texts, pa.string())
+            return converted(self._rows, self._conversion, field, array, numbers, faults)
 
         batch = batch_of(
-            self._rows, numbers, column, lambda places: [self._as_json(arrays, place) for place in places]
+            self._rows, numbers, column, lambda places: [self._as_json(values, place) for place in places]
         )
         if self._rows.bad_rows is not None:
             self._rows.bad_rows.hand_on()
         return pa.Table.from_batches([batch])
 
-    def _numbers(self, arrays: Mapping[str, Any], rows: int) -> Sequence[int]:
+    def _decoded(self, values: list[Any]) -> list[Any]:
+        return [None if value is None else NoText.unless_text(value, self._codec) for value in values]
+
+    def _numbers(self, values: Mapping[str, list[Any]], rows: int) -> Sequence[int]:
         if self._number is None:
             return range(self._first, self._first + rows)
-        found = arrays[self._number].cast(pa.int64()).to_pylist()
-        return [self._first + at if number is None else number for at, number in enumerate(found)]
+        found = enumerate(values[self._number], self._first)
+        return [at if number is None else int(number) for at, number in found]
 
-    def _as_json(self, arrays: Mapping[str, Any], index: int) -> str:
+    def _as_json(self, values: Mapping[str, list[Any]], index: int) -> str:
         """A row as a dead letter has it: text, but for nulls, true and false."""
-        values = {}
+        found = {}
         for field in self._fields:
-            value = arrays[field.name][index].as_py()
-            if value is not None and pa.types.is_boolean(field.type):
+            value = values[field.name][index]
+            if isinstance(value, NoText):
+                value = value.in_letter
+            elif value is not None and pa.types.is_boolean(field.type):
                 value = value == "t"
             elif value is not None and is_bytes(field.type):
                 value = b64encode(bytes.fromhex(value.removeprefix("\\x"))).decode()
-            values[field.name] = value
-        return json.dumps(values, ensure_ascii=False)
+            found[field.name] = value
+        return json.dumps(found, ensure_ascii=False)
 
 
 def _whole(column: Any) -> Any:

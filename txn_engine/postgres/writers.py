@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import Connection, sql
 
 from txn_engine.calendar import FIRST_DAY
+from txn_engine.databases.refused import Driver
 from txn_engine.databases.writing import LAST_WRITTEN_DAY, Column, TableWriter, checked_key, require_days
 from txn_engine.exact import InexactError, cast_exactly
 from txn_engine.postgres.copying import copy_in
+from txn_engine.postgres.errors import blames_record, translated
 from txn_engine.postgres.kinds import holds, is_text, most_chars, type_for
 from txn_engine.postgres.statements import execute
 from txn_engine.reasons import Reason
@@ -58,6 +61,8 @@ class PostgresWriter(TableWriter[Connection[Any]]):
     def __init__(self, table: str, **chosen: Any) -> None:
         super().__init__(table, **chosen)
         self._name = sql.Identifier(*table.split("."))
+
+    driver = Driver(psycopg.Error, execute, translated, blames_record)
 
     # --- the table ------------------------------------------------------------------------------------------
 
@@ -162,9 +167,9 @@ class PostgresWriter(TableWriter[Connection[Any]]):
         self.check_written(written, rows.num_rows)
         self._check_deleted_rows(connection, before, 0)
 
-    def delete(self, connection: Connection[Any], keys: pa.Table) -> None:
+    def delete(self, connection: Connection[Any], rows: pa.Table) -> None:
         """The same way."""
-        self._stage(connection, keys)
+        self._stage(connection, rows.select(self.key))
         before = self._deleted(connection)
         statement = sql.SQL("DELETE FROM {} t USING {} s WHERE {}")
         deleted = execute(connection, statement.format(self._name, _STAGED, self._same_key)).rowcount

@@ -17,13 +17,15 @@ _LOOK_BACK = 100
 @dataclass(frozen=True, slots=True)
 class TopicState:
     """What decides whether an earlier proof of a topic still stands: its life, where its logs begin, whether
-    compaction by key has been there, and the newest version of its schema.
+    compaction by key has been there, the newest version of its schema, and how many erasures there were (None while
+    one has not come to its end).
     """
 
     incarnation: int
     log_starts: Mapping[int, int]
     is_compacted: bool
-    newest_version: int = 0
+    newest_version: int
+    erasures: int | None
 
 
 SHARES: Final = 16
@@ -123,6 +125,8 @@ def _check_stands(base: Proof, states: Mapping[str, TopicState]) -> None:
             raise _BeginsAnewError(f"{topic} was made anew")
         if state.is_compacted:
             raise _BeginsAnewError(f"compaction has been at {topic}")
+        if state.erasures is None or state.erasures != base.erasures.get(topic):
+            raise _BeginsAnewError(f"records of {topic} were erased")
         if any(each.schema_version > state.newest_version for each in of_topic):
             raise _BeginsAnewError(f"a digest goes by columns that {topic} had not when it was looked up")
         if {each.partition for each in of_topic} != set(state.log_starts):

@@ -75,7 +75,7 @@ def _yaml(text: str) -> Any:
     with imports_named("quality"):
         import yaml
 
-    class Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML comes without types
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]  # of a module without types
         """Counts nodes while it parses: each takes far more memory than its text."""
 
         nodes = 0

@@ -88,6 +88,7 @@ class Proof:
     `schema_versions`: by topic, the version of its schema by whose columns the run judged; a topic that is not named:
     by those that it was made with. `again`: by topic and partition, the offsets whose data files it read again, though
     an earlier proof had read them; the next proof goes on there, so that all of them are read again in turn.
+    `erasures`: by topic, how many there had been when the run began; a topic of which one was under way is not named.
     """
 
     number: int
@@ -111,6 +112,7 @@ class Proof:
     cut: int = -1
     schema_versions: Mapping[str, int] = field(default_factory=dict)
     again: Mapping[tuple[str, int], range] = field(default_factory=dict)
+    erasures: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_whole(self) -> bool:
@@ -249,7 +251,8 @@ class ProofShelf:
             checks=tuple(_check(each) for each in _of_type(held["checks"], list)),
             ranges=self._ranges(name) if with_ranges else (),
             cut=_cut(held.get("cut", -1)),
-            schema_versions=_versions(held.get("schema_versions", {})),
+            schema_versions=_counts(held.get("schema_versions", {})),
+            erasures=_counts(held["erasures"]),
             positions=_positions(held["positions"]),
             again=_again(held.get("again", [])),
         )
@@ -295,9 +298,9 @@ def _cut(held: object) -> int:
     return _whole(held, at_least=-1)
 
 
-def _versions(held: object) -> dict[str, int]:
-    """Proofs of earlier programs name none: they judged by the columns that topics were made with."""
-    return {topic: _whole(version) for topic, version in _of_type(held, dict).items()}
+def _counts(held: object) -> dict[str, int]:
+    """A number for each topic."""
+    return {topic: _whole(number) for topic, number in _of_type(held, dict).items()}
 
 
 def _positions(held: object) -> dict[int, int]:

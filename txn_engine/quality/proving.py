@@ -11,6 +11,7 @@ import xxhash
 
 from txn_engine.errors import InvalidRequestError
 from txn_engine.installed import version
+from txn_engine.log.erasures import ended_erasures
 from txn_engine.quality.chain import TopicState, next_link, next_share
 from txn_engine.quality.declaration import Declaration
 from txn_engine.quality.digest import Digest
@@ -46,7 +47,11 @@ class Prover:
         self._at = at
         self._whole = whole
         self._lives = {topic: at.incarnation(topic) for topic in declaration.topics}
-        self.shelf = ProofShelf(engine.logs.tools.objects, declaration.topic, self._lives[declaration.topic])
+        objects = engine.logs.tools.objects
+        self.shelf = ProofShelf(objects, declaration.topic, self._lives[declaration.topic])
+        self._erasures = {  # before any record is read: of those that begin from now on the next proof takes note
+            topic: ended_erasures(objects, topic, incarnation) for topic, incarnation in self._lives.items()
+        }
         self.link = next_link(self.shelf, declaration, self._states())
 
     @property
@@ -92,6 +97,7 @@ class Prover:
                 starts,
                 any(state.is_compacted for state in states),
                 len(self._at.schemas(topic).layouts) - 1,
+                self._erasures[topic],
             )
         return found
 
@@ -173,6 +179,7 @@ class Prover:
             again={(place.topic, place.partition): offsets for place, offsets in self.again.items()}
             if agrees
             else {},
+            erasures={topic: count for topic, count in self._erasures.items() if count is not None},
             positions={
                 each.partition: each.committed_offset
                 for each in evidence.group

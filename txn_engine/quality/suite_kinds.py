@@ -22,6 +22,28 @@ _PERMITTED: Final = frozenset(
     Path(__file__).with_name("expectations.txt").read_text(encoding="utf-8").split()
 )
 """Those of Great Expectations that somebody has looked at. Others ask other tables or sources."""
+OF_TYPES: Final = (
+    "expect_column_to_exist",
+    "expect_column_type_to_be",
+    "expect_column_values_to_be_of_type",
+    "expect_column_values_to_be_in_type_list",
+)
+"""Expectations that look at no value of their column."""
+OF_SUMS: Final = frozenset(
+    f"expect_{name}"
+    for name in (
+        "column_kl_divergence_to_be_less_than",
+        "column_mean_to_be_between",
+        "column_median_to_be_between",
+        "column_quantile_values_to_be_between",
+        "column_stdev_to_be_between",
+        "column_sum_to_be_between",
+        "column_value_z_scores_to_be_less_than",
+        "column_values_to_not_be_outliers",
+        "multicolumn_sum_to_equal",
+    )
+)
+"""Expectations that add numbers up."""
 _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 _IDS: Final = ("$id", "id")
 
@@ -72,6 +94,14 @@ def compared_in(condition: Any) -> Iterator[Any]:
             yield each.column.name
         found = getattr(each, "parameter", None)
         yield from found if isinstance(found, list | tuple | set) else (found,)
+
+
+def columns_of(expectation: Expectation) -> set[str]:
+    """The columns whose values it looks at, those of its `row_condition` too; values of that may be among them."""
+    named = (getattr(expectation, name, None) for name in ("column", "column_A", "column_B", "column_list"))
+    found = [each for given in named for each in (given if isinstance(given, list | tuple) else [given])]
+    found += compared_in(getattr(expectation, "row_condition", None))
+    return {each for each in found if isinstance(each, str)}
 
 
 def _check_query(query: Any, suite: str) -> None:

@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from txn_engine.errors import InvalidRequestError
+from txn_engine.held import held_table
 from txn_engine.reasons import Reason
 
 if TYPE_CHECKING:
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
 
 ROWS_MAX = 1_000_000
 """Rows that are held in memory and handed to pandas; more need Spark."""
+_FLOAT_INTEGERS_MAX = 2**53
+_DECIMAL_DIGITS_KEPT = 28
+_DECIMAL_DIGITS_ADDED = 60  # a million of such numbers have 66 digits
 _ACTOR = "checks"
 _EXPECTED = "a DataFrame of a classic Spark session (of any size), or a pyarrow Table or pandas DataFrame"
 _VIEW = "tmp_view"
@@ -29,10 +35,15 @@ _VIEW = "tmp_view"
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows of one of the two kinds; `frame` is what a function of a user's is called with."""
+    """Rows of one of the two kinds; `frame` is what a function of a user's is called with.
+
+    has_nan: the columns with NaN, which pandas takes for nulls. is_rounded: those whose sums pandas rounds.
+    """
 
     kind: Literal["spark", "pandas"]
     frame: Any
+    has_nan: frozenset[str] = frozenset()
+    is_rounded: frozenset[str] = frozenset()
 
 
 def rows_of(given: Any) -> Rows:
@@ -55,13 +66,40 @@ def rows_of(given: Any) -> Rows:
     if isinstance(given, pa.Table):
         _check_count(given.num_rows)
         # Whole numbers beside nulls stay whole numbers: as floats large ones would be others.
-        return Rows("pandas", given.to_pandas(integer_object_nulls=True))
+        held = held_table(given)
+        return Rows(
+            "pandas",
+            given.to_pandas(integer_object_nulls=True),
+            frozenset(name for name in held.column_names if _has_nan(held.column(name))),
+            frozenset(name for name in held.column_names if _is_rounded(held.column(name))),
+        )
     if any(module.startswith("pandas.") for module in kinds) and hasattr(given, "columns"):
         _check_count(len(given))
         return Rows("pandas", given)
     raise InvalidRequestError(
         f"rows of type {type(given).__name__}", actor=_ACTOR, expected=_EXPECTED, reason=Reason.BAD_ARGUMENT
     )
+
+
+def _has_nan(column: Any) -> bool:
+    return bool(pa.types.is_floating(column.type) and pc.any(pc.is_nan(column)).as_py())
+
+
+def _is_rounded(column: Any) -> bool:
+    """Whether a sum of these values is not exact: pandas makes floats of integers, and keeps 28 digits of decimals."""
+    kind = column.type
+    if pa.types.is_integer(kind):
+        return _sum_of(column, pa.decimal128(38, 0)) > _FLOAT_INTEGERS_MAX
+    if not pa.types.is_decimal(kind):
+        return False
+    if kind.precision > _DECIMAL_DIGITS_ADDED:
+        return True
+    total = _sum_of(column, pa.decimal256(76, kind.scale))
+    return len(total.as_tuple().digits) > _DECIMAL_DIGITS_KEPT
+
+
+def _sum_of(column: Any, kind: Any) -> Decimal:
+    return pc.sum(pc.abs(column.cast(kind))).as_py() or Decimal(0)
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from txn_engine.errors import InvalidRequestError
 from txn_engine.quality.expectations import exception_in
 from txn_engine.quality.quiet import quiet
 from txn_engine.quality.spark_queries import permitted_query
-from txn_engine.quality.suite_kinds import compared_in
+from txn_engine.quality.suite_kinds import OF_SUMS, OF_TYPES, columns_of, compared_in
 from txn_engine.quality.suite_rows import Rows, batch_of, rows_of
 from txn_engine.quality.suites import NamedResult, Severity, Suite, names_of, severity_of, shown_name
 from txn_engine.reasons import Reason
@@ -174,7 +174,7 @@ def _held(context: EphemeralDataContext, number: int, asked: Asked, rows: Rows, 
     names = names_of(suite)
     found = {
         place: _unmade(suite, place, names[place], str(error))
-        for place, error in _refused_on_spark(suite, rows).items()
+        for place, error in (_refused_on_spark(suite, rows) | _refused_on_pandas(suite, rows)).items()
     }
     validations: list[Mapping[str, Any]] = []
     parts = list(_parts(suite, without=found))
@@ -223,6 +223,28 @@ def _refused_on_spark(suite: Suite, rows: Rows) -> dict[int, InvalidRequestError
                 )
             except InvalidRequestError as error:
                 refused[place] = error
+    return refused
+
+
+def _refused_on_pandas(suite: Suite, rows: Rows) -> dict[int, InvalidRequestError]:
+    """What pandas would judge by other values than the rows have, by its place."""
+    refused: dict[int, InvalidRequestError] = {}
+    for place, expectation in enumerate(suite.expectations if rows.kind == "pandas" else ()):
+        kind, columns = expectation.expectation_type, columns_of(expectation)
+        if kind not in OF_TYPES and not columns.isdisjoint(rows.has_nan):
+            refused[place] = InvalidRequestError(
+                "a column with NaN, which pandas takes for null",
+                actor="checks",
+                expected="a column without NaN, or a DataFrame of Spark",
+                reason=Reason.BAD_EXPECTATION,
+            )
+        elif kind in OF_SUMS and not columns.isdisjoint(rows.is_rounded):
+            refused[place] = InvalidRequestError(
+                "numbers whose sum has more digits than pandas keeps",
+                actor="checks",
+                expected="integers that sum up to at most 2^53, decimals to 28 digits; `sql` in a declaration is exact",
+                reason=Reason.BAD_EXPECTATION,
+            )
     return refused
 
 

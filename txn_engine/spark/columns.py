@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import types as spark_types
 from pyspark.sql.pandas.types import to_arrow_type
-from pyspark.sql.types import DataType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from txn_engine.errors import InvalidRecordError, InvalidRequestError
 from txn_engine.exact import InexactError, cast_exactly
@@ -150,11 +150,11 @@ def check_columns(seen: StructType, schema: pa.Schema, *, topic: str, has_letter
         )
     for field in wanted:
         # simpleString leaves nullability out: whether there are nulls is seen in the rows
-        given = _told(seen[field.name].dataType)
-        is_wider = has_letters and _may_fit(seen[field.name].dataType, schema.field(field.name).type)
-        if given != _told(field.dataType) and not is_wider:
+        given = seen[field.name].dataType
+        is_wider = has_letters and _may_fit(given, schema.field(field.name).type)
+        if _in_any_order(given) != _in_any_order(field.dataType) and not is_wider:
             raise InvalidRecordError(
-                f"column {field.name!r} of type {given}",
+                f"column {field.name!r} of type {_told(given)}",
                 actor=actor,
                 expected=_told(field.dataType),
                 action="cast it; nothing was written",
@@ -164,6 +164,18 @@ def check_columns(seen: StructType, schema: pa.Schema, *, topic: str, has_letter
 
 def _told(kind: DataType) -> str:
     return kind.simpleString()
+
+
+def _in_any_order(kind: DataType) -> object:
+    """What is equal for equal types, whatever the order of a struct's members."""
+    if isinstance(kind, StructType):
+        members = [(field.name, _in_any_order(field.dataType)) for field in kind]
+        return StructType, sorted(members, key=lambda member: member[0])
+    if isinstance(kind, ArrayType):
+        return ArrayType, _in_any_order(kind.elementType)
+    if isinstance(kind, MapType):
+        return MapType, _in_any_order(kind.keyType), _in_any_order(kind.valueType)
+    return _told(kind)
 
 
 def _may_fit(kind: DataType, wanted: pa.DataType) -> bool:
@@ -213,10 +225,10 @@ def _spark_type(kind: pa.DataType) -> DataType | None:
 def _nested_type(kind: pa.DataType) -> DataType | None:
     if kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind):
         element = _spark_type(kind.value_type)
-        return None if element is None else spark_types.ArrayType(element)
+        return None if element is None else ArrayType(element)
     if kinds.is_map(kind):
         key, item = _spark_type(kind.key_type), _spark_type(kind.item_type)
-        return None if key is None or item is None else spark_types.MapType(key, item)
+        return None if key is None or item is None else MapType(key, item)
     if kinds.is_struct(kind):
         members = [(field.name, _spark_type(field.type)) for field in kind]
         if any(member is None for _, member in members):

@@ -32,6 +32,19 @@ _NAMES_ALONE: Final = (
 )
 """Beginnings of what names tables and columns; that of a trigger, or of a statement, may hold anything."""
 _NOT_UTF8: Final = re.compile(r"Could not decode to UTF-8 (column '.*?') with text ")
+_KINDS: Final = {
+    sqlite3.SQLITE_CONSTRAINT: "a constraint or a trigger of the table refused a row",
+    sqlite3.SQLITE_MISMATCH: "a value has another type than the column takes",
+    sqlite3.SQLITE_TOOBIG: "a text or a blob is larger than SQLite allows",
+    sqlite3.SQLITE_READONLY: "the database takes no writes",
+    sqlite3.SQLITE_CORRUPT: "the file is damaged",
+    sqlite3.SQLITE_NOTADB: "the file is not a database of SQLite, or it is encrypted",
+    sqlite3.SQLITE_SCHEMA: "the tables changed while the statement ran",
+    sqlite3.SQLITE_AUTH: "the connection's authorizer forbids the statement",
+    sqlite3.SQLITE_PERM: "the file's permissions forbid it",
+    sqlite3.SQLITE_INTERRUPT: "the statement was interrupted",
+}
+_OF_A_RECORD: Final = (sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_TOOBIG)
 _BUSY: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _AWAY: Final = (
     sqlite3.SQLITE_IOERR,
@@ -84,19 +97,24 @@ def transaction(connection: sqlite3.Connection, begin: str, actor: str, place: s
         raise translated(error, actor, place) from error
 
 
+def blames_record(error: sqlite3.Error) -> bool:
+    """Whether a record brings the error about, rather than the table or the statement."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _OF_A_RECORD
+
+
 def translated(error: sqlite3.Error, actor: str, place: str) -> DatabaseError:
     """In one line."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     name = _name(error)
     if code in _BUSY:
-        return DatabaseUnavailableError(f"{name}: others are at work there", actor=actor, place=place)
+        return DatabaseUnavailableError(f"others are at work there ({name})", actor=actor, place=place)
     if code in _AWAY:
         return DatabaseUnavailableError(
-            f"{name}: the file cannot be read or written", actor=actor, place=place
+            f"the file cannot be read or written ({name})", actor=actor, place=place
         )
     reason = Reason.BAD_ENCODING if _NOT_UTF8.match(str(error)) else None
     return DatabaseError(
-        _said(error), actor=actor, place=place, action="mend it and run it again", reason=reason
+        _said(error), actor=actor, place=place, action="fix it and run it again", reason=reason
     )
 
 
@@ -106,7 +124,10 @@ def _said(error: sqlite3.Error) -> str:
         return text
     if (found := _NOT_UTF8.match(text)) is not None:
         return f"{found[1]} has a text that is not UTF-8"
-    return "syntax error" if "syntax error" in text else _name(error)
+    if "syntax error" in text:
+        return "syntax error"
+    kind = _KINDS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, "the statement was refused by SQLite")
+    return f"{kind} ({_name(error)})"
 
 
 def _name(error: sqlite3.Error) -> str:

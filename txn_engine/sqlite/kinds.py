@@ -84,20 +84,6 @@ def as_stored(column: Any, declared: str) -> Any:
     return in_utc(column).cast(pa.string())
 
 
-class NoText(bytes):
-    """Of a column's TEXT, bytes that are no UTF-8."""
-
-    __slots__ = ()
-
-    @classmethod
-    def unless_text(cls, data: bytes) -> str | NoText:
-        """As a connection's `text_factory`."""
-        try:
-            return data.decode()
-        except UnicodeDecodeError:
-            return cls(data)
-
-
 def texts_of(values: Iterable[Any], kind: pa.DataType) -> tuple[list[str | None], list[int]]:
     """What was read, as texts of the type; and where a value is of another type than the column's may be."""
     allowed = _stored_types(kind)

@@ -25,7 +25,7 @@ from txn_engine.databases.loading import (
     load,
     without_end,
 )
-from txn_engine.databases.rows import Rows
+from txn_engine.databases.rows import NoText, Rows
 from txn_engine.engine import Engine
 from txn_engine.errors import InvalidRequestError
 from txn_engine.exact import cast_exactly
@@ -41,7 +41,7 @@ from txn_engine.producer import ForgottenRuns
 from txn_engine.reasons import Reason
 from txn_engine.schemas.defaults import fills
 from txn_engine.sqlite.errors import check_idle, execute, select, transaction
-from txn_engine.sqlite.kinds import NoText, expected_storage, texts_of, type_for
+from txn_engine.sqlite.kinds import expected_storage, texts_of, type_for
 from txn_engine.sqlite.writers import quoted
 
 _ROWS: Final = 10_000
@@ -215,14 +215,12 @@ def _batch(rows: Rows, names: list[str], part: list[tuple[Any, ...]], first: int
     def column(field: pa.Field[Any], faults: Faults) -> pa.Array[Any]:
         texts, bad = texts_of(values[field.name], field.type)
         for index in bad:
-            kind = type(values[field.name][index])
-            error = rows.refused(
-                f"{field.name} is a {'text that is not UTF-8' if kind is NoText else kind.__name__}",
-                reason=Reason.BAD_ENCODING if kind is NoText else misfit_reason(field.type),
-                expected=f"{expected_storage(field.type)}, for {field.type}",
-                line=numbers[index],
-            )
-            faults.add(index, error)
+            value, expected = values[field.name][index], f"{expected_storage(field.type)}, for {field.type}"
+            if isinstance(value, NoText):
+                faults.add(index, rows.not_text(field.name, numbers[index], expected))
+                continue
+            seen, reason = f"{field.name} is a {type(value).__name__}", misfit_reason(field.type)
+            faults.add(index, rows.refused(seen, reason=reason, expected=expected, line=numbers[index]))
         return converted(rows, conversion, field, pa.array(texts, pa.string()), numbers, faults)
 
     batch = batch_of(
@@ -239,7 +237,7 @@ def _as_json(schema: pa.Schema, values: Mapping[str, Sequence[Any]], index: int)
     for field in schema:
         value = values[field.name][index]
         if isinstance(value, NoText):
-            found[field.name] = {"not_utf8": b64encode(value).decode()}
+            found[field.name] = value.in_letter
         elif isinstance(value, bytes):
             found[field.name] = b64encode(value).decode()
         elif pa.types.is_boolean(field.type) and value in (0, 1):

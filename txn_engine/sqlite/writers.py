@@ -8,8 +8,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from txn_engine.databases.refused import Driver
 from txn_engine.databases.writing import Column, TableWriter, checked_key
-from txn_engine.sqlite.errors import execute
+from txn_engine.sqlite.errors import blames_record, execute, translated
 from txn_engine.sqlite.kinds import as_stored, holds, type_for
 
 _ROWS: Final = 10_000
@@ -28,6 +29,8 @@ class SqliteWriter(TableWriter[sqlite3.Connection]):
         super().__init__(table, **chosen)
         self._schema, _, self._plain = table.rpartition(".")
         self._name = ".".join(map(quoted, filter(None, (self._schema, self._plain))))
+
+    driver = Driver(sqlite3.Error, execute, translated, blames_record)
 
     # --- the table ------------------------------------------------------------------------------------------
 
@@ -111,8 +114,9 @@ class SqliteWriter(TableWriter[sqlite3.Connection]):
         self.check_written(written, rows.num_rows)
         self._check_count(connection, before, rows.num_rows - known)
 
-    def delete(self, connection: sqlite3.Connection, keys: pa.Table) -> None:
+    def delete(self, connection: sqlite3.Connection, rows: pa.Table) -> None:
         """One after the other."""
+        keys = rows.select(self.key)
         before = self._count_if_others_change(connection, deletes=True)
         known = 0 if before is None else self._count_keys(connection, keys)
         connection.executemany(f"DELETE FROM {self._name} WHERE {self._same_key}", _tuples(keys))

@@ -11,16 +11,20 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import txn_engine_airflow
+from storage import PERSON_PATIENCE
 from txn_engine.clock import monotonic_ms, pause_ms
 from txn_engine.demo.airflow_home import airflow_folder
-from txn_engine.errors import IllegalStateError, TxnEngineError
+from txn_engine.engine import connect
+from txn_engine.errors import IllegalStateError, StoreNotFoundError, TxnEngineError
 from txn_engine.reasons import Reason
-from txn_engine_airflow.connection import DEFAULT_CONN_ID
-from txn_engine_airflow.deployment import INPUT_ROOTS_VARIABLE
+from txn_engine_airflow.connection import DEFAULT_CONN_ID, StoreConnection
+from txn_engine_airflow.deployment import INPUT_ROOTS_VARIABLE, STORE_MUST_EXIST_VARIABLE
+from txn_engine_airflow.hook import check_begun
 from txn_engine_airflow.standalone.airflow import Airflow
-from txn_engine_airflow.standalone.command_line import environment_file, ready_line
+from txn_engine_airflow.standalone.command_line import environment_file, ready_line, store_connection
 from txn_engine_airflow.standalone.home import USER, Home, write_private
 from txn_engine_airflow.standalone.minio import OwnMinio, minio_binary
 from txn_engine_airflow.standalone.processes import Guard, Service, end_all
@@ -29,6 +33,9 @@ _HEALTHY_S, _END_S = 400, 10.0
 _LIVES_MAX, _LIVES_WINDOW_MS = 5, 120_000
 _FIRST_PORT = 8080
 BUNDLES = "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST"
+REFRESH = "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL"
+_REFRESH_S = 5
+"""How often the DAG processor looks for new files. Airflow's own default is 300 s."""
 
 
 class Stopped(BaseException):
@@ -45,7 +52,9 @@ class Standalone:
         self._ends_ms: list[int] = []
         self._is_new = home.is_new
         self._minio: OwnMinio | None = None
+        self._misses_store = False
         self._store = self._start_store(project, guard)
+        self._place = store_connection(self._store)
         write_private(home.cli_environment, environment_file(self._store))
         self.airflow = Airflow(
             home,
@@ -53,7 +62,12 @@ class Standalone:
             project=project,
             port=port,
             store={f"AIRFLOW_CONN_{DEFAULT_CONN_ID.upper()}": json.dumps(self._store)},
-            settings={BUNDLES: json.dumps(_bundles()), INPUT_ROOTS_VARIABLE: str(home.input)},
+            settings={
+                BUNDLES: json.dumps(_bundles()),
+                INPUT_ROOTS_VARIABLE: str(home.input),
+                STORE_MUST_EXIST_VARIABLE: "true",
+                REFRESH: str(_REFRESH_S),
+            },
         )
         self._payments = Service(
             "payments",
@@ -71,6 +85,7 @@ class Standalone:
 
     def start(self) -> None:
         """Everything, and wait until it is healthy."""
+        self._begin_store()
         _say("the database of Airflow")
         self.airflow.migrate()
         _say("payments, api-server, scheduler, triggerer, DAG processor")
@@ -81,17 +96,22 @@ class Standalone:
     def keep_running(self) -> None:
         """Start what ends again. Raises `IllegalStateError` when that happens too often."""
         while True:
-            for service in self._services:
-                if service.exit_code is not None:
-                    self._start_again(service)
+            self.look_once()
             pause_ms(500)
+
+    def look_once(self) -> None:
+        """Start what has ended, but no payments into a store that is gone."""
+        for service in self._services:
+            if service.exit_code is not None and (service is not self._payments or self._has_store()):
+                self._start_again(service)
 
     def stop(self) -> None:
         """Ask all to end; the payments before the store."""
         stores = [service for service in self._services if service.name == "minio"]
         end_all([service for service in self._services if service not in stores], patience_s=_END_S)
         end_all(stores, patience_s=_END_S)
-        self._home.cli_environment.unlink(missing_ok=True)
+        if stores:  # a folder can be read without us
+            self._home.cli_environment.unlink(missing_ok=True)
 
     def welcome(self) -> str:
         """What a person needs to know; the password at the home's first start alone, for logs are kept."""
@@ -113,7 +133,7 @@ class Standalone:
             )
         )
 
-    def _start_store(self, project: Path, guard: Guard) -> Mapping[str, object]:
+    def _start_store(self, project: Path, guard: Guard) -> Mapping[str, Any]:
         binary = minio_binary(project)
         if binary is None:
             _say(f"the store is a folder, {self._home.ledger_url} (`make minio` builds a server)")
@@ -126,6 +146,24 @@ class Standalone:
         minio.start()
         _say(f"the store is a MinIO of its own, data in {self._home.objects}")
         return minio.connection
+
+    def _begin_store(self) -> None:
+        """Begin the store, if there is none. Nothing else does: a store that is gone later is not begun again."""
+        if not _is_begun(self._place):
+            if not self._is_new:
+                _say(f"{self._place.url} has no store: a new, empty one is begun")
+            connect(self._place.url, **self._place.access).close()
+
+    def _has_store(self) -> bool:
+        """Whether the store is there. That it is gone is said once."""
+        found = _is_begun(self._place)
+        if not found and not self._misses_store:
+            _say(
+                f"the store {self._place.url} is gone, and the payments wait for it: put it back, or press Ctrl-C and "
+                "start again with a new, empty store"
+            )
+        self._misses_store = not found
+        return found
 
     def _start_again(self, service: Service) -> None:
         now_ms = monotonic_ms()
@@ -143,6 +181,17 @@ class Standalone:
             self._minio.start()  # and see that nobody else has taken its port meanwhile
         else:
             service.start()
+
+
+def _is_begun(store: StoreConnection) -> bool:
+    """Whether a store was begun there. One that does not answer counts as begun: nobody knows that it is gone."""
+    try:
+        check_begun(store, PERSON_PATIENCE)
+    except StoreNotFoundError:
+        return False
+    except TxnEngineError:
+        return True
+    return True
 
 
 def _bundles() -> list[dict[str, object]]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from txn_engine_airflow.connection import StoreConnection
 from txn_engine_airflow.kinds import kind_of
 
 
@@ -21,8 +22,18 @@ def environment_file(store: Mapping[str, Any]) -> str:
         unset.append(setting.variable)
         if given.get(setting.field):
             values[setting.variable] = given[setting.field]
+    forgotten = [f"unset {' '.join(unset)}"] if unset else []  # zsh refuses an `unset` without a name
     lines = [f"export {name}={shlex.quote(value)}" for name, value in values.items()]
-    return "\n".join(["# New at each start.", f"unset {' '.join(unset)}", *lines, ""])
+    return "\n".join(["# New at each start.", *forgotten, *lines, ""])
+
+
+def store_connection(store: Mapping[str, Any]) -> StoreConnection:
+    """The store of an Airflow connection that we made ourselves."""
+    given = {**store["extra"], **store}
+    kind = kind_of(given["url"])
+    settings = kind.settings if kind is not None else ()
+    found = {each.keyword: given[each.field] for each in settings if each.field and given.get(each.field)}
+    return StoreConnection(given["url"], "the store of this Airflow", tuple(found.items()))
 
 
 def ready_line(file: Path) -> str:

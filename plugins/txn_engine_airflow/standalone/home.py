@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 from txn_engine.errors import IllegalStateError
 from txn_engine.ids import new_write_id
@@ -83,22 +84,13 @@ class Home:
         """
         self._make_folder()
         closed = self._close_to_others()
-        with open(self.path / "lock", "a+", encoding="utf-8", opener=_open_private) as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                lock.seek(0)
-                raise IllegalStateError(
-                    f"process {lock.read().strip()} has this home",
-                    actor="standalone",
-                    place=str(self.path),
-                    expected="one process to a home",
-                    action="stop that one, or start this one with another --home",
-                    reason=Reason.HOME_IN_USE,
-                ) from None
-            lock.truncate(0)
-            lock.write(f"{os.getpid()}\n")
-            lock.flush()
+        with only_process(
+            self.path / "lock",
+            actor="standalone",
+            held="this home",
+            action="stop that one, or start this one with another --home",
+        ) as lock:
+            note_holder(lock)
             yield closed
 
     def make(self) -> Secrets:
@@ -152,6 +144,36 @@ class Home:
             action="remove it, or start with another --home",
             reason=reason,
         )
+
+
+@contextmanager
+def only_process(lock: Path, *, actor: str, held: str, action: str) -> Iterator[TextIO]:
+    """Hold `lock` until the block ends, or the process does. What the holder starts does not hold it.
+
+    Gives the file at its beginning, as the last holder left it: the number of its process, and what it wrote after
+    that. `note_holder` replaces it. Raises `IllegalStateError` if another process holds it.
+    """
+    with open(lock, "a+", encoding="utf-8", opener=_open_private) as file:
+        file.seek(0)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise IllegalStateError(
+                f"process {file.readline().strip()} has {held}",
+                actor=actor,
+                place=str(lock.parent),
+                expected="one process at a time",
+                action=action,
+                reason=Reason.HOME_IN_USE,
+            ) from None
+        yield file
+
+
+def note_holder(lock: TextIO, *lines: str) -> None:
+    """Write the number of this process into a lock that it holds, and then these lines."""
+    lock.truncate(0)
+    lock.write("".join(f"{line}\n" for line in (os.getpid(), *lines)))
+    lock.flush()
 
 
 def _long_secret() -> str:

@@ -30,12 +30,13 @@ from txn_engine.demo.payments import (
     split_into_days,
 )
 from txn_engine.demo.sample import write_sample
-from txn_engine.engine import Engine, connect
+from txn_engine.engine import Engine
 from txn_engine.errors import TopicExistsError
 from txn_engine.producer import Producer
 from txn_engine.spark.balances import BALANCES_SCHEMA
 from txn_engine.types import MarkerMode
 from txn_engine_airflow.connection import connection_of_environment
+from txn_engine_airflow.hook import connect_to
 
 BRANCHES: Sequence[tuple[str, MarkerMode]] = (
     ("branch-prague", "inline"),
@@ -170,7 +171,7 @@ def main() -> int:
     if not given.sample.exists():
         write_sample(given.sample)
     table = read_payments(given.sample, days_min=1)
-    with connect(store.url, **store.access) as engine:
+    with connect_to(store) as engine:
         make_topics(engine)
         payments = Payments(engine, table, split_into_days(table))
         payments.resume()

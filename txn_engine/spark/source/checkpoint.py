@@ -40,7 +40,7 @@ class Plan:
     """What Spark has journalled for a micro-batch. digest: "" where that cannot be read.
 
     names_rows: whether every source of the batch is one whose offsets name its rows, so that batches with the same
-    digest are about the same rows.
+    digest are about the same rows. Files do not: their paths and times stay where their contents are replaced.
     """
 
     digest: str = ""
@@ -158,7 +158,7 @@ def _opened(checkpoint: Checkpoint) -> Iterator[_Files]:
 
 @dataclass(frozen=True, slots=True)
 class _Ranges:
-    """A micro-batch as it is journalled. logs: for each source what names its rows beside the offsets, or None."""
+    """A micro-batch as it is journalled. logs: for each source the files that it read, or None for an unknown one."""
 
     version: str
     metadata: str
@@ -167,8 +167,12 @@ class _Ranges:
     logs: list[list[str] | None]
 
     @property
-    def names_rows(self) -> bool:
+    def is_known(self) -> bool:
         return self.version == _VERSION and bool(self.ends) and None not in self.logs
+
+    @property
+    def names_rows(self) -> bool:
+        return self.is_known and not any(self.logs)
 
 
 def _ranges(files: _Files, batch_id: int) -> _Ranges:
@@ -188,8 +192,8 @@ def _plan(files: _Files, batch_id: int) -> Plan:
     if not found.ends:
         return Plan()
     # With state, the watermark and the time of the plan decide which rows a batch makes of the same records. And where
-    # offsets do not name the rows, that time tells this plan from another one with the same offsets.
-    is_timed = not found.names_rows or any(True for _ in files.names(_STATE))
+    # a source is not known, that time tells this plan from another one with the same offsets.
+    is_timed = not found.is_known or any(True for _ in files.names(_STATE))
     parts = [found.version, found.metadata if is_timed else "", found.starts, found.ends, found.logs]
     return Plan(hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32], found.names_rows)
 
@@ -208,8 +212,8 @@ def _spelled(line: str) -> str:
 
 
 def _log(files: _Files, source: int, start: str, end: str) -> list[str] | None:
-    """What names the rows between two offsets of a source beside the offsets themselves: the files of a file source,
-    whose offset only counts. None where nothing does. ValueError: it is not there to be read.
+    """The files between two offsets of a file source, whose offset only counts; none of a source whose offsets name
+    its rows. None for any other. ValueError: they are not there to be read.
     """
     if start == end:
         return []

@@ -13,6 +13,7 @@ import pyarrow as pa
 from txn_engine.errors import InvalidRequestError
 from txn_engine.log.topics import Topic
 from txn_engine.reasons import Reason
+from txn_engine.schemas.column_names import given_twice
 from txn_engine.schemas.field_ids import OWN_IDS, field_id
 from txn_engine.schemas.layout import Layout
 from txn_engine.tables.type_families import family_of
@@ -83,6 +84,14 @@ def _schema(topic: Topic, layout: Layout) -> dict[str, Any]:
             reason=Reason.COLUMN_WITH_DEFAULT,
         )
     fields = _fields(layout.physical, topic, "")
+    if alike := given_twice([*_paths(layout.physical)]):
+        raise _refused(
+            topic,
+            alike[0],
+            "and a field of a struct of the same path",
+            "paths that differ: Iceberg writes a field inside another one with a dot",
+            reason=Reason.COLUMN_NAMES_ALIKE,
+        )
     view = [
         {"id": OWN_IDS[name], "name": name, "required": False, "type": kind} for name, kind in _VIEW_COLUMNS
     ]
@@ -122,6 +131,13 @@ def _mapped(fields: Iterable[pa.Field[Any]]) -> list[dict[str, Any]]:
             mapped["fields"] = inside
         found.append(mapped)
     return found
+
+
+def _paths(fields: Iterable[pa.Field[Any]], inside: str = "") -> Iterator[str]:
+    """The names of the fields and of those inside them, as Iceberg has them."""
+    for field in fields:
+        yield inside + field.name
+        yield from _paths(_inside(field.type), f"{inside}{field.name}.")
 
 
 def _inside(kind: Any) -> Iterator[pa.Field[Any]]:

@@ -21,7 +21,7 @@ from storage.errors import (
 from storage.reasons import StoreReason
 
 _CODE = re.compile(r"<Code>\s*([A-Za-z0-9]+)\s*</Code>")
-# S3 answers 200 to a request that deletes several objects, with an error for each that it does not delete.
+# Such a store answers 200 to a request that deletes several objects, with an error for each that it does not delete.
 _UNDELETED = re.compile(r"DeleteObjects request failed for key .*\(code: ([A-Za-z0-9]+)\)\s*$", re.DOTALL)
 _STATUS = re.compile(r"status code: (\d{3})")
 _UNREACHABLE = re.compile(

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from storage.envelope import UNREADABLE
 from storage.errors import DamagedObjectError
-from storage.parquet_footer import read_footer
+from storage.parquet_footer import Footer, read_footer
 from storage.parquet_limits import DATA_LIMITS, LimitError, ParquetLimits
 from storage.store import ObjectStore
 
@@ -20,20 +20,20 @@ _TAIL_BYTES: Final = 16 << 10
 
 def stored_columns(store: ObjectStore, key: str, size: int, limits: ParquetLimits = DATA_LIMITS) -> pa.Schema:
     """The columns as they are stored, field ids in their metadata, of an object of `size` bytes. As `stored_footer`."""
-    return _opened(store, key, size, limits).schema_arrow
+    return _opened(store, key, size, limits)[1].schema_arrow
 
 
-def stored_footer(store: ObjectStore, key: str, size: int) -> pq.FileMetaData:
+def stored_footer(store: ObjectStore, key: str, size: int) -> Footer:
     """The footer of an object of `size` bytes.
 
     Costs one read of its last 16 KiB, and another one where the footer is larger. DamagedObjectError where it ends
     before, or has no footer within the limits of data files.
     """
-    return _opened(store, key, size, DATA_LIMITS).metadata
+    return _opened(store, key, size, DATA_LIMITS)[0]
 
 
-def _opened(store: ObjectStore, key: str, size: int, limits: ParquetLimits) -> pq.ParquetFile:
-    """A file that has a footer and nothing else."""
+def _opened(store: ObjectStore, key: str, size: int, limits: ParquetLimits) -> tuple[Footer, pq.ParquetFile]:
+    """What the footer says, and a file that has this footer and nothing else."""
     length = min(size, _TAIL_BYTES)
     tail = store.get_range(key, size - length, length)
     footer_bytes = int.from_bytes(tail[-_END_BYTES:-4], "little")
@@ -46,8 +46,8 @@ def _opened(store: ObjectStore, key: str, size: int, limits: ParquetLimits) -> p
             _damaged(key, f"a footer of {footer_bytes} bytes, and {size} in all")
         if whole > length:
             tail = store.get_range(key, size - whole, whole)
-        read_footer(tail[-whole:-_END_BYTES])  # before Arrow sees it
-        return pq.ParquetFile(pa.BufferReader(_MAGIC + tail[-whole:]), pre_buffer=False)
+        footer = read_footer(tail[-whole:-_END_BYTES])  # before Arrow sees it
+        return footer, pq.ParquetFile(pa.BufferReader(_MAGIC + tail[-whole:]), pre_buffer=False)
     except LimitError as error:
         _damaged(key, str(error))
     except UNREADABLE as error:

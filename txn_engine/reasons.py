@@ -225,8 +225,7 @@ class Reason(StrEnum):
     COLUMN_NAME_WAS_USED = "column_name_was_used"
     """A column of the topic had this name before."""
     COLUMN_NAMES_ALIKE = "column_names_alike"
-    """Two columns or fields have names that a reader takes for one: they differ at most by case, which SQL and Spark
-    ignore, or are `a.b` and the field `b` of `a`, which Iceberg writes alike."""
+    """A reader takes the names of two columns or fields for one: by their case, or as Iceberg writes `a.b`."""
     BAD_COLUMN_NAME = "bad_column_name"
     """No column may have this name."""
     NO_DEFAULT = "no_default"

@@ -105,7 +105,13 @@ def test_a_parquet_file_is_read_as_it_was_opened(tmp_path: Path) -> None:
     with OpenedParquet(found) as opened_file:
         by_a_link(file, secret)
         batches = opened_file.batches(
-            names=["x"], repeated=[], old_times=[], batch_rows=10, batch_chars=10_000
+            names=["x"],
+            repeated=[],
+            old_times=[],
+            batch_rows=10,
+            batch_chars=10_000,
+            plain=opened_file.schema.serialize().to_pybytes().hex(),
+            row_bytes=10_000,
         )
         assert [batch.to_pydict() for batch in batches] == [{"x": [1]}]
 

@@ -97,7 +97,9 @@ def test_aliases_and_merge_keys_are_read(tmp_path: Path) -> None:
     [
         ("", Reason.BAD_FIELD, ""),
         ("- a", Reason.BAD_FIELD, ""),
-        ("1: 2", Reason.BAD_DOCUMENT, " line 1"),
+        ("1: 2", Reason.BAD_FIELD, ""),
+        ("-1: 2", Reason.BAD_DOCUMENT, " line 1"),
+        ("10000000000: 2", Reason.BAD_DOCUMENT, " line 1"),
         ("topic: [", Reason.BAD_DOCUMENT, " line 1"),
         ("topic: payments", Reason.MISSING_FIELD, ""),
         ("topic: 7\nrecord_id: x", Reason.BAD_FIELD, " topic"),

@@ -359,7 +359,7 @@ def delta(world: World, column: Column) -> list[Any]:
     dataset = DeltaTable(uri).to_pyarrow_dataset()
     is_null = ds.field("c").is_null()
     found = pa.concat_tables([dataset.to_table(filter=is_null), dataset.to_table(filter=~is_null)])
-    for value in [] if pa.types.is_nested(column.kind) else found.column("c").unique():
+    for value in [] if pa.types.is_nested(held_type(column.kind)) else found.column("c").unique():
         equal = dataset.to_table(filter=ds.field("c") == value)
         assert equal.num_rows > 0 or not value.is_valid or value.as_py() != value.as_py()
     return plain(by_id(found).column("c"))

@@ -156,6 +156,9 @@ def _read(source: _Source, asked: dict[str, Any], answers: BinaryIO) -> dict[str
                 is_96 = name in asked["old_times"]
                 if ("INT96" if is_96 else "days") in julian:
                     _check_calendar(whole.column(name), is_96, name, row)
+            for name in asked["old_times"]:
+                place = plain.get_field_index(name)
+                plain = plain.set(place, whole.schema.field(name))
             for part in _written_out(whole, plain, asked["batch_chars"]):
                 if part.num_rows == 1 and _size(part) > asked["row_bytes"]:
                     return {"error": "row", "row": row}

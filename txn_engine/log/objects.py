@@ -33,6 +33,7 @@ from storage import (
 )
 from storage import decode_json as storage_decode_json
 from storage import encode_json as storage_encode_json
+from storage.parquet_footer import Footer
 from storage.patience import jittered_pause
 from storage.reasons import StoreReason
 from txn_engine.errors import (
@@ -241,8 +242,8 @@ class Objects:
         with store_errors():
             return stored_columns(self.store, key, size)
 
-    def footer(self, key: str, size: int) -> Any:
-        """The `pq.FileMetaData` of a Parquet object. As `columns`."""
+    def footer(self, key: str, size: int) -> Footer:
+        """What the footer of a Parquet object says. As `columns`."""
         with store_errors():
             return stored_footer(self.store, key, size)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -21,6 +22,7 @@ NUMBER_CHARS_MAX: Final = 100
 _MERGE: Final = "tag:yaml.org,2002:merge"
 _FLOAT: Final = "tag:yaml.org,2002:float"
 _NUMBERS: Final = frozenset(("tag:yaml.org,2002:int", _FLOAT))
+_SMALL_NUMBER: Final = re.compile("0|[1-9][0-9]{0,9}")
 
 
 class DocumentError(Exception):
@@ -123,8 +125,8 @@ def _check(node: yaml.Node, loader: yaml.SafeLoader, known: set[int]) -> None:
     """Raise `DocumentError` for what a reader of the document would not expect.
 
     That is a number of very many digits, which takes long to read, or with colons, which YAML 1.1 reads to the base of
-    60; a tag; a name that is a number, because a few thousand can be chosen so that they take a dict minutes; and a
-    name that a mapping has twice, of which the last value would count.
+    60; a tag; a name that is a number, but for decimals of at most ten digits, because a few thousand can be chosen so
+    that they take a dict minutes; and a name that a mapping has twice, of which the last value would count.
     """
     if id(node) in known:
         return
@@ -156,9 +158,11 @@ def _check_names(node: yaml.Node, loader: yaml.SafeLoader) -> None:
     for key, _ in node.value:
         if key.tag == _MERGE:
             continue
-        if key.tag in _NUMBERS:
+        if key.tag in _NUMBERS and not _SMALL_NUMBER.fullmatch(key.value):
             raise DocumentError(
-                "a name that is a number; it needs quotes", Reason.BAD_DOCUMENT, key.start_mark.line + 1
+                "a name that is a number of more than ten digits, or none in decimals; it needs quotes",
+                Reason.BAD_DOCUMENT,
+                key.start_mark.line + 1,
             )
         name = loader.construct_object(key, deep=True) if key.id == "scalar" else id(key)
         if name in seen:

@@ -5,10 +5,11 @@ A topic's times of milliseconds and of seconds reach further, and one that does 
 
 from __future__ import annotations
 
-from itertools import product
-from typing import Any, Final
+from itertools import compress, product
+from typing import Final
 
 from storage.envelope import open_parquet
+from storage.parquet_footer import Footer
 from txn_engine.exact import InexactError, cast_exactly
 from txn_engine.held import in_microseconds
 from txn_engine.log.objects import Objects
@@ -45,20 +46,12 @@ def time_beyond(objects: Objects, topic: Topic, version: int, key: str, size: in
     return None
 
 
-def _may_hold(footer: Any, names: list[str]) -> bool:
-    """Whether a column may have such a time, by the file's statistics."""
-    paths = [footer.schema.column(place).path for place in range(footer.num_columns)]
-    asked = [place for place, path in enumerate(paths) if path in names or path.startswith(_inside(names))]
-    for group, place in product(range(footer.num_row_groups), asked):
-        chunk = footer.row_group(group).column(place)
-        found = chunk.statistics
-        if '"timestamp"' not in footer.schema.column(place).logical_type.to_json().lower():
-            continue
-        if found is None or not (found.has_min_max or found.null_count == chunk.num_values):
-            return True
-        if found.has_min_max and max(abs(found.min_raw), abs(found.max_raw)) > _MILLIS_MAX:
-            return True
-    return False
+def _may_hold(footer: Footer, names: list[str]) -> bool:
+    """Whether a column may have such a time, or a number as large, by the file's statistics."""
+    asked = [leaf.path in names or leaf.path.startswith(_inside(names)) for leaf in footer.leaves]
+    chunks = (chunk for group in footer.row_groups for chunk in compress(group.chunks, asked))
+    bounds = (chunk.integers() for chunk in chunks)
+    return any(found is None or max(map(abs, found)) > _MILLIS_MAX for found in bounds)
 
 
 def _inside(names: list[str]) -> tuple[str, ...]:

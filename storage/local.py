@@ -336,7 +336,7 @@ class LocalStore:
                 "there is no such folder",
                 actor="local store",
                 place=self._root,
-                action="create the store, or correct the path",
+                action="correct the path; if the store was lost, restore it from a backup; create only a new one",
             )
         with contextlib.suppress(FileExistsError):
             os.mkdir(self._root, _OWNER_FOLDER)

@@ -420,7 +420,8 @@ def _try_dry(load: _Load, dead: DeadLetters) -> None:
     if failed is None:
         out.done()
     titles = _WITH_VALUES if load.shows_values else _REJECTED
-    out.table("rejected", titles, rows, **told, dry_run=True)
+    if rows or out.as_json:
+        out.table("rejected", titles, rows, **told, dry_run=True)
     out.note(
         f"{load.of.records:,} records would be loaded, {dead.count:,} rows not; nothing was written"
         if failed is None

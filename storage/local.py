@@ -336,7 +336,7 @@ class LocalStore:
                 "the folder does not exist",
                 actor="local store",
                 place=self._root,
-                action="check the path. The first `txn-engine topics create` makes a new store",
+                action="check the path. If the store was lost, restore it from a backup; `topics create` makes a new one",
             )
         with contextlib.suppress(FileExistsError):
             os.mkdir(self._root, _OWNER_FOLDER)

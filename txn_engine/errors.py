@@ -446,7 +446,7 @@ class StoreAccessError(TxnEngineError):
 
 
 class StoreNotFoundError(StoreAccessError):
-    """There is no such bucket, or no such folder: nobody was asked for rights."""
+    """There is no such bucket, no such folder, or no store in it: nobody was asked for rights."""
 
     code = "STORE_NOT_FOUND"
 

@@ -156,6 +156,7 @@ def test_a_dry_run_reports_every_row(run: Run, url: str, payments: str, write: W
     assert (document["records"], document["dead_letters"]) == (3, 3)
     good = run("produce", payments, str(write("g.csv", GOOD)), "--dry-run")
     assert (good.code, "3 records would be loaded, 0 rows not" in good.stderr) == (0, True)
+    assert good.stdout == ""  # no head of a table without rows
     with connect(url) as engine:
         assert engine.scan(payments).to_table().num_rows == 0
         assert engine.admin.list_transactions() == []

@@ -321,7 +321,8 @@ def test_only_create_sets_up_a_ledger(run: Run, tmp_path: Path, good: Callable[.
         assert not folder.exists()
     folder.mkdir()
     empty = run("topics", "list", store=f"file://{folder}")
-    assert "there is no ledger here" in empty.error
+    assert (empty.code, empty.error_code) == (1, "STORE_NOT_FOUND")
+    assert "`txn-engine restore`" in empty.error
     assert "`topics create`" in empty.error
     assert not list(folder.iterdir())
     assert run("topics", "create", "t", store=f"file://{folder}").code == 0

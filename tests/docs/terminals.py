@@ -6,9 +6,11 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.support.airflow_home import REPO, SEED_DATABASE
@@ -66,6 +68,22 @@ class Terminal:
     def save(self, code: str) -> None:
         """Save a block of Python under the name that its first line says."""
         (self._folder / code.splitlines()[0].removeprefix("# ")).write_text(code)
+
+    @contextmanager
+    def background(self, block: str) -> Iterator[subprocess.Popen[bytes]]:
+        """Run a block in another terminal of the same folder. What of it still runs at the end is stopped."""
+        with subprocess.Popen(
+            ["bash", "-ec", f"{self._first}\n{block}"],
+            cwd=self._folder,
+            env=self._environment,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+        ) as process:
+            try:
+                yield process
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
 
     def variables(self) -> dict[str, str]:
         """The environment after the first block."""

@@ -30,6 +30,7 @@ NOT_RUN = {
 }
 """How blocks begin that no test of this module runs, and why."""
 ELSEWHERE = {
+    "docs/DRILL.md": "test_drill.py",
     "docs/FIRST_PIPELINE.md": "test_code_blocks.py",
     "docs/POSTGRES_PIPELINE.md": "test_postgres_pipeline.py",
 }

@@ -162,7 +162,8 @@ def _not_empty(objects: Objects, seen: str, reason: Reason = Reason.PLACE_NOT_EM
         actor="restore",
         place=objects.store.url,
         expected="an empty place, or one where a restore of this backup was cut off",
-        action="name another place; nothing was written",
+        action="name another place, or remove everything here if it is only what is left of a lost store; nothing was "
+        "written",
         reason=reason,
     )
 

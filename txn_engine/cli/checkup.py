@@ -186,7 +186,7 @@ def _facts(store: ObjectStore) -> tuple[bool, Check]:
     except TxnEngineError as error:
         return False, _failure("ledger", error)
     if config is None:
-        remedy = "`topics create` or `demo` sets one up"
+        remedy = "`topics create` sets up a new one; `restore` makes one that was lost again from a backup"
         return False, Check("ledger", "warning", "the store is reachable and holds none yet", remedy)
     if not is_whole:
         seen = "a store that is being restored, or whose restore was cut off"

@@ -86,18 +86,18 @@ class Place:
     def open(self, *, set_up: bool = False, configs: Mapping[str, str] | None = None) -> Engine:
         """The engine over a store that is there; with `set_up` one is begun, with `configs`, where there is none."""
         from txn_engine.engine import Engine
-        from txn_engine.errors import InvalidRequestError
+        from txn_engine.errors import StoreNotFoundError
         from txn_engine.log.objects import Objects
         from txn_engine.log.store_config import read_store_config
 
         store = self.open_store(set_up=set_up)
         if not set_up and read_store_config(Objects(store)) is None:
-            raise InvalidRequestError(
-                "there is no ledger here (no store.json)",
+            raise StoreNotFoundError(
+                "this place holds no store (there is no store.json)",
                 actor="txn-engine",
                 place=store.url,
-                expected="one that `topics create` or `demo` has set up",
-                action="check --url",
+                action="check the URL; if the store was lost, `txn-engine restore` makes it again from a backup; "
+                "`topics create` sets up a new and empty one",
             )
         return Engine(store, configs=configs)
 

@@ -421,7 +421,8 @@ def _try_dry(load: _Load, dead: DeadLetters) -> None:
         out.done()
     titles = _WITH_VALUES if load.shows_values else _REJECTED
     good, bad = number_of(load.of.records, "record"), number_of(dead.count, "row")
-    out.table("rejected", titles, rows, **told, dry_run=True)
+    if rows or out.as_json:
+        out.table("rejected", titles, rows, **told, dry_run=True)
     out.note(
         f"{good} would be loaded, {bad} not; nothing was written"
         if failed is None

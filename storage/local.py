@@ -336,7 +336,8 @@ class LocalStore:
                 "the folder does not exist",
                 actor="local store",
                 place=self._root,
-                action="check the path. If the store was lost, restore it from a backup; `topics create` makes a new one",
+                action="check the path. If the store was lost, restore it from a backup. `topics create` makes a new"
+                " store",
             )
         with contextlib.suppress(FileExistsError):
             os.mkdir(self._root, _OWNER_FOLDER)

@@ -3,8 +3,10 @@ refused."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from storage import LocalStore, MemoryStore, ObjectStore
@@ -13,7 +15,7 @@ from tests.support.faults import FaultyStore
 from tests.support.kills import Death, ProcessDiedError
 from tests.support.refusals import refused
 from tests.support.stores import accounts_in, assert_sound, copy_of
-from txn_engine import Engine, connect
+from txn_engine import AddColumn, Engine, connect
 from txn_engine.backup import restore
 from txn_engine.errors import (
     ConcurrentTransactionsError,
@@ -119,6 +121,22 @@ def test_a_copy_becomes_a_store_of_its_own(engine: Engine, place: MemoryStore, c
     load(engine, "three", 3)
     engine.backup(place)
     assert accounts_in(engine) == [1, 1, 3, 3]
+
+
+def test_the_delta_table_of_a_copy_keeps_its_id(engine: Engine, clock: ManualClock) -> None:
+    """Whoever follows the table finds the id that it began with, also after a change of its columns."""
+    load(engine, "one", 1)
+    engine.tables.publish("payments", "delta")
+    copy = copied(engine.store)
+    new_id(copy, clock)
+    with opened(copy, clock) as other:
+        other.admin.alter_topic("payments", [AddColumn(pa.field("note", pa.string()))])
+        load(other, "two", 2)
+        other.tables.publish("payments", "delta")
+        keys = [info.key for info in copy.list("topics/payments/0/_delta_log/") if info.key.endswith(".json")]
+    lines = [json.loads(line) for key in keys for line in copy.get(key, max_bytes=1 << 20).splitlines()]
+    assert len({line["metaData"]["id"] for line in lines if "metaData" in line}) == 1
+    assert sum("metaData" in line for line in lines) == 2
 
 
 def test_a_copy_of_a_restored_store(engine: Engine, place: MemoryStore, clock: ManualClock) -> None:

@@ -21,6 +21,7 @@ from tests.conftest import S3Bucket
 from tests.deploy.conftest import access_denied
 from tests.support.internal import FEW_INTERNAL
 from tests.support.servers import REPOSITORY, minio_client
+from txn_engine.backup import restore
 from txn_engine.cli import checkup
 from txn_engine.engine import Engine, connect
 from txn_engine.quality import Declaration, check_exactly_once
@@ -129,6 +130,27 @@ def test_every_put_of_the_engine_is_allowed(lived: dict[str, set[tuple[str, bool
         denied = [put for put in lived[role] if not is_allowed(role, put[0], if_none_match=put[1])]
         assert lived[role], role
         assert not denied, role
+
+
+def test_every_put_in_a_restored_store_is_allowed() -> None:
+    """A restored store is in a folder of its own. There, too, both policies let a maintainer do its work, which begins
+    by asking the store for its time."""
+    places = MemoryStore("create-only-backups"), PutRecorder("create-only-restored")
+    with Engine(MemoryStore("create-only-original"), configs=FEW_INTERNAL) as engine:
+        engine.admin.create_topic("payments", partitions=1, schema=ROWS.schema, key="account_id")
+        load(engine, "loader")
+        engine.backup(places[0])
+    restore(*places)
+    places[1].puts.clear()
+    with Engine(places[1]) as again:
+        load(again, "loader")
+        jobs = again.maintenance
+        for job in (jobs.compact, jobs.retain, jobs.seal, jobs.expire_producers, jobs.clean):
+            assert not job().failures
+        again.coordinator.expire_transactional_ids()
+    denied = [put for put in places[1].puts if not is_allowed("maintainer", put[0], if_none_match=put[1])]
+    assert any(key.startswith("probes/") for key, _ in places[1].puts)
+    assert not [put for put in denied if "/data/" not in put[0]]
 
 
 @pytest.mark.together("puts of each role")

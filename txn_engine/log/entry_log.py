@@ -158,6 +158,7 @@ class EntryLog:
             loss = self._tools.loss_of(self.keys.prefix)
             if loss is not None and (state := self._load_newest()).log_end_offset == 0:
                 self._state = None
+                self._tools.objects.check_identity_now()
                 raise loss
         return state
 

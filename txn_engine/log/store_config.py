@@ -121,6 +121,11 @@ class StoreConfig:
         return frozenset((self.store_id, *self.former_ids))
 
     @property
+    def first_id(self) -> str:
+        """The id that the store had when its tables were first published, perhaps as the store that it is a copy of."""
+        return (*self.former_ids, self.store_id)[0]
+
+    @property
     def first_block(self) -> int:
         """The block of producer ids with which the store begins."""
         return 0 if self.restored is None else self.restored.first_block

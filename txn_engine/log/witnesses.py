@@ -80,7 +80,7 @@ class Witnesses:
             place=f"{prefix}/",
             expected="the entries, or a snapshot, up to there",
             action="restore this folder from a copy, or the store from a backup; read the topic's other partitions"
-            " alone meanwhile",
+            " alone meanwhile. If nobody ever wrote there, remove what says so (a group by `groups delete`)",
             reason=Reason.LOG_LOST,
         )
 

@@ -46,6 +46,7 @@ class TableName:
 
     store_id: str
     store_ids: frozenset[str]
+    first_id: str
     topic: str
     incarnation: int
 
@@ -57,7 +58,7 @@ class TableName:
     @property
     def table_id(self) -> str:
         """The same for whoever writes the table's first commit."""
-        return str(uuid5(NAMESPACE_URL, f"txn-engine:{self.store_id}/{self.topic}/{self.incarnation}"))
+        return str(uuid5(NAMESPACE_URL, f"txn-engine:{self.first_id}/{self.topic}/{self.incarnation}"))
 
     def app_id(self, partition: int) -> str:
         """By which Delta's `txn` tells where a partition's published offset stands."""

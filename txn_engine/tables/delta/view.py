@@ -40,7 +40,7 @@ class DeltaView:
     ) -> None:
         self._objects = objects
         self._topic = topic
-        self._name = TableName(config.store_id, config.ids, topic.name, topic.incarnation)
+        self._name = TableName(config.store_id, config.ids, config.first_id, topic.name, topic.incarnation)
         self._folder = self._name.folder
         self._clock = clock
         self._new_id = new_id

@@ -51,6 +51,7 @@ class TableName:
 
     store_id: str
     store_ids: frozenset[str]
+    first_id: str
     topic: str
     incarnation: int
     location: str
@@ -58,7 +59,7 @@ class TableName:
     @property
     def table_uuid(self) -> str:
         """The same for whoever writes the first version."""
-        return str(uuid5(NAMESPACE_URL, f"txn-engine:{self.store_id}/{self.topic}/{self.incarnation}"))
+        return str(uuid5(NAMESPACE_URL, f"txn-engine:{self.first_id}/{self.topic}/{self.incarnation}"))
 
 
 @dataclass(frozen=True, slots=True)

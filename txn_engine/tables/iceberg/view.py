@@ -68,7 +68,12 @@ class IcebergView:
         self._folder = table_folder(topic.name, topic.incarnation)
         self._files = _location(objects.uri(files))
         self._name = TableName(
-            config.store_id, config.ids, topic.name, topic.incarnation, _location(objects.uri(self._folder))
+            config.store_id,
+            config.ids,
+            config.first_id,
+            topic.name,
+            topic.incarnation,
+            _location(objects.uri(self._folder)),
         )
         self._clock = clock
         self._new_id = new_id

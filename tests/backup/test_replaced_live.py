@@ -57,6 +57,7 @@ def test_a_stopped_process_acknowledges_nothing_in_the_restored_store(
             assert process.stdout is not None
             told = [process.stdout.readline() for _ in range(lines)]
             os.kill(process.pid, signal.SIGSTOP)
+            os.waitpid(process.pid, os.WUNTRACED)  # it has stopped: no put of its is still to come
             with closing(open_store(url)) as store:
                 before = copy_of(store)
                 for info in list(store.list("")):

@@ -108,8 +108,11 @@ class LayoutAudit:
     in it by then: a topic may be made, or grow, meanwhile.
     """
 
-    def __init__(self, reader: ObjectReader, findings: FindingLog, keys: KeySurvey) -> None:
+    def __init__(
+        self, reader: ObjectReader, findings: FindingLog, keys: KeySurvey, *, is_root: bool = False
+    ) -> None:
         self._reader = reader
+        self._is_root = is_root  # the folder of a restored store, which the place's store.json names
         self._findings = findings
         self._keys = keys
         self._settings = SettingsAudit(reader, findings)
@@ -163,6 +166,14 @@ class LayoutAudit:
     def internal_partitions(self) -> dict[str, int]:
         """How many partitions the internal topics have; what store.json does not tell is 50."""
         counts = dict.fromkeys(INTERNAL, _INTERNAL_PARTITIONS)
+        if self._is_root and self._reader.read("store.json", lambda _: True) is None:
+            self._findings.add(
+                "restore-unfinished",
+                "store.json",
+                "no such object, and the store.json of the place names this folder",
+                expected="the store's own object",
+            )
+            return counts
         held = self._json("store.json", "store", "the store's own object")
         if held is None:
             return counts

@@ -21,3 +21,8 @@ def store_within(place: ObjectStore) -> ObjectStore:
     if not isinstance(root, str) or _ROOT.fullmatch(root) is None:
         return place
     return store_below(place, root)
+
+
+def is_root(store: ObjectStore) -> bool:
+    """Whether the store is in the folder of a restored one."""
+    return re.search(rf"/{_ROOT.pattern}/?$", store.url) is not None

@@ -36,7 +36,7 @@ from txn_engine.verify.partition_task import (
 )
 from txn_engine.verify.pickling import pickled
 from txn_engine.verify.report import GroupLog, PartitionStats, Replay, Tally, VerifyReport, VerifyStats
-from txn_engine.verify.restored_root import store_within
+from txn_engine.verify.restored_root import is_root, store_within
 from txn_engine.verify.store_keys import KeySurvey, folders_in_the_way, survey_keys
 from txn_engine.verify.table_audit import TableAudit
 
@@ -104,7 +104,7 @@ def verify_store(
     kept = None if kept_in is None else AuditFolder(kept_in, store, whole=whole)
     with ObjectReader(store, tally, workers, processes) as reader:
         keys = survey_keys(store)
-        layouts = LayoutAudit(reader, findings, keys)
+        layouts = LayoutAudit(reader, findings, keys, is_root=is_root(store))
         layouts.check_names(topics)
         replay = Replay(frozenset(files_of), frozenset(groups_of))
         run = _Run(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +12,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tests.support.airflow_home import REPO, SEED_DATABASE
+from tests.support.airflow_database import copy_migrated_database
+from tests.support.airflow_home import REPO
 from txn_engine_airflow.standalone.command_line import environment_file
 
 PROGRAMS = Path(sys.executable).parent
@@ -119,8 +119,7 @@ def make_checkout(folder: Path, store: Mapping[str, object]) -> Path:
     (folder / ".cache" / "standalone").mkdir(parents=True)
     (folder / ".cache" / "standalone" / "cli.env").write_text(environment_file(store))
     (folder / ".cache" / "airflow").mkdir()
-    if SEED_DATABASE.exists():
-        shutil.copy(SEED_DATABASE, folder / ".cache" / "airflow")
+    copy_migrated_database(folder / ".cache" / "airflow" / "airflow.db")
     (folder / "dags").mkdir()
     for name, target in {".venv": Path(sys.prefix), ".ci": REPO / ".ci", "plugins": REPO / "plugins"}.items():
         (folder / name).symlink_to(target)

@@ -97,9 +97,9 @@ def test_starts_shows_moving_transactions_and_stops_with_ctrl_c(running: Running
         before = payments.read_text().count("committed")
         assert before >= 1
         assert "left open" in payments.read_text()
-        assert {"example_txn_pipeline", "txn_maintain"} <= {
-            dag["dag_id"] for dag in rest.get("/dags")["dags"]
-        }
+        parsed = lambda: {dag["dag_id"] for dag in rest.get("/dags")["dags"]}  # noqa: E731
+        wanted = {"example_txn_pipeline", "txn_maintain"}
+        running.wait_for("the DAGs of both folders", lambda: wanted <= parsed(), SEE_S)
         logs = [path.read_bytes() for path in home.rglob("*.log")]
         assert not [log for log in logs if running.value("password").encode() in log]
         running.wait_for("more payments", lambda: payments.read_text().count("committed") > before, SEE_S)

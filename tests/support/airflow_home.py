@@ -9,17 +9,16 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
-import sqlite3
 import subprocess
 import sys
 import tempfile
-from contextlib import closing
 from functools import cache
 from pathlib import Path
 
+from tests.support.airflow_database import copy_migrated_database
+
 REPO = Path(__file__).resolve().parents[2]
 DAGS, PLUGINS = REPO / "dags", REPO / "plugins"
-SEED_DATABASE = REPO / ".cache" / "airflow" / "airflow.db"
 
 # A run of the tests leaves nothing behind in the home that `make setup` prepared, and touches nobody's database: these
 # two are the tests' own in any case. The rest stays as it is where it is set.
@@ -64,12 +63,7 @@ def forget_runs() -> None:
 def make_database() -> None:
     """Make Airflow's database once in a process: a copy of the one that set-up migrated, else a new one (8
     seconds)."""
-    if SEED_DATABASE.exists():
-        with (
-            closing(sqlite3.connect(f"file:{SEED_DATABASE}?mode=ro", uri=True)) as seed,
-            closing(sqlite3.connect(HOME / "airflow.db")) as ours,
-        ):
-            seed.backup(ours)
+    if copy_migrated_database(HOME / "airflow.db"):
         return
     airflow = Path(sys.executable).parent / "airflow"
     subprocess.run([airflow, "db", "migrate"], check=True, capture_output=True, timeout=120)

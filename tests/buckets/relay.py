@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import http.client
-import http.server
 import ssl
 import sys
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 from urllib.parse import urlsplit
 
 from tests.support.certificates import Certificates
+from tests.support.fronts import Front, FrontHandler, FrontServer
 from tests.support.servers import MinioServer
 
 
@@ -41,15 +39,8 @@ Look = Callable[[Request], Answer | None]
 """What is done before a request goes on, and the answer if it does not go on."""
 
 
-class _Server(http.server.ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 128
-    behind_port: int
+class _Server(FrontServer):
     look: Look
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.behind: set[http.client.HTTPConnection] = set()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client may hang up at any time, or not accept the certificate. The commands' stderr is not for that."""
@@ -57,21 +48,10 @@ class _Server(http.server.ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
-class _Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class _Handler(FrontHandler):
     disable_nagle_algorithm = True
     wbufsize = -1  # the head and the body in one packet
     server: _Server
-
-    def setup(self) -> None:
-        super().setup()
-        self.behind = http.client.HTTPConnection("127.0.0.1", self.server.behind_port, timeout=60)
-        self.server.behind.add(self.behind)
-
-    def finish(self) -> None:
-        self.server.behind.discard(self.behind)
-        self.behind.close()
-        super().finish()
 
     def answer(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length") or 0))
@@ -90,21 +70,15 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _give(self, status: int, headers: dict[str, str], data: bytes) -> None:
         self.send_response_only(status)
-        length = headers.pop("content-length", "0") if self.command == "HEAD" else str(len(data))
+        length = headers.pop("content-length", None)
         headers.pop("transfer-encoding", None)
         headers.pop("connection", None)
         for name, value in headers.items():
             self.send_header(name, value)
-        self.send_header("Content-Length", length)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(data)
-
-    def log_message(self, *arguments: object) -> None:
-        pass
+        self.send_data(length, data)
 
 
-class Relay:
+class Relay(Front):
     """A server on a port of its own that passes every request on, unless `look` answers it."""
 
     def __init__(
@@ -115,8 +89,7 @@ class Relay:
         certificates: Certificates | None = None,
     ) -> None:
         self.requests = 0
-        self._server = _Server()
-        self._server.behind_port = server.port
+        super().__init__(_Server(_Handler, server.port))
         self._server.look = self._counted(look)
         if certificates is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -135,13 +108,3 @@ class Relay:
             return look(request)
 
         return counted
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *ignored: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        for connection in list(self._server.behind):
-            connection.close()  # the MinIO waits for them when it is stopped

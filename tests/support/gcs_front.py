@@ -9,17 +9,14 @@ exist. `txn-engine doctor --conformance` shows how Google itself answers.
 
 from __future__ import annotations
 
-import http.client
-import http.server
 import json
 import secrets
-import threading
 from dataclasses import dataclass
-from typing import Any, Self
 from urllib.parse import quote, unquote
 
 from minio import Minio
 
+from tests.support.fronts import Front, FrontHandler, FrontServer
 from tests.support.servers import MinioServer
 
 _PASSED_ON = ("content-type", "range")
@@ -47,30 +44,14 @@ class GcsBucket:
         return self.server.client()
 
 
-class _Server(http.server.ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 128
-    behind_port: int
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+class _Server(FrontServer):
+    def __init__(self, port: int) -> None:
+        super().__init__(_Handler, port)
         self.buckets: set[str] = set()
-        self.behind: set[http.client.HTTPConnection] = set()
 
 
-class _Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class _Handler(FrontHandler):
     server: _Server
-
-    def setup(self) -> None:
-        super().setup()
-        self.behind = http.client.HTTPConnection("127.0.0.1", self.server.behind_port, timeout=60)
-        self.server.behind.add(self.behind)
-
-    def finish(self) -> None:
-        self.server.behind.discard(self.behind)
-        self.behind.close()
-        super().finish()
 
     def answer(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length") or 0))
@@ -101,34 +82,16 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             if name in headers:
                 self.send_header(name, headers[name])
         self.send_header("x-goog-generation", "1")
-        length = headers.get("Content-Length", "0") if self.command == "HEAD" else str(len(data))
-        self.send_header("Content-Length", length)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(data)
-
-    def log_message(self, *arguments: object) -> None:
-        pass
+        self.send_data(headers.get("Content-Length"), data)
 
 
-class GcsFront:
+class GcsFront(Front):
     """A proxy on a port of its own, and the MinIO that it forwards to."""
 
     def __init__(self, server: MinioServer) -> None:
         self._minio = server
-        self._server = _Server(("127.0.0.1", 0), _Handler)
-        self._server.behind_port = server.port
+        super().__init__(_Server(server.port))
         self.url = f"http://127.0.0.1:{self._server.server_port}"
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *ignored: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        for connection in list(self._server.behind):
-            connection.close()  # the MinIO waits for them when it is stopped
 
     def bucket(self) -> GcsBucket:
         """A new bucket, open to callers that sign nothing, as the front does."""

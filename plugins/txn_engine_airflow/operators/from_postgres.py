@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, Context
 
@@ -19,6 +19,7 @@ from txn_engine_airflow.operators.rendered import or_none, take_rendered, text
 from txn_engine_airflow.operators.transactions import (
     ForgottenRuns,
     answered,
+    check_forgotten_runs,
     commit_run,
     emit,
     end_offsets,
@@ -182,12 +183,7 @@ class PostgresToTxnOperator(Killable, BaseOperator):
         interval = None if key_range is None else (key_range.start, key_range.end)
         identity = identity_of(context, self._own(), name=self.identity, interval=interval)
         name = self.transactional_id or identity.transactional_id
-        if self.forgotten_runs not in get_args(ForgottenRuns):
-            raise TaskError(
-                f"forgotten_runs: {self.forgotten_runs!r}; expected one of {get_args(ForgottenRuns)}",
-                reason=TaskReason.BAD_ARGUMENT,
-                subject="forgotten_runs",
-            )
+        check_forgotten_runs(self.forgotten_runs)
         topic = engine.logs.topics.look_up(self.topic)
         run_id = run_into(identity.run_id, topic)
         load = self._query(engine, connection, topic, run_id, key_range)

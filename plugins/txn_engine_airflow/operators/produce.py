@@ -7,14 +7,13 @@ from concurrent.futures import Future
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.bases.decorator import determine_kwargs
 
 from txn_engine_airflow.connection import DEFAULT_CONN_ID
 from txn_engine_airflow.deployment import deployment_spark_conf, named_checks, permitted_input_file
-from txn_engine_airflow.errors import TaskError, TaskReason
 from txn_engine_airflow.hook import open_engine
 from txn_engine_airflow.operators.arguments import hidden, shown
 from txn_engine_airflow.operators.catching_up import check_files_are_of_the_run, is_template_of_the_run
@@ -30,6 +29,7 @@ from txn_engine_airflow.operators.seen_files import changed_files, note_files
 from txn_engine_airflow.operators.transactions import (
     ForgottenRuns,
     answered,
+    check_forgotten_runs,
     commit_run,
     fenced_means_retry,
     has_committed_before,
@@ -269,12 +269,7 @@ class TxnProduceOperator(Killable, BaseOperator):
             knows_its_index=self.python_callable is not None,
         )
         name = self.transactional_id or identity.transactional_id
-        if self.forgotten_runs not in get_args(ForgottenRuns):
-            raise TaskError(
-                f"forgotten_runs: {self.forgotten_runs!r}; expected one of {get_args(ForgottenRuns)}",
-                reason=TaskReason.BAD_ARGUMENT,
-                subject="forgotten_runs",
-            )
+        check_forgotten_runs(self.forgotten_runs)
         if self.manifest is None and not (self.again or self._is_path_of_the_run):
             check_files_are_of_the_run(context, self._paths(), takes_manifest=self.engine == "local")
         from txn_engine.producer import run_into

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args
 
 from airflow.sdk import AssetAlias
 
@@ -34,6 +34,16 @@ log = logging.getLogger(__name__)
 ForgottenRuns = Literal["refuse", "load"]
 
 _MEMORY = "txn_engine_before_first_try"
+
+
+def check_forgotten_runs(value: object) -> None:
+    """Look at the argument `forgotten_runs` of a load, as it was rendered. Raises `TaskError`."""
+    if value not in get_args(ForgottenRuns):
+        raise TaskError(
+            f"forgotten_runs: {value!r}; expected one of {get_args(ForgottenRuns)}",
+            reason=TaskReason.BAD_ARGUMENT,
+            subject="forgotten_runs",
+        )
 
 
 @contextmanager

@@ -76,7 +76,7 @@ class GroupCoordinator:
         Raises `OffsetsPendingError` (try again) and `OffsetsMovedError` (somebody else processed this range).
         """
         log = self.log(group.group_id)
-        commits = [self.row(group, partition, position) for partition, position in offsets.items()]
+        commits = self.rows(group, offsets)
         known = log.refresh().group_offsets
         for commit in commits:  # a refusal of one is a refusal of all, as far as it can be foreseen
             if known.find_duplicate(commit, -1) is None:
@@ -209,18 +209,24 @@ class GroupCoordinator:
             )
         return TransactionPartition(topic.name, topic.incarnation, partition.partition)
 
-    def row(
-        self, group: ConsumerGroupMetadata, partition: TransactionPartition, position: OffsetAndMetadata
-    ) -> OffsetCommit:
-        """The row of a commit, naming what its reader fetched. Raises `OffsetOutOfRangeError` for an offset beyond the
+    def rows(
+        self, group: ConsumerGroupMetadata, offsets: Mapping[TransactionPartition, OffsetAndMetadata]
+    ) -> list[OffsetCommit]:
+        """The rows of a commit, naming what its reader fetched. Raises `OffsetOutOfRangeError` for an offset beyond its
         log's end, which nobody has read.
         """
         self.check_new_group(group.group_id)
+        rows = [self._row(group, partition, position) for partition, position in offsets.items()]
+        self._check_in_logs(group.group_id, {at: position.offset for at, position in offsets.items()})
+        return rows
+
+    def _row(
+        self, group: ConsumerGroupMetadata, partition: TransactionPartition, position: OffsetAndMetadata
+    ) -> OffsetCommit:
         if position.offset < 0:
             raise InvalidRequestError(
                 f"offset {position.offset}", actor=f"group {group.group_id!r}", expected="0 or more"
             )
-        self._check_in_log(group.group_id, partition, position.offset)
         if len(position.metadata) > MAX_METADATA_CHARS:
             raise InvalidRequestError(
                 f"{len(position.metadata)} characters of offset metadata",
@@ -241,21 +247,25 @@ class GroupCoordinator:
             fetched.log_end if fetched else -1,
         )
 
-    def _check_in_log(self, group_id: str, partition: TransactionPartition, offset: int) -> None:
-        """By the log as it is known here, and only then as it is on the store: an end never falls."""
+    def _check_in_logs(self, group_id: str, offsets: Mapping[TransactionPartition, int]) -> None:
+        """By the logs as they are known here, and only then as they are on the store: an end never falls."""
+        asked = [
+            at for at, offset in offsets.items() if offset > 0 and not self._is_known_to_reach(at, offset)
+        ]
+        for at, state in zip(asked, self._logs.refresh_all(map(self._logs.of, asked)), strict=True):
+            if offsets[at] > state.high_watermark:
+                raise OffsetOutOfRangeError(
+                    f"offset {offsets[at]}, beyond the end of the log",
+                    actor=f"group {group_id!r}",
+                    place=f"{at.topic}-{at.partition}",
+                    expected=f"at most {state.high_watermark}",
+                    action="commit a position that was read; nothing was committed",
+                    reason=Reason.OFFSET_BEYOND_END,
+                )
+
+    def _is_known_to_reach(self, partition: TransactionPartition, offset: int) -> bool:
         log = self._logs.of(partition)
-        if offset == 0 or (log.is_loaded and offset <= log.view().high_watermark):
-            return
-        end = log.refresh().high_watermark
-        if offset > end:
-            raise OffsetOutOfRangeError(
-                f"offset {offset}, beyond the end of the log",
-                actor=f"group {group_id!r}",
-                place=f"{partition.topic}-{partition.partition}",
-                expected=f"at most {end}",
-                action="commit a position that was read; nothing was committed",
-                reason=Reason.OFFSET_BEYOND_END,
-            )
+        return log.is_loaded and offset <= log.view().high_watermark
 
     def check_new_group(self, group_id: str) -> None:
         """Refuse a group id that is no new name, unless the group has offsets from before this rule."""

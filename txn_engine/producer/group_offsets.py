@@ -77,8 +77,7 @@ class GroupOffsets:
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], metadata: ConsumerGroupMetadata
     ) -> list[OffsetCommit]:
         positions = {self._groups.target(metadata, tp): _position(at) for tp, at in offsets.items()}
-        group = self._cell.now.groups.current(metadata)
-        return [self._groups.row(group, tp, position) for tp, position in positions.items()]
+        return self._groups.rows(self._cell.now.groups.current(metadata), positions)
 
     def _write(self, lane: Lane, commits: list[OffsetCommit]) -> dict[TopicPartition, int]:
         """Where each of them stands. The first that was refused is raised."""

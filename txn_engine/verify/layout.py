@@ -166,15 +166,8 @@ class LayoutAudit:
     def internal_partitions(self) -> dict[str, int]:
         """How many partitions the internal topics have; what store.json does not tell is 50."""
         counts = dict.fromkeys(INTERNAL, _INTERNAL_PARTITIONS)
-        if self._is_root and self._reader.read("store.json", lambda _: True) is None:
-            self._findings.add(
-                "restore-unfinished",
-                "store.json",
-                "no such object, and the store.json of the place names this folder",
-                expected="the store's own object",
-            )
-            return counts
-        held = self._json("store.json", "store", "the store's own object")
+        missing = "restore-unfinished" if self._is_root else "object-missing"
+        held = self._json("store.json", "store", "the store's own object", missing=missing)
         if held is None:
             return counts
         self._judge_restored(held.get("restored"))
@@ -431,11 +424,17 @@ class LayoutAudit:
         return due
 
     def _json(
-        self, key: str, kind: str, what: str, formats: Collection[str] = (FORMAT,)
+        self,
+        key: str,
+        kind: str,
+        what: str,
+        formats: Collection[str] = (FORMAT,),
+        *,
+        missing: str = "object-missing",
     ) -> dict[str, Any] | None:
         found = self._reader.read(key, lambda raw: raw.json(kind, formats))
         if found is None:
-            self._findings.add("object-missing", key, "no such object", expected=what)
+            self._findings.add(missing, key, "no such object", expected=what)
             return None
         if isinstance(found, Damaged):
             self._findings.add("object-damaged", key, found.reason, expected=f"{what}, as it was written")

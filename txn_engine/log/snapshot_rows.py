@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from txn_engine.log.entry_format import OFFSET_COMMIT_FIELDS, TRANSACTION_FIELDS
 from txn_engine.protocol.cleaning import Cleaning
 
 SectionRow: TypeAlias = tuple[str, Mapping[str, Any]]
@@ -47,6 +48,21 @@ def _is_object(checks: Mapping[str, _Check]) -> _Check:
 
 def _is_list(check: _Check) -> _Check:
     return lambda value: type(value) is list and all(map(check, value))
+
+
+def _check_of(kind: Any) -> _Check:
+    """For the JSON of a value that an entry has in a column of this type."""
+    if pa.types.is_struct(kind):
+        return _is_object({field.name: _check_of(field.type) for field in kind})
+    if pa.types.is_list(kind):
+        return _is_list(_check_of(kind.value_type))
+    if pa.types.is_integer(kind):
+        return _is_integer(kind.bit_width)
+    return {pa.string(): _is_text, pa.bool_(): _is_flag}[kind]
+
+
+def _checks_of(columns: Iterable[tuple[str, pa.DataType]]) -> dict[str, _Check]:
+    return {name: _check_of(kind) for name, kind in columns}
 
 
 _I16, _I32, _I64 = _is_integer(16), _is_integer(32), _is_integer(64)
@@ -93,40 +109,13 @@ SECTIONS: Final[Mapping[str, Mapping[str, _Check]]] = {
     "file": {"status": _is_text, "died_ms": _I64, **_LOG_FILE},
     "aborted": dict.fromkeys(("producer_id", "first_offset", "last_offset", "last_stable_offset"), _I64),
     "transaction": {
-        "row_offset": _I64,
-        "append_time": _I64,
-        "start_append_time": _I64,
-        "transactional_id": _is_text,
-        "state": _is_text,
-        "producer_id": _I64,
-        "producer_epoch": _I16,
-        "last_producer_epoch": _I16,
-        "previous_producer_id": _I64,
-        "next_producer_id": _I64,
-        "transaction_timeout_ms": _I32,
-        "start_ms": _I64,
-        "update_ms": _I64,
-        "partitions": _is_list(_is_object({"topic": _is_text, "incarnation": _I32, "partition": _I32})),
+        **dict.fromkeys(("row_offset", "append_time", "start_append_time"), _I64),
+        **_checks_of(TRANSACTION_FIELDS),
         "run_id": lambda value: value is None or _is_text(value),
-        "committed_run_ids": _is_list(_is_text),
-        "run_ids_complete": _is_flag,
-        "decision_offset": _I64,
     },
     "offset_commit": {
-        "row_offset": _I64,
-        "append_time": _I64,
-        "pending_producer_id": _I64,
-        "group_id": _is_text,
-        "topic": _is_text,
-        "incarnation": _I32,
-        "partition": _I32,
-        "offset": _I64,
-        "leader_epoch": _I32,
-        "metadata": _is_text,
-        "commit_ms": _I64,
-        "member_id": _is_text,
-        "fetched_row": _I64,
-        "fetched_end": _I64,
+        **dict.fromkeys(("row_offset", "append_time", "pending_producer_id"), _I64),
+        **_checks_of(OFFSET_COMMIT_FIELDS),
     },
     "erased": {"input": _is_text, **_LOG_FILE},
 }

@@ -37,13 +37,26 @@ _VIEW = "tmp_view"
 class Rows:
     """Rows of one of the two kinds; `frame` is what a function of a user's is called with.
 
-    has_nan: the columns with NaN, which pandas takes for nulls. is_rounded: those whose sums pandas rounds.
+    given: the table that a frame of pandas was made of, if it was: its values are exact.
     """
 
     kind: Literal["spark", "pandas"]
     frame: Any
-    has_nan: frozenset[str] = frozenset()
-    is_rounded: frozenset[str] = frozenset()
+    given: pa.Table | None = None
+
+    def has_nan(self, name: str) -> bool:
+        """Whether the table's column has a NaN, which pandas takes for a null."""
+        return (
+            self.given is not None and name in self.given.column_names and _has_nan(_held(self.given, name))
+        )
+
+    def is_rounded(self, name: str) -> bool:
+        """Whether pandas rounds a sum of the values of the table's column."""
+        return (
+            self.given is not None
+            and name in self.given.column_names
+            and _is_rounded(_held(self.given, name))
+        )
 
 
 def rows_of(given: Any) -> Rows:
@@ -66,19 +79,17 @@ def rows_of(given: Any) -> Rows:
     if isinstance(given, pa.Table):
         _check_count(given.num_rows)
         # Whole numbers beside nulls stay whole numbers: as floats large ones would be others.
-        held = held_table(given)
-        return Rows(
-            "pandas",
-            given.to_pandas(integer_object_nulls=True),
-            frozenset(name for name in held.column_names if _has_nan(held.column(name))),
-            frozenset(name for name in held.column_names if _is_rounded(held.column(name))),
-        )
+        return Rows("pandas", given.to_pandas(integer_object_nulls=True), given)
     if any(module.startswith("pandas.") for module in kinds) and hasattr(given, "columns"):
         _check_count(len(given))
         return Rows("pandas", given)
     raise InvalidRequestError(
         f"rows of type {type(given).__name__}", actor=_ACTOR, expected=_EXPECTED, reason=Reason.BAD_ARGUMENT
     )
+
+
+def _held(table: pa.Table, name: str) -> Any:
+    return held_table(table.select([name])).column(0)
 
 
 def _has_nan(column: Any) -> bool:

@@ -231,14 +231,14 @@ def _refused_on_pandas(suite: Suite, rows: Rows) -> dict[int, InvalidRequestErro
     refused: dict[int, InvalidRequestError] = {}
     for place, expectation in enumerate(suite.expectations if rows.kind == "pandas" else ()):
         kind, columns = expectation.expectation_type, columns_of(expectation)
-        if kind not in OF_TYPES and not columns.isdisjoint(rows.has_nan):
+        if kind not in OF_TYPES and any(map(rows.has_nan, columns)):
             refused[place] = InvalidRequestError(
                 "a column with NaN, which pandas takes for null",
                 actor="checks",
                 expected="a column without NaN, or a DataFrame of Spark",
                 reason=Reason.BAD_EXPECTATION,
             )
-        elif kind in OF_SUMS and not columns.isdisjoint(rows.is_rounded):
+        elif kind in OF_SUMS and any(map(rows.is_rounded, columns)):
             refused[place] = InvalidRequestError(
                 "numbers whose sum has more digits than pandas keeps",
                 actor="checks",

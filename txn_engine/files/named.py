@@ -73,8 +73,10 @@ def files_named(
 
 def _check_no_tables(files: Sequence[Path]) -> None:
     """Raise `InvalidRequestError` for files in the folder of a table, at any depth."""
-    folders = {file.parent for file in files} | {Path(os.path.realpath(file)).parent for file in files}
-    for folder in sorted({above for each in folders for above in (each, *each.absolute().parents)}):
+    named = {file.parent for file in files}
+    real = {Path(os.path.realpath(folder)) for folder in named}
+    real |= {Path(os.path.realpath(file)).parent for file in files if file.is_symlink()}
+    for folder in sorted({above for each in named | real for above in (each, *each.absolute().parents)}):
         for kind, (log, ending) in TABLE_LOGS.items():
             if any((folder / log).glob(f"*{ending}")):
                 raise of_a_table(kind, log, str(folder))

@@ -20,7 +20,11 @@ _TAIL_BYTES: Final = 16 << 10
 
 def stored_columns(store: ObjectStore, key: str, size: int, limits: ParquetLimits = DATA_LIMITS) -> pa.Schema:
     """The columns as they are stored, field ids in their metadata, of an object of `size` bytes. As `stored_footer`."""
-    return _opened(store, key, size, limits)[1].schema_arrow
+    _, end = _end_of(store, key, size, limits)
+    try:
+        return pq.read_schema(pa.BufferReader(_MAGIC + end))
+    except UNREADABLE as error:
+        _damaged(key, f"no readable Parquet footer: {error}")
 
 
 def stored_footer(store: ObjectStore, key: str, size: int) -> Footer:
@@ -29,11 +33,11 @@ def stored_footer(store: ObjectStore, key: str, size: int) -> Footer:
     Costs one read of its last 16 KiB, and another one where the footer is larger. DamagedObjectError where it ends
     before, or has no footer within the limits of data files.
     """
-    return _opened(store, key, size, DATA_LIMITS)[0]
+    return _end_of(store, key, size, DATA_LIMITS)[0]
 
 
-def _opened(store: ObjectStore, key: str, size: int, limits: ParquetLimits) -> tuple[Footer, pq.ParquetFile]:
-    """What the footer says, and a file that has this footer and nothing else."""
+def _end_of(store: ObjectStore, key: str, size: int, limits: ParquetLimits) -> tuple[Footer, bytes]:
+    """What the footer says, and the bytes from its beginning on."""
     length = min(size, _TAIL_BYTES)
     tail = store.get_range(key, size - length, length)
     footer_bytes = int.from_bytes(tail[-_END_BYTES:-4], "little")
@@ -46,8 +50,7 @@ def _opened(store: ObjectStore, key: str, size: int, limits: ParquetLimits) -> t
             _damaged(key, f"a footer of {footer_bytes} bytes, and {size} in all")
         if whole > length:
             tail = store.get_range(key, size - whole, whole)
-        footer = read_footer(tail[-whole:-_END_BYTES])  # before Arrow sees it
-        return footer, pq.ParquetFile(pa.BufferReader(_MAGIC + tail[-whole:]), pre_buffer=False)
+        return read_footer(tail[-whole:-_END_BYTES]), tail[-whole:]  # before Arrow sees it
     except LimitError as error:
         _damaged(key, str(error))
     except UNREADABLE as error:

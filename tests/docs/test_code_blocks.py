@@ -254,6 +254,7 @@ def test_first_pipeline(store_url: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.airflow
+@pytest.mark.shard("airflow")
 def test_a_mistake_in_the_first_pipeline_is_told_at_the_end(store_url: str, tmp_path: Path) -> None:
     """A topic's name with a typing error is named in the log, and the last line says that the run failed. It is no
     traceback."""

@@ -12,9 +12,10 @@ import pytest
 
 from tests.conftest import S3Bucket
 from tests.docs.terminals import Terminal
-from tests.suite.tiers import in_shard
 from tests.support.servers import REPOSITORY
 from tests.support.waiting import LIMIT_S, wait_for
+
+pytestmark = pytest.mark.shard("machine")
 
 PAGE = "docs/DRILL.md"
 ROWS = 50
@@ -115,7 +116,7 @@ def codes_explained() -> set[str]:
     return set(re.findall(r"^\| `([A-Z_]+)` \|", (REPOSITORY / PAGE).read_text(), re.MULTILINE))
 
 
-@pytest.fixture(params=in_shard("machine", ["disk", pytest.param("MinIO", marks=pytest.mark.minio)], keep=1))
+@pytest.fixture(params=["disk", pytest.param("MinIO", marks=pytest.mark.minio)])
 def drill(request: pytest.FixtureRequest, tmp_path: Path) -> Drill:
     """Somebody who begins with the page."""
     folder = tmp_path / "folder"

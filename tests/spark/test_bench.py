@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.suite.tiers import in_shard
 from txn_engine.bench.spark_reads import spark_read_numbers
 from txn_engine.bench.spark_streams import spark_stream_numbers
 from txn_engine.bench.spark_writes import spark_write_numbers
 from txn_engine.engine import Engine
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.shard("spark")]
 
 
 def silent(_what: str, _done: int, _total: int) -> None:
@@ -24,14 +23,7 @@ def silent(_what: str, _done: int, _total: int) -> None:
 
 @pytest.mark.parametrize(
     ("rows", "batches", "warm_up"),
-    in_shard(
-        "spark",
-        [
-            pytest.param(2_000, 1, 0, id="few"),
-            pytest.param(20_000, 4, 1, id="many"),
-        ],
-        keep=["few"],
-    ),
+    [pytest.param(2_000, 1, 0, id="few"), pytest.param(20_000, 4, 1, id="many")],
 )
 def test_reads_writes_and_streams(
     spark: SparkSession,

@@ -226,6 +226,7 @@ def test_a_link_that_leads_out_of_the_folder_is_refused(
         assert caught.value.place == str(landing / "in" / "x.csv")
 
 
+@pytest.mark.shard("spark")
 def test_a_bomb_is_refused_in_one_sentence(spark: SparkSession, ledger: Engine, tmp_path: Path) -> None:
     """A Parquet file of a few kilobytes that holds one text of 400 MiB is refused by its name, and nothing of it is
     taken into memory but by the process that reads Parquet, within its limit."""

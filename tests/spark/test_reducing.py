@@ -160,10 +160,7 @@ class TestRelations:
                 test_relations.test_queries_of_unlike_types_are_errored,
                 test_relations.test_queries_of_numbers_are_compared_exactly,
             ],
-            keep=[
-                test_relations.test_a_set_with_another_member,
-                test_relations.test_queries_of_unlike_types_are_errored,
-            ],
+            keep=[test_relations.test_a_set_with_another_member],
         ),
     )
     def test_relation(self, engine: Engine, tmp_path: Path, holds: Callable[[Engine, Path], None]) -> None:

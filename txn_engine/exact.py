@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txn_engine.held import held_type, laid_out, map_parts
+from txn_engine.held import elements, held_type, laid_out, map_parts
 
 _WIDEST_INTEGER = pa.decimal128(20, 0)
 
@@ -176,7 +176,7 @@ def filled_below_nulls(array: Any) -> Any:
         return pa.StructArray.from_arrays(members, fields=list(kind), mask=nulls)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         make = pa.ListArray if pa.types.is_list(kind) else pa.LargeListArray
-        return make.from_arrays(_offsets(array), filled_below_nulls(array.flatten()), type=kind, mask=nulls)
+        return make.from_arrays(_offsets(array), filled_below_nulls(elements(array)), type=kind, mask=nulls)
     if pa.types.is_map(kind):
         ends, keys, items = map_parts(array)
         return pa.MapArray.from_arrays(  # type: ignore[call-overload]  # the stubs know a type with values alone
@@ -273,7 +273,7 @@ def _parts(array: Any) -> list[Any]:
         return list(array.flatten())
     if pa.types.is_map(array.type):
         array = array.cast(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
-    return [pc.list_value_length(array), array.flatten()]
+    return [pc.list_value_length(array), elements(array)]
 
 
 def _validate(column: Any) -> None:
@@ -306,11 +306,11 @@ def _has_key_twice(array: Any) -> bool:
         return False
     if pa.types.is_map(kind):
         array = array.cast(pa.list_(pa.struct([kind.key_field, kind.item_field])))
-        codes = _codes(array.flatten().field(0))
+        codes = _codes(elements(array).field(0))
         places = pc.list_parent_indices(array).to_numpy().astype(np.int64) * (len(codes) + 1) + codes
         if len(np.unique(places)) < len(places):
             return True
-    return any(map(_has_key_twice, array.flatten() if pa.types.is_struct(kind) else [array.flatten()]))
+    return any(map(_has_key_twice, array.flatten() if pa.types.is_struct(kind) else [elements(array)]))
 
 
 def _holds_lowest(array: Any) -> bool:
@@ -320,7 +320,7 @@ def _holds_lowest(array: Any) -> bool:
     if pa.types.is_map(kind):
         return _holds_lowest(array.keys) or _holds_lowest(array.items)
     if pa.types.is_nested(kind):
-        return _holds_lowest(array.flatten())
+        return _holds_lowest(elements(array))
     if not pa.types.is_decimal(kind) or not len(array):
         return False
     words = kind.bit_width // 32

@@ -241,14 +241,14 @@ def map_parts(array: Any) -> tuple[Any, Any, Any]:
 
 
 def _as_list(array: Any, kind: Any, cast: Cast) -> Any:
-    values, is_large = _laid_out(_elements(array), kind.value_type, cast), pa.types.is_large_list(kind)
+    values, is_large = _laid_out(elements(array), kind.value_type, cast), pa.types.is_large_list(kind)
     make = pa.LargeListArray if is_large else pa.ListArray
     ends = _ends(array, np.int64 if is_large else np.int32)
     return make.from_arrays(ends, values, type=kind, mask=array.is_null())
 
 
 def _as_list_view(array: Any, kind: Any, cast: Cast) -> Any:
-    values, is_large = _laid_out(_elements(array), kind.value_type, cast), pa.types.is_large_list_view(kind)
+    values, is_large = _laid_out(elements(array), kind.value_type, cast), pa.types.is_large_list_view(kind)
     make: Any = pa.LargeListViewArray if is_large else pa.ListViewArray
     ends = _ends(array, np.int64 if is_large else np.int32)
     sizes = pc.subtract(ends.slice(1), ends.slice(0, len(array)))
@@ -259,7 +259,7 @@ def _as_fixed_size_list(array: Any, kind: Any, cast: Cast) -> Any:
     size = kind.list_size
     if pc.any(pc.not_equal(pc.list_value_length(array), size)).as_py():
         raise pa.ArrowInvalid(f"lists that do not have {size} elements")
-    values = _laid_out(_elements(array), held_type(kind.value_type), cast)
+    values = _laid_out(elements(array), held_type(kind.value_type), cast)
     if array.null_count:  # null lists have as many elements: nulls, since none else fits all types inside
         is_valid = array.is_valid().to_numpy(zero_copy_only=False)
         firsts = np.repeat((np.cumsum(is_valid) - 1) * size, size)
@@ -269,9 +269,13 @@ def _as_fixed_size_list(array: Any, kind: Any, cast: Cast) -> Any:
     return pa.FixedSizeListArray.from_arrays(values, type=kind, mask=array.is_null())
 
 
-def _elements(array: Any) -> Any:
-    """The values of all lists that are not null. As `flatten`, which cannot for dictionaries of nested values."""
+def elements(array: Any) -> Any:
+    """The values of all lists that are not null. As `flatten`, which cannot for dictionaries of nested values, and
+    makes no array without values where an extension type is inside.
+    """
     kind = array.type
+    if array.null_count == len(array):
+        return array.values.slice(0, 0)
     if not _has_dictionary(kind.value_type):
         return array.flatten()
     lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)

@@ -14,6 +14,8 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
+from txn_engine.held import nulls
+
 Kind = Any
 """A `pa.DataType`. Its stubs do not know what decimals, timestamps and lists have besides."""
 Shape = Literal["top", "nested"]
@@ -190,6 +192,19 @@ class Column:
     def values(self) -> list[Any]:
         """What the column holds, in the order of `id`."""
         return plain(self.records.column("c"))
+
+
+@dataclass(frozen=True)
+class NullColumn(Column):
+    """A column of nulls alone."""
+
+    @property
+    def given(self) -> list[Any]:
+        return [None, None]
+
+    @cached_property
+    def records(self) -> pa.Table:
+        return pa.Table.from_arrays([pa.array(range(3), pa.int64()), nulls(3, self.kind)], schema=self.schema)
 
 
 def array_of(values: list[Any], kind: Kind) -> pa.Array[Any]:

@@ -256,7 +256,7 @@ def alter(world: World, column: Column) -> list[Any]:
 def add_column(world: World, column: Column) -> list[Any]:
     """Older records have nulls."""
     topic = world.topic(pa.schema([column.schema.field("id")]))
-    older = pa.table({"id": pa.array([1_000], pa.int64())}, schema=pa.schema([column.schema.field("id")]))
+    older = pa.table({"id": pa.array([10**9], pa.int64())}, schema=pa.schema([column.schema.field("id")]))
     world.produce(topic, older)
     world.engine.admin.alter_topic(topic, AddColumn(column.schema.field("c")))
     world.produce(topic, column.records)

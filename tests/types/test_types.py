@@ -10,7 +10,7 @@ import pytest
 
 from tests.suite.tiers import in_shard
 from tests.types.checking import wrong_with
-from tests.types.columns import SHAPES, Column, Shape, columns
+from tests.types.columns import SHAPES, TYPES, Column, NullColumn, Shape, columns
 from tests.types.expected import CREATION
 from tests.types.features import FEATURES
 from tests.types.world import World
@@ -29,6 +29,24 @@ def test_every_type(world: World, feature: str, shape: Shape) -> None:
     """What comes back is what was given, bit by bit and under the topic's type, or the refusal is the one expected."""
     run = partial(FEATURES[feature], world)
     made = [column for column in columns(shape) if column.type_name not in CREATION]
+    wrong = {str(column): found for column in made if (found := wrong_with(feature, column, run)) is not None}
+    assert wrong == {}
+
+
+_NOT_OF_NULLS = ("default", "sqlite", "delta", "iceberg")
+"""A default is a value, SQLite refuses values and no types, and the tables are published with all columns at once."""
+
+
+@pytest.mark.parametrize(
+    "feature",
+    in_shard(
+        "engines", [each for each in FEATURES if each not in _NOT_OF_NULLS], keep=["produce", "parquet"]
+    ),
+)
+def test_columns_of_nulls_alone(world: World, feature: str) -> None:
+    """Arrow has functions that fail where a column has no value at all."""
+    run = partial(FEATURES[feature], world)
+    made = [NullColumn(name, shape) for name, shape in product(TYPES, SHAPES) if name not in CREATION]
     wrong = {str(column): found for column in made if (found := wrong_with(feature, column, run)) is not None}
     assert wrong == {}
 

@@ -298,7 +298,10 @@ def _is_old(column: Any, is_96: bool) -> bool:
     if pa.types.is_map(kind):
         column = column.cast(pa.list_(pa.struct([kind.key_field, kind.item_field])))
     if kind.num_fields:
-        return _is_old(column.flatten(), is_96)
+        is_null = column.null_count == len(
+            column
+        )  # `flatten` makes no array of extension types without values
+        return not is_null and _is_old(column.flatten(), is_96)
     is_time = pa.types.is_timestamp(kind) and (
         is_96 or kind.tz is not None
     )  # Spark's others have no calendar

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txn_engine.exact import InexactError
+from txn_engine.held import elements
 from txn_engine.sql.conditions.kinds import BOOLEAN, LENGTH, TEXT, Kind, computed, plain
 from txn_engine.sql.conditions.refusals import Misfit
 
@@ -71,7 +72,7 @@ def map_value(of: Expression, key: Any, key_kind: Kind, kind: Kind) -> Expressio
     def evaluate(records: Records) -> Any:
         maps = of.evaluate(records)
         entries = maps.cast(pa.list_(pa.struct([maps.type.key_field, maps.type.item_field])))
-        pairs, owners = entries.flatten(), pc.list_parent_indices(entries)
+        pairs, owners = elements(entries), pc.list_parent_indices(entries)
         hits = compare("=", key_kind, plain(pc.struct_field(pairs, [0])), key)
         at = np.flatnonzero(hits.fill_null(False).to_numpy(zero_copy_only=False))
         found = owners.to_numpy(zero_copy_only=False)[at]
@@ -86,7 +87,7 @@ def map_value(of: Expression, key: Any, key_kind: Kind, kind: Kind) -> Expressio
 
 def list_contains(element: Kind, lists: Any, value: Any) -> Any:
     """Whether a list has the value among its elements; null for a list that is null."""
-    hits = compare("=", element, plain(lists.flatten()), value).fill_null(False)
+    hits = compare("=", element, plain(elements(lists)), value).fill_null(False)
     owners = pc.list_parent_indices(lists).to_numpy(zero_copy_only=False)
     found = np.zeros(len(lists), np.bool_)
     found[owners[hits.to_numpy(zero_copy_only=False)]] = True

@@ -387,6 +387,7 @@ class Engine:
         Guarantee: it may be killed anywhere, and run again. This engine, and whoever else has the copy open, is refused
         from then on. Raises `ConcurrentTransactionsError` where somebody writes to the copy within `watch_ms`.
         """
+        check_flags("new-store-id", execute=execute)
 
         def ends() -> dict[TransactionPartition, int]:
             looked = self.look_at_everything()[1]

@@ -296,19 +296,48 @@ def test_every_flag_of_admin_is_tried(engine: Engine) -> None:
     assert sorted(_flags_of(engine.admin)) == sorted(ADMIN_FLAGS)
 
 
+FLAGS: dict[str, Callable[[Engine, dict[str, Any]], object]] = {
+    "Engine.erase": lambda engine, flag: engine.erase("payments", "id = 1", **flag),
+    "Engine.take_new_id": lambda engine, flag: engine.take_new_id(watch_ms=0, **flag),
+    "Maintenance.clean": lambda engine, flag: engine.maintenance.clean(**flag),
+    "Maintenance.compact": lambda engine, flag: engine.maintenance.compact(**flag),
+    "Maintenance.expire_producers": lambda engine, flag: engine.maintenance.expire_producers(**flag),
+    "Maintenance.remove_deleted_topics": lambda engine, flag: engine.maintenance.remove_deleted_topics(
+        **flag
+    ),
+    "Maintenance.retain": lambda engine, flag: engine.maintenance.retain(**flag),
+    "Maintenance.seal": lambda engine, flag: engine.maintenance.seal(**flag),
+    "Tables.publish_due": lambda engine, flag: engine.tables.publish_due(**flag),
+    "Tables.unpublish": lambda engine, flag: engine.tables.unpublish("payments", **flag),
+}
+"""The other calls of an engine that a flag makes write, or not write."""
+
+
 @pytest.mark.parametrize("value", ["no", 1, 0, None], ids=repr)
-def test_flags_of_logs_and_maintenance(engine: Engine, value: Any) -> None:
-    log, maintenance = engine.partition("payments", 0), engine.maintenance
+@pytest.mark.parametrize("name", sorted(FLAGS))
+def test_flags_of_an_engine(engine: Engine, name: str, value: object) -> None:
+    of, method = name.split(".")
+    by_class = {type(each).__name__: each for each in (engine, engine.maintenance, engine.tables)}
+    for flag in _flags_of(by_class[of])[method]:
+        changes_nothing(engine, lambda flag=flag: FLAGS[name](engine, {flag: value}))  # type: ignore[misc]
+
+
+def test_every_flag_of_an_engine_is_tried(engine: Engine) -> None:
+    found = [
+        f"{type(each).__name__}.{method}"
+        for each in (engine, engine.maintenance, engine.tables)
+        for method in _flags_of(each)
+    ]
+    assert sorted(found) == sorted(FLAGS)
+
+
+@pytest.mark.parametrize("value", ["no", 1, 0, None], ids=repr)
+def test_flags_of_logs_and_backups(engine: Engine, value: Any) -> None:
+    log = engine.partition("payments", 0)
     calls: list[Callable[[], object]] = [
         lambda: log.append(RECORDS, producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=value),
         lambda: log.append_marker(producer_id=5, producer_epoch=0, committed=value, coordinator_epoch=0),
         lambda: engine.coordinator.end_transaction("open", 0, 0, committed=value),
-        lambda: maintenance.compact(dry_run=value),
-        lambda: maintenance.retain(dry_run=value),
-        lambda: maintenance.seal(dry_run=value),
-        lambda: maintenance.clean(dry_run=value),
-        lambda: maintenance.expire_producers(dry_run=value),
-        lambda: maintenance.remove_deleted_topics(dry_run=value),
         lambda: prune(engine.store, keep=1, execute=value),
     ]
     for call in calls:

@@ -119,8 +119,10 @@ class TopicEraser:
         """Erase the records that the predicate chooses, of those below each partition's last stable offset.
 
         What others have begun is finished first. Raises `InvalidRequestError` where it would take every record,
-        unless that is asked for: then nothing is written.
+        unless that is asked for: then nothing is written. `InvalidTimestampError` where this machine's clock is wrong:
+        by the times that it writes files go, and by its time deleted cuts need nothing any more.
         """
+        self._logs.tools.store_time.now()
         if not everything:
             refuse_constant(matcher)
         before = self.finish_begun()

@@ -109,7 +109,7 @@ class Reason(StrEnum):
     LINK_LEADS_OUT = "link_leads_out"
     """A symbolic link in a folder leads out of it."""
     FOLDER_OF_A_TABLE = "folder_of_a_table"
-    """The files belong to a Delta, Hudi or Iceberg table, which says which of their rows are there."""
+    """The folder has a log of its own that says which of its files count, as a Delta table has."""
     UNKNOWN_FORMAT = "unknown_format"
     """The format of the file or stream is not known."""
     PARQUET_TOO_LARGE = "parquet_too_large"

@@ -110,6 +110,8 @@ class Reason(StrEnum):
     """A symbolic link in a folder leads out of it."""
     FOLDER_OF_A_TABLE = "folder_of_a_table"
     """The folder has a log of its own that says which of its files count, as a Delta table has."""
+    OUTPUT_EXISTS = "output_exists"
+    """The file that a group's records are to be written to holds something already."""
     UNKNOWN_FORMAT = "unknown_format"
     """The format of the file or stream is not known."""
     PARQUET_TOO_LARGE = "parquet_too_large"

@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 from txn_engine.errors import InvalidRecordError
 from txn_engine.files.conversion import Conversion, JsonNumber
 from txn_engine.files.date_formats import checked_date_format
-from txn_engine.files.delimited import Dialect, csv_rows, likely_delimiter
+from txn_engine.files.delimited import csv_rows, likely_delimiter
+from txn_engine.files.dialect import Dialect
 from txn_engine.files.json_lines import decoded_object
 from txn_engine.files.kinds import has_days
 from txn_engine.files.layout import READ_COLUMNS, Layout

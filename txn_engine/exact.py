@@ -292,12 +292,24 @@ def _validate(column: Any) -> None:
 
 
 def _codes(keys: Any) -> Any:
-    """A number for each key, the same for equal ones."""
+    """A number for each key, the same for equal ones: 0.0 and -0.0 are one key to DuckDB and Spark, and all NaN are."""
+    if pa.types.is_floating(keys.type):
+        numbers = keys.cast(pa.float64()).to_numpy(zero_copy_only=False)
+        keys = pa.array(np.where(np.isnan(numbers), np.nan, numbers + 0.0))
     try:
         encoded = keys.dictionary_encode()
     except pa.ArrowNotImplementedError:  # of nested types
-        encoded = pa.array([repr(each.as_py()) for each in keys], pa.string()).dictionary_encode()
+        encoded = pa.array([repr(_unsigned(each.as_py())) for each in keys], pa.string()).dictionary_encode()
     return encoded.indices.to_numpy().astype(np.int64)
+
+
+def _unsigned(value: Any) -> Any:
+    """The value, with 0.0 in place of -0.0, also inside it."""
+    if isinstance(value, float):
+        return value + 0.0
+    if isinstance(value, dict):
+        return {name: _unsigned(each) for name, each in value.items()}
+    return [*map(_unsigned, value)] if isinstance(value, list | tuple) else value
 
 
 def _has_key_twice(array: Any) -> bool:

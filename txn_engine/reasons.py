@@ -216,6 +216,8 @@ class Reason(StrEnum):
     """A trigger changes columns of the topic when rows of the outbox are claimed."""
     DEFERRABLE_KEY = "deferrable_key"
     """The unique index of the key is checked only at the end of a statement or a transaction."""
+    HAS_INHERITING_TABLES = "has_inheriting_tables"
+    """Other tables inherit from the table, and its unique index does not hold for their rows."""
     CLAIMED_BY_UNKNOWN_RUN = "claimed_by_unknown_run"
     """Rows of the outbox are claimed by a run that the log does not remember."""
 

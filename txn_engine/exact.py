@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txn_engine.held import elements, held_type, laid_out, map_parts
+from txn_engine.held import elements, held_type, laid_out, map_parts, words_of_decimals
 
 _WIDEST_INTEGER = pa.decimal128(20, 0)
 
@@ -335,9 +335,7 @@ def _holds_lowest(array: Any) -> bool:
         return _holds_lowest(elements(array))
     if not pa.types.is_decimal(kind) or not len(array):
         return False
-    words = kind.bit_width // 32
-    bits = np.frombuffer(array.buffers()[1], np.uint32).reshape(-1, words)
-    bits = bits[array.offset : array.offset + len(array)]
+    bits = words_of_decimals(array, np.uint32)
     lowest = bits[:, -1] == 1 << 31
     if not lowest.any():
         return False

@@ -322,6 +322,18 @@ def elements(array: Any) -> Any:
     return _laid_out(array.values, held_type(kind.value_type), _cast).take(pa.array(places))
 
 
+def words_of_decimals(array: Any, word: Any) -> Any:
+    """The bits of decimals as unsigned integers of this width, a row each, the lower ones first; at nulls anything. A
+    buffer may be longer than its values, by any number of bytes.
+    """
+    each = array.type.bit_width // np.dtype(word).itemsize // 8
+    if not len(array):
+        return np.empty((0, each), word)
+    first = array.offset * array.type.bit_width // 8
+    found = np.frombuffer(array.buffers()[1], word, count=len(array) * each, offset=first)
+    return found.reshape(-1, each)
+
+
 def _ends(array: Any, width: Any) -> Any:
     """Where each of the lists begins among the values of them all, and where the last one ends."""
     lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)

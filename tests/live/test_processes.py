@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
 from tests.support.waiting import LIMIT_S, wait_for
+from txn_engine_airflow.standalone import guard as guarding
 from txn_engine_airflow.standalone.guard import members
 from txn_engine_airflow.standalone.processes import Guard, Service, end_all
 
@@ -158,3 +160,11 @@ def test_a_process_may_end_while_it_is_looked_at(monkeypatch: pytest.MonkeyPatch
     assert [process.pid for process in members(child.pid)] == [child.pid]
     monkeypatch.setattr(psutil.Process, "status", ended)
     assert members(child.pid) == []
+
+
+def test_a_process_that_takes_long_to_die_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine a killed process is there for more than a second, and the guard goes on until it is gone."""
+    dying, looks = SimpleNamespace(kill=lambda: None), iter(range(60))
+    monkeypatch.setattr(guarding, "members", lambda _: [] if next(looks, None) is None else [dying])
+    guarding.kill(os.getpid(), guarding.started_at(os.getpid()))
+    assert next(looks, None) is None

@@ -148,7 +148,11 @@ def running_stack(
             store={"AIRFLOW_CONN_TXN_ENGINE_DEFAULT": json.dumps(_connection(bucket))},
             database_url=database_url,
             settings=SETTINGS
-            | {BUNDLES: json.dumps(_bundles(folder / "shop") if dags is None else [_bundle("dags", dags)])},
+            | {
+                BUNDLES: json.dumps(
+                    _bundles(folder / "shop") if dags is None else [_bundle("dags", dags, refresh_interval=2)]
+                )
+            },
         )
         opened.callback(airflow.stop)
         open_store = partial(
@@ -177,9 +181,9 @@ def _bundles(shop_folder: Path) -> list[dict[str, object]]:
     return [own, _bundle("shop", shop_folder)]
 
 
-def _bundle(name: str, folder: Path) -> dict[str, object]:
-    """A folder of DAGs, in which the DAG processor looks for new files at once."""
-    return {"name": name, "kwargs": {"path": str(folder), "refresh_interval": 2}, "classpath": LOCAL_BUNDLE}
+def _bundle(name: str, folder: Path, **settings: object) -> dict[str, object]:
+    """A folder of DAGs. refresh_interval: how often it is looked at for new files, in seconds."""
+    return {"name": name, "kwargs": {"path": str(folder), **settings}, "classpath": LOCAL_BUNDLE}
 
 
 def _connection(bucket: S3Bucket) -> dict[str, object]:

@@ -128,14 +128,14 @@ def no_records(schema: pa.Schema) -> pa.Table:
 
 def nulls(count: int, kind: Any) -> Any:
     """So many nulls, also of types of which Arrow's own `nulls` knows none."""
-    plain = _storage_type(held_type(kind))
+    plain = storage_type_of(held_type(kind))
     return pa.nulls(count, kind) if plain == kind else laid_out(pa.nulls(count, plain), kind)
 
 
-def _storage_type(kind: Any) -> Any:
+def storage_type_of(kind: Any) -> Any:
     """The type without extensions."""
     is_extension = isinstance(kind, pa.BaseExtensionType)
-    return _storage_type(kind.storage_type) if is_extension else _with_inner(kind, _storage_type)
+    return storage_type_of(kind.storage_type) if is_extension else _with_inner(kind, storage_type_of)
 
 
 def _cast(array: Any, kind: Any) -> Any:

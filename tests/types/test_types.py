@@ -10,12 +10,12 @@ import pytest
 
 from tests.suite.tiers import in_shard
 from tests.types.checking import wrong_with
-from tests.types.columns import SHAPES, TYPES, Column, NullColumn, Shape, columns
+from tests.types.columns import SHAPES, TYPES, Column, NullColumn, RequiredColumn, Shape, columns
 from tests.types.expected import CREATION
 from tests.types.features import FEATURES
 from tests.types.world import World
 
-_SLOW = ("dead_letters", "erase", "compact_by_key", "alter", "default", "delta", "iceberg")
+_SLOW = ("same_rows", "dead_letters", "erase", "compact_by_key", "alter", "default", "delta", "iceberg")
 """Features that take several seconds: `make test` tries them at top level, the shard nested too."""
 
 
@@ -47,6 +47,21 @@ def test_columns_of_nulls_alone(world: World, feature: str) -> None:
     """Arrow has functions that fail where a column has no value at all."""
     run = partial(FEATURES[feature], world)
     made = [NullColumn(name, shape) for name, shape in product(TYPES, SHAPES) if name not in CREATION]
+    wrong = {str(column): found for column in made if (found := wrong_with(feature, column, run)) is not None}
+    assert wrong == {}
+
+
+@pytest.mark.parametrize(
+    "feature",
+    in_shard(
+        "engines", [each for each in FEATURES if each not in _NOT_OF_NULLS], keep=["produce", "parquet"]
+    ),
+)
+def test_structs_of_required_members(world: World, feature: str) -> None:
+    """Arrow takes nulls of a struct for nulls of members that may not be null, and fails on some of them."""
+    run = partial(FEATURES[feature], world)
+    every = [RequiredColumn(name, "nested") for name in TYPES if name not in CREATION]
+    made = [column for column in every if column.can_be]
     wrong = {str(column): found for column in made if (found := wrong_with(feature, column, run)) is not None}
     assert wrong == {}
 

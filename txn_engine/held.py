@@ -72,11 +72,15 @@ def held_table(table: pa.Table) -> pa.Table:
 
 def in_a_file(table: pa.Table) -> pa.Table:
     """The records as a Parquet file of their own types can have them: dictionaries only of text and bytes, since
-    Parquet's writer takes few others, and its reader gives none of them back.
+    Parquet's writer takes few others, and its reader gives none of them back; and no views inside of a nested type,
+    which its writer cannot cut into parts.
     """
     for number, field in enumerate(table.schema):
         of = field.type.value_type if pa.types.is_dictionary(field.type) else None
-        if _has_dictionary(field.type) and not (of is not None and (_is_text(of) or _is_bytes(of))):
+        is_no_dictionary = _has_dictionary(field.type) and not (
+            of is not None and (_is_text(of) or _is_bytes(of))
+        )
+        if is_no_dictionary or (field.type.num_fields and _has_view(field.type)):
             held = field.with_type(held_type(field.type))
             table = table.set_column(number, held, laid_out(table.column(number), held.type))
     return table
@@ -167,6 +171,13 @@ def _in_parts(chunk: Any, kind: Any, cast: Cast) -> list[Any]:
             raise
     half = len(chunk) // 2
     return [*_in_parts(chunk.slice(0, half), kind, cast), *_in_parts(chunk.slice(half), kind, cast)]
+
+
+def _has_view(kind: Any) -> bool:
+    if isinstance(kind, pa.BaseExtensionType):
+        return _has_view(kind.storage_type)
+    inside = (kind.field(number).type for number in range(kind.num_fields))
+    return pa.types.is_string_view(kind) or pa.types.is_binary_view(kind) or any(map(_has_view, inside))
 
 
 def _has_dictionary(kind: Any) -> bool:

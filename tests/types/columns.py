@@ -211,6 +211,16 @@ class NullColumn(Column):
 
 
 @dataclass(frozen=True)
+class LongColumn(Column):
+    """A column of so many rows that Parquet's writer takes them in several parts."""
+
+    @property
+    def given(self) -> list[Any]:
+        few = TYPES[self.type_name][1]
+        return (few * (1_100 // max(len(few), 1) + 1))[:1_100]
+
+
+@dataclass(frozen=True)
 class RequiredColumn(Column):
     """A column of structs with a member that may not be null. Where the struct is null, the file has something there
     that stands for nothing.

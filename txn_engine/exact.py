@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txn_engine.held import elements, held_type, laid_out, map_parts, words_of_decimals
+from txn_engine.held import elements, held_type, laid_out, map_parts, storage_type_of, words_of_decimals
 
 _WIDEST_INTEGER = pa.decimal128(20, 0)
 
@@ -195,9 +195,11 @@ def _offsets(array: Any) -> Any:
 def _filled_where(member: Any, hidden: Any) -> Any:
     if not member.null_count:
         return member
-    below_null: Any = pa.array([None], pa.struct([pa.field("", member.type, nullable=False)]))
+    plain = storage_type_of(held_type(member.type))  # Arrow makes no values of extension types
+    below_null: Any = pa.array([None], pa.struct([pa.field("", plain, nullable=False)]))
     places = pc.if_else(pc.and_(hidden, member.is_null()), len(member), np.arange(len(member)))
-    return pa.concat_arrays([member, below_null.field(0)]).take(places)
+    both = pa.concat_arrays([laid_out(member, plain), below_null.field(0)])
+    return laid_out(both.take(places), member.type)
 
 
 def _is_counted(kind: pa.DataType) -> bool:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Final
-from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
@@ -73,11 +72,15 @@ def held_table(table: pa.Table) -> pa.Table:
 
 def in_a_file(table: pa.Table) -> pa.Table:
     """The records as a Parquet file of their own types can have them: dictionaries only of text and bytes, since
-    Parquet's writer takes few others, and its reader gives none of them back.
+    Parquet's writer takes few others, and its reader gives none of them back; and no views inside of a nested type,
+    which its writer cannot cut into parts.
     """
     for number, field in enumerate(table.schema):
         of = field.type.value_type if pa.types.is_dictionary(field.type) else None
-        if _has_dictionary(field.type) and not (of is not None and (_is_text(of) or _is_bytes(of))):
+        is_no_dictionary = _has_dictionary(field.type) and not (
+            of is not None and (_is_text(of) or _is_bytes(of))
+        )
+        if is_no_dictionary or (field.type.num_fields and _has_view(field.type)):
             held = field.with_type(held_type(field.type))
             table = table.set_column(number, held, laid_out(table.column(number), held.type))
     return table
@@ -129,14 +132,14 @@ def no_records(schema: pa.Schema) -> pa.Table:
 
 def nulls(count: int, kind: Any) -> Any:
     """So many nulls, also of types of which Arrow's own `nulls` knows none."""
-    plain = _storage_type(held_type(kind))
+    plain = storage_type_of(held_type(kind))
     return pa.nulls(count, kind) if plain == kind else laid_out(pa.nulls(count, plain), kind)
 
 
-def _storage_type(kind: Any) -> Any:
+def storage_type_of(kind: Any) -> Any:
     """The type without extensions."""
     is_extension = isinstance(kind, pa.BaseExtensionType)
-    return _storage_type(kind.storage_type) if is_extension else _with_inner(kind, _storage_type)
+    return storage_type_of(kind.storage_type) if is_extension else _with_inner(kind, storage_type_of)
 
 
 def _cast(array: Any, kind: Any) -> Any:
@@ -168,6 +171,13 @@ def _in_parts(chunk: Any, kind: Any, cast: Cast) -> list[Any]:
             raise
     half = len(chunk) // 2
     return [*_in_parts(chunk.slice(0, half), kind, cast), *_in_parts(chunk.slice(half), kind, cast)]
+
+
+def _has_view(kind: Any) -> bool:
+    if isinstance(kind, pa.BaseExtensionType):
+        return _has_view(kind.storage_type)
+    inside = (kind.field(number).type for number in range(kind.num_fields))
+    return pa.types.is_string_view(kind) or pa.types.is_binary_view(kind) or any(map(_has_view, inside))
 
 
 def _has_dictionary(kind: Any) -> bool:
@@ -219,14 +229,18 @@ def _as_texts(array: Any) -> Any:
     are stored as is not their text.
     """
     _require_text(array.type)
-    texts = [None if value is None else str(UUID(bytes=value)) for value in array.storage.to_pylist()]
+    texts = [None if value is None else _uuid_text(value.hex()) for value in array.storage.to_pylist()]
     return pa.array(texts, pa.string())
+
+
+def _uuid_text(digits: str) -> str:
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
 def _of_texts(texts: Any, kind: Any) -> Any:
     """What texts stand for, as the extension type stores it. ValueError for a text that is not one of its values."""
     _require_text(kind)
-    values = [None if text is None else UUID(text).bytes for text in texts.to_pylist()]
+    values = [None if text is None else bytes.fromhex(text.replace("-", "")) for text in texts.to_pylist()]
     return pa.array(values, kind.storage_type)
 
 

@@ -454,6 +454,8 @@ class Reason(StrEnum):
     """The cut has another number of partitions of an internal topic than the store."""
     TOPIC_DELETED_SINCE_CUT = "topic_deleted_since_cut"
     """A topic of the cut was deleted after the cut, and its files are gone."""
+    BACKUP_PLACE_LOST = "backup_place_lost"
+    """The place holds backups, but not the object that says whose they are."""
     NO_BACKUPS = "no_backups"
     """The place does not hold backups."""
     BACKUP_NOT_FOUND = "backup_not_found"

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txn_engine.errors import InvalidRequestError
+from txn_engine.held import nulls
 from txn_engine.names import printable
 from txn_engine.reasons import Reason
 
@@ -111,7 +112,7 @@ class RowCheck:
         kinds = [schema.field(name).type for name in self.columns]
         try:
             passes = self._passes(*kinds)
-            passes(pa.RecordBatch.from_arrays([pa.array([], each.type) for each in schema], schema=schema))
+            passes(pa.RecordBatch.from_arrays([nulls(0, each.type) for each in schema], schema=schema))
         except (pa.ArrowException, ValueError, TypeError, InvalidOperation):
             pass  # its text may quote what was given
         else:

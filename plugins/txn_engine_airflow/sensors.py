@@ -28,7 +28,15 @@ from txn_engine_airflow.connection import DEFAULT_CONN_ID
 from txn_engine_airflow.errors import TaskError, TaskReason
 from txn_engine_airflow.hook import open_engine
 from txn_engine_airflow.operators.identity import checked_transactional_id
-from txn_engine_airflow.operators.rendered import Kind, offsets, or_none, refused, take_rendered, text
+from txn_engine_airflow.operators.rendered import (
+    Kind,
+    given_in,
+    offsets,
+    or_none,
+    refused,
+    take_rendered,
+    text,
+)
 from txn_engine_airflow.progress import (
     Position,
     group_position,
@@ -196,6 +204,7 @@ class NewRecordsSensor(StoreSensor):
         self.group_id = group_id
         self.start_offsets = start_offsets
         self.records_min = records_min
+        self.given = given_in(self)
 
     def wait_for(self, engine: Engine) -> StoreTrigger:
         """For records behind where the group, the offsets or the log's end are."""
@@ -232,6 +241,7 @@ class GroupCaughtUpSensor(StoreSensor):
         self.topic = topic
         self.group_id = group_id
         self.end_offsets = end_offsets
+        self.given = given_in(self)
 
     def wait_for(self, engine: Engine) -> StoreTrigger:
         """For the group to be at the end as it is now."""
@@ -264,6 +274,7 @@ class TransactionFinalSensor(StoreSensor):
         self.transactional_id = transactional_id
         self._asks_for_run = not isinstance(run_id, NotGiven)
         self.run_id = None if isinstance(run_id, NotGiven) else run_id
+        self.given = given_in(self)
 
     def wait_for(self, engine: Engine) -> StoreTrigger:
         """For the transaction that is under way now, or for the run's. Raises `AirflowFailException` where the run's

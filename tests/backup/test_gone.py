@@ -7,15 +7,16 @@ import pytest
 from storage import AccessDeniedError, MemoryStore, StorageError
 from storage.errors import ArchivedObjectError
 from storage.reasons import StoreReason
-from tests.backup.conftest import load, opened, places_in, restored
+from tests.backup.conftest import fresh_store, load, opened, places_in, restored
 from tests.suite.tiers import in_shard
 from tests.support.faults import FaultyStore
-from tests.support.refusals import damaged_at
+from tests.support.refusals import damaged_at, refused
 from txn_engine import Engine
-from txn_engine.backup import check_backup, look_at_backups, prune
+from txn_engine.backup import backups, check_backup, look_at_backups, prune, restore
 from txn_engine.backup.copying import COPY_AGAIN
 from txn_engine.backup.place import PLACE_KEY
-from txn_engine.errors import CorruptObjectError, StoreAccessError
+from txn_engine.errors import CorruptObjectError, InvalidRequestError, StoreAccessError, TxnEngineError
+from txn_engine.reasons import Reason
 from txn_engine.testing import ManualClock
 
 
@@ -140,3 +141,31 @@ def test_a_refused_read_is_told_in_the_stores_words(
         limited.backup(place)
     assert "403 Code" in refusal.value.seen
     assert refusal.value.action == "the advice"
+
+
+def test_what_says_that_there_are_backups(engine: Engine, place: MemoryStore, clock: ManualClock) -> None:
+    """If backup.json is gone, every look names it, the backups can be restored, a restore that was cut off goes on, and
+    the next backup of the store puts it again. One of another store is refused.
+    """
+    load(engine, "one", 1, 2)
+    engine.backup(place)
+    cut_off = FaultyStore(
+        fresh_store(), decide=lambda operation, key, _: "before" if "/data/" in key else None
+    )
+    place.delete(PLACE_KEY)
+    _, (listed,) = backups(place)
+    seen, checked = look_at_backups(place), check_backup(place)
+    assert seen is not None
+    assert {listed.reason, getattr(seen.missing, "reason", None)} == {Reason.BACKUP_PLACE_LOST}
+    assert [error.reason for error in checked.damaged] == [Reason.BACKUP_PLACE_LOST]
+    with pytest.raises(TxnEngineError):
+        restore(place, cut_off, clock=clock)
+    with opened(fresh_store(), clock) as other, refused(InvalidRequestError, Reason.PLACE_OF_ANOTHER_STORE):
+        other.backup(place)
+    load(engine, "two", 3)
+    engine.backup(place)
+    assert backups(place)[1] == []
+    assert not check_backup(place).damaged
+    restore(place, cut_off.inner, number=0, clock=clock)  # the one that was begun
+    with restored(place, clock) as again:
+        assert places_in(again) == places_in(engine)

@@ -76,6 +76,10 @@ def test_every_damaged_object_is_named_and_refuses_the_restore(
             if wrong is not None:
                 place.put(key, wrong)
             target = fresh_store()
+            if (key, wrong) == (PLACE_KEY, None):
+                restore(place, target, clock=clock)  # tests/backup/test_gone.py
+                place.put(key, data)
+                continue
             with pytest.raises((CorruptObjectError, InvalidRequestError)) as error:
                 restore(place, target, clock=clock)
             if key not in (PLACE_KEY, manifest_key(0)):

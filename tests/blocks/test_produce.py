@@ -448,6 +448,19 @@ def test_a_run_with_nothing_to_load_may_load_what_comes_late(
     assert accounts_in(engine) == [1, 2]
 
 
+def test_a_path_that_an_earlier_task_did_not_give(engine: Engine, run_tasks: RunTasks) -> None:
+    """An earlier task that returns None instead of a list has forgotten its paths: that is not a run with nothing to
+    load."""
+    from airflow.sdk import task
+
+    @task
+    def listing() -> None:
+        """A function without its `return`."""
+
+    run = run_tasks(lambda: load(path=listing()), retries=1)
+    assert run.faults == [("bad_argument", "path", "")]
+
+
 def test_tables_without_records_are_nothing_to_load(engine: Engine, run_tasks: RunTasks) -> None:
     """Tables without records are nothing to load, like None. Their columns are checked all the same."""
     calls: list[int] = []

@@ -42,6 +42,45 @@ MADE: dict[Callable[..., Any], dict[str, Any]] = {
     GroupCaughtUpSensor: {"topic": "t", "group_id": "g"},
     TransactionFinalSensor: {"transactional_id": "a"},
 }
+OPTIONAL: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
+    (TxnProduceOperator, {"topic": "t"}, "path"),
+    (TxnProduceOperator, {"topic": "t", "path": "p"}, "manifest"),
+    (TxnProduceOperator, {"topic": "t", "path": "p"}, "dead_letter_topic"),
+    (TxnProduceOperator, {"topic": "t", "path": "p", "dead_letter_topic": "d"}, "max_dead_letters"),
+    (TxnProduceOperator, {"topic": "t", "path": "p"}, "transactional_id"),
+    (PostgresToTxnOperator, {"topic": "t"}, "sql"),
+    (PostgresToTxnOperator, {"topic": "t"}, "outbox"),
+    (PostgresToTxnOperator, {"topic": "t", "sql": "SELECT 1"}, "interval_column"),
+    (PostgresToTxnOperator, {"topic": "t", "sql": "SELECT 1"}, "dead_letter_topic"),
+    (
+        PostgresToTxnOperator,
+        {"topic": "t", "sql": "SELECT 1", "dead_letter_topic": "d"},
+        "max_dead_letters",
+    ),
+    (PostgresToTxnOperator, {"topic": "t", "sql": "SELECT 1"}, "transactional_id"),
+    (TxnConsumeOperator, {"topics": "t", "group_id": "g", "python_callable": passed_on}, "output_topic"),
+    (
+        TxnConsumeOperator,
+        {"topics": "t", "group_id": "g", "python_callable": passed_on, "output_topic": "o"},
+        "transactional_id",
+    ),
+    (TxnSparkConsumeOperator, MADE[TxnSparkConsumeOperator], "transactional_id"),
+    (TxnSparkConsumeOperator, MADE[TxnSparkConsumeOperator], "dead_letter_topic"),
+    (
+        TxnSparkConsumeOperator,
+        MADE[TxnSparkConsumeOperator] | {"dead_letter_topic": "d"},
+        "max_dead_letters",
+    ),
+    (TxnToPostgresOperator, {"topics": "t", "group_id": "g"}, "table"),
+    (TxnToPostgresOperator, {"topics": "t", "group_id": "g", "table": "x", "mode": "upsert"}, "key"),
+    (TxnCutOperator, {}, "topics"),
+    (TxnAbortOperator, {}, "transactional_id"),
+    (TxnAbortOperator, {"partition": 0, "start_offset": 0}, "topic"),
+    (NewRecordsSensor, {"topic": "t"}, "group_id"),
+    (NewRecordsSensor, {"topic": "t"}, "start_offsets"),
+    (GroupCaughtUpSensor, {"topic": "t", "group_id": "g"}, "end_offsets"),
+]
+"""Arguments that need not be given."""
 LATER = {
     "op_kwargs",
     "read_options",
@@ -69,6 +108,17 @@ def test_a_field_that_a_template_has_spoilt(kind: Callable[..., Any], name: str)
             task.execute({})
         assert (refused.value.reason, refused.value.subject) == ("bad_argument", name), value
         assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("kind", "settings", "name"), OPTIONAL)
+def test_a_template_that_found_nothing(kind: Callable[..., Any], settings: dict[str, Any], name: str) -> None:
+    """Native rendering makes None of a template that found nothing. A task that was given this argument does not go on
+    without it: it would load nothing, or load again what its manifest knows."""
+    task = kind(task_id="t", **settings, **{name: "{{ a_template }}"})
+    setattr(task, name, None)
+    with pytest.raises(TaskError) as refused:
+        task.execute({})
+    assert (refused.value.reason, refused.value.subject) == ("bad_argument", name)
 
 
 def test_what_is_taken() -> None:

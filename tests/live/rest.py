@@ -28,16 +28,24 @@ class Rest:
         return answer.json()
 
     def post(self, path: str, body: dict[str, Any]) -> Any:
+        return self._send("POST", path, body)
+
+    def patch(self, path: str, body: dict[str, Any]) -> Any:
+        return self._send("PATCH", path, body)
+
+    def delete(self, path: str, **query: Any) -> None:
+        self._send("DELETE", path, params=query)
+
+    def _send(self, method: str, path: str, body: Any = None, **settings: Any) -> Any:
         """Airflow says "Database error" where another of its processes holds SQLite's lock for too long. Nothing was
         done then, and it is asked again."""
-        answer = self._client.post(f"/api/v2{path}", json=body)
         for _ in range(TRIES):
+            answer = self._client.request(method, f"/api/v2{path}", json=body, **settings)
             if answer.status_code != httpx.codes.INTERNAL_SERVER_ERROR or "Database error" not in answer.text:
                 break
             time.sleep(1)
-            answer = self._client.post(f"/api/v2{path}", json=body)
-        assert answer.is_success, f"POST {path}: {answer.status_code} {answer.text}"
-        return answer.json()
+        assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text}"
+        return answer.json() if answer.content else None
 
     def trigger(self, dag_id: str, **params: Any) -> str:
         """Start a run by hand and return its id."""

@@ -33,6 +33,7 @@ START_S = 400.0
 SETTINGS = {"AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "15"}
 """Where nothing is said, what a dead scheduler left is looked for every 5 minutes; dead it is after 30 s, here too."""
 BUNDLES = "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST"
+LOCAL_BUNDLE = "airflow.dag_processing.bundles.local.LocalDagBundle"
 _Found = TypeVar("_Found")
 
 
@@ -124,12 +125,13 @@ def memory_mb(pid: int) -> int:
 
 @contextlib.contextmanager
 def running_stack(
-    server: S3Server, *, database_url: str | None = None, whole: bool = True
+    server: S3Server, *, database_url: str | None = None, whole: bool = True, dags: Path | None = None
 ) -> Iterator[Stack]:
     """A healthy Airflow. Every process of it is gone afterwards, and its logs are kept in .cache/live.
 
     whole: with scheduler, triggerer and dag-processor. Without them the api-server shows the pages and runs
-    no DAG.
+    no DAG. dags: the folder of its only DAGs, where files may change while it runs. Without it, it has the project's
+    and the shop's.
     """
     bucket = fresh_bucket(server)
     folder = Path(tempfile.mkdtemp(prefix="live-airflow-"))
@@ -145,7 +147,12 @@ def running_stack(
             port=free_port(),
             store={"AIRFLOW_CONN_TXN_ENGINE_DEFAULT": json.dumps(_connection(bucket))},
             database_url=database_url,
-            settings=SETTINGS | {BUNDLES: _bundles(folder / "shop")},
+            settings=SETTINGS
+            | {
+                BUNDLES: json.dumps(
+                    _bundles(folder / "shop") if dags is None else [_bundle("dags", dags, refresh_interval=2)]
+                )
+            },
         )
         opened.callback(airflow.stop)
         open_store = partial(
@@ -168,15 +175,15 @@ def running_stack(
         yield Stack(airflow, rest, engine, open_store, whole=whole)
 
 
-def _bundles(shop_folder: Path) -> str:
+def _bundles(shop_folder: Path) -> list[dict[str, object]]:
     """Airflow's own folder, and the shop's."""
-    local = {"classpath": "airflow.dag_processing.bundles.local.LocalDagBundle"}
-    return json.dumps(
-        [
-            {"name": "dags-folder", "kwargs": {}, **local},
-            {"name": "shop", "kwargs": {"path": str(shop_folder)}, **local},
-        ]
-    )
+    own = {"name": "dags-folder", "kwargs": {}, "classpath": LOCAL_BUNDLE}
+    return [own, _bundle("shop", shop_folder)]
+
+
+def _bundle(name: str, folder: Path, **settings: object) -> dict[str, object]:
+    """A folder of DAGs. refresh_interval: how often it is looked at for new files, in seconds."""
+    return {"name": name, "kwargs": {"path": str(folder), **settings}, "classpath": LOCAL_BUNDLE}
 
 
 def _connection(bucket: S3Bucket) -> dict[str, object]:

@@ -7,11 +7,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
-from tests.support.waiting import LIMIT_S
+from tests.support.waiting import LIMIT_S, wait_for
+from txn_engine_airflow.standalone import guard as guarding
+from txn_engine_airflow.standalone.guard import members
 from txn_engine_airflow.standalone.processes import Guard, Service, end_all
 
 # A first process with a child that has left its process group, as Airflow's tasks do; neither ends when it is asked to.
@@ -25,9 +28,9 @@ time.sleep(600)
 """
 
 
-def stubborn(folder: Path, guard: Guard) -> Service:
+def stubborn(folder: Path, guard: Guard, program: str = STUBBORN) -> Service:
     return Service(
-        "stubborn", (sys.executable, "-c", STUBBORN), environment=dict(os.environ), folder=folder, guard=guard
+        "stubborn", (sys.executable, "-c", program), environment=dict(os.environ), folder=folder, guard=guard
     )
 
 
@@ -113,3 +116,55 @@ with Guard() as guard:
     process.wait()
     process.stdout.close()
     assert still_running(family) == []
+
+
+def test_a_process_that_begins_a_session_of_its_own_ends_too(tmp_path: Path) -> None:
+    """Airflow runs a command of a DAG in a session of its own."""
+    with Guard() as guard:
+        service = stubborn(tmp_path, guard, program=STUBBORN.replace("os.setpgid(0, 0)", "os.setsid()"))
+        service.start()
+        family = both(service)
+        assert len({os.getsid(process.pid) for process in family}) == 2
+    assert still_running(family) == []
+
+
+def test_a_start_that_is_interrupted_starts_nothing(tmp_path: Path) -> None:
+    """Ctrl-C may come when the process is there and the guard does not know of it yet."""
+    sessions = []
+
+    class Interrupted(Guard):
+        def watch(self, session: int) -> None:
+            sessions.append(session)
+            raise KeyboardInterrupt
+
+    with Interrupted() as guard:
+        service = stubborn(tmp_path, guard)
+        with pytest.raises(KeyboardInterrupt):
+            service.start()
+        assert not service.is_running
+    wait_for(lambda: not members(sessions[0]), what="the end of the process")
+    assert service.last_lines() == ""
+
+
+def test_a_process_may_end_while_it_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process of the session that ends in the middle of a look is not a member, and the look goes on."""
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+    status = psutil.Process.status
+
+    def ended(process: psutil.Process) -> str:
+        if process.pid == child.pid:
+            child.kill()
+            child.wait()
+        return status(process)
+
+    assert [process.pid for process in members(child.pid)] == [child.pid]
+    monkeypatch.setattr(psutil.Process, "status", ended)
+    assert members(child.pid) == []
+
+
+def test_a_process_that_takes_long_to_die_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine a killed process is there for more than a second, and the guard goes on until it is gone."""
+    dying, looks = SimpleNamespace(kill=lambda: None), iter(range(60))
+    monkeypatch.setattr(guarding, "members", lambda _: [] if next(looks, None) is None else [dying])
+    guarding.kill(os.getpid(), guarding.started_at(os.getpid()))
+    assert next(looks, None) is None

@@ -136,6 +136,9 @@ TYPES: dict[str, tuple[Kind, list[Any]]] = {
     "fixed_size_list of more than 16 MiB": (pa.list_(pa.list_(pa.int8(), 2**20), 2**20), []),
     "list, 32 levels deep": (_deep(pa.list_, 32), []),
     "struct, 63 levels deep": (_deep(lambda inner: pa.struct([("a", inner)]), 63), []),
+    "struct of a required fixed_size_list": (
+        pa.struct([pa.field("a", pa.list_(pa.int64(), 2), nullable=False)]), [{"a": [1, 2]}],
+    ),
     "timestamp of an unknown time zone": (pa.timestamp("us", "X/../../etc/passwd"), []),
 }  # fmt: skip
 """By the name that the page has for it: the type, and its values besides null."""
@@ -205,6 +208,42 @@ class NullColumn(Column):
     @cached_property
     def records(self) -> pa.Table:
         return pa.Table.from_arrays([pa.array(range(3), pa.int64()), nulls(3, self.kind)], schema=self.schema)
+
+
+@dataclass(frozen=True)
+class LongColumn(Column):
+    """A column of so many rows that Parquet's writer takes them in several parts."""
+
+    @property
+    def given(self) -> list[Any]:
+        few = TYPES[self.type_name][1]
+        return (few * (1_100 // max(len(few), 1) + 1))[:1_100]
+
+
+@dataclass(frozen=True)
+class RequiredColumn(Column):
+    """A column of structs with a member that may not be null. Where the struct is null, the file has something there
+    that stands for nothing.
+    """
+
+    @property
+    def kind(self) -> Kind:
+        return pa.struct([pa.field("x", self.inner, nullable=False)])
+
+    @property
+    def can_be(self) -> bool:
+        """Whether there is such a type."""
+        kind = self.inner.storage_type if isinstance(self.inner, pa.BaseExtensionType) else self.inner
+        return not (pa.types.is_null(kind) or pa.types.is_fixed_size_list(kind))
+
+    @cached_property
+    def records(self) -> pa.Table:
+        whole = [each for each in self.given if each is not None]
+        missing = pa.array([*[False] * len(whole), True])
+        structs = pa.StructArray.from_arrays(
+            [array_of([*whole, None], self.inner)], fields=list(self.kind), mask=missing
+        )
+        return pa.Table.from_arrays([pa.array(range(len(structs)), pa.int64()), structs], schema=self.schema)
 
 
 def array_of(values: list[Any], kind: Kind) -> pa.Array[Any]:

@@ -39,6 +39,7 @@ CREATION: Final[dict[str, Refusal]] = {
         "fixed_size_list of more than 16 MiB": "a null takes as much: use a list",
         "list, 32 levels deep": "Parquet's readers take 64 levels, and a list has two",
         "struct, 63 levels deep": "Arrow hands over 64 levels, with the column and the table",
+        "struct of a required fixed_size_list": "Arrow reads no null of it back: let the list be null",
         "timestamp of an unknown time zone": "no reader knows it: use UTC, an offset or a zone's name",
     }.items()
 }
@@ -125,6 +126,11 @@ _NO_VALUE: Final = Refusal(
     Reason.INEXACT_VALUE,
     "SQLite has no NaN, REAL columns no -0.0, and integers have 64 bits",
 )
+_INEXACT: Final = Refusal(
+    InvalidRequestError,
+    Reason.UNSUPPORTED_TYPE,
+    "rows are compared exactly, and no proof compares such values so",
+)
 _TOO_FINE: Final = Refusal(InvalidRecordError, Reason.INEXACT_VALUE, "Postgres counts microseconds")
 _NOT_SPARKS: Final = Refusal(InvalidRequestError, Reason.TYPE_UNKNOWN_TO_SPARK, "Spark has no such type")
 _OTHER_TYPE: Final = Refusal(
@@ -154,6 +160,7 @@ _REFUSED: Final[dict[str, tuple[tuple[Test, Refusal], ...]]] = {
     "add_column": ((_is_not_flat, _ADDED),),
     "default": ((_is_not_flat, _ADDED),),
     "sql": ((_named("decimal256(76"), _NOT_IN_SQL),),
+    "same_rows": ((_named("float", "decimal256(76"), _INEXACT),),
     "sqlite": (
         (_any(_is_nested, _IS_EXTENSION, _named("null", "duration")), _NO_COLUMN),
         (_named("uint64", "float"), _NO_VALUE),

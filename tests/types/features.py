@@ -17,16 +17,26 @@ from tests.types.columns import Column, plain
 from tests.types.world import EAGER, World, by_id
 from txn_engine import AddColumn, RenameColumn, ReorderColumns, errors
 from txn_engine import sqlite as sqlite_out
+from txn_engine.cli.copying import Copy, copy_records
 from txn_engine.cli.record_text import Csv, JsonLines, LateFile, ParquetFile
+from txn_engine.errors import InvalidRequestError
 from txn_engine.exact import filled_below_nulls
 from txn_engine.files import infer_schema
 from txn_engine.held import held_type, in_a_file, nulls
 from txn_engine.loading import DEAD_LETTERS, load_files, replay
+from txn_engine.quality import Declaration, Output, SameRows, check_exactly_once, row_checks
 from txn_engine.quality.digest import digest_of
 from txn_engine.quality.file_pass import facts_of_file
+from txn_engine.quality.result import CheckResult
+from txn_engine.reasons import Reason
 from txn_engine.sql.file_parts import part_of
 from txn_engine.value_text import plain_column
 
+_NOT_NULL = {
+    "type": "expect_column_values_to_not_be_null",
+    "kwargs": {"column": "c"},
+    "meta": {"on_failure": "dead_letter"},
+}
 Feature = Callable[[World, Column], list[Any]]
 FEATURES: dict[str, Feature] = {}
 """By name what gives a column's values back, by `id`."""
@@ -310,6 +320,54 @@ def digest(world: World, column: Column) -> list[Any]:
     assert facts.digest == digest_of(column.records)
     assert digest_of(found.slice(1)) != digest_of(given)
     return plain(found.column("c"))
+
+
+# --- other topics and checks ------------------------------------------------------------------------------------
+
+
+@feature("`topics copy`")
+def copy(world: World, column: Column) -> list[Any]:
+    """Into a topic with the same columns."""
+    topics, name = world.engine.logs.topics, world.topic(column.schema)
+    wanted = Copy(topics.look_up(world.topic_of(column)), topics.look_up(name), {})
+    copy_records(world.engine, wanted, f"copy-{name}", slice_records=2, progress=lambda _: None)
+    return typed(world.rows(name), column)
+
+
+@feature("checks of rows, as `--checks` has them")
+def row_check(world: World, column: Column) -> list[Any]:
+    """A row whose value is null becomes a dead letter, the others are records."""
+    topic, dead = world.topic(column.schema), world.topic(DEAD_LETTERS)
+    file = parquet_file(world, column.records)
+    checks = row_checks({"name": "whole", "expectations": [_NOT_NULL]})
+    load_files(world.engine, topic, file, run_id="1", dead_letter_topic=dead, row_checks=checks)
+    kept = world.rows(topic)
+    letters = world.engine.scan(dead).to_table(["source_line"]).column("source_line").to_pylist()
+    at_null = {at for at, value in enumerate(column.values) if value is None}
+    assert len(letters) == len(at_null) > 0
+    found = dict(zip(kept.column("id").to_pylist(), typed(kept, column), strict=True))
+    assert not found.keys() & at_null
+    return [found.get(at) for at in range(len(column.records))]
+
+
+@feature("`quality run`: an output with the same rows")
+def same_rows(world: World, column: Column) -> list[Any]:
+    """Two topics with the same records are the same, and they are not where one has a record more."""
+    topic, other = world.topic_of(column), world.topic(column.schema)
+    world.produce(other, column.records)
+    check = Declaration(topic, record_id=("id",), outputs=(Output(other, SameRows({"id": "id", "c": "c"})),))
+
+    def status() -> CheckResult:
+        result = check_exactly_once(world.engine, check, report_folder=world.file(""))
+        return next(each for each in result.checks if each.name.startswith("identity_in"))
+
+    proved = status()
+    if proved.status == "errored":
+        raise InvalidRequestError(proved.detail, reason=Reason.UNSUPPORTED_TYPE)
+    assert proved.status == "passed"
+    world.produce(other, column.records.slice(0, 1))
+    assert status().status == "failed"
+    return column.values
 
 
 # --- other places -----------------------------------------------------------------------------------------------

@@ -11,9 +11,16 @@ from txn_engine.backup.copying import Progress, Side, data_files, for_each, read
 from txn_engine.backup.manifest import LogRef, Manifest, ObjectRef
 from txn_engine.backup.place import PLACE_KEY, BackupPlace
 from txn_engine.backup.pruning import Needed
-from txn_engine.errors import CorruptObjectError, StoreAccessError, TxnEngineError, UnsupportedFormatError
+from txn_engine.errors import (
+    CorruptObjectError,
+    InvalidRequestError,
+    StoreAccessError,
+    TxnEngineError,
+    UnsupportedFormatError,
+)
 from txn_engine.log.logs import ForkSafeExecutor
 from txn_engine.log.objects import Objects
+from txn_engine.reasons import Reason
 
 _DAMAGE = (CorruptObjectError, UnsupportedFormatError, StoreAccessError)
 _NEAR, _FAR = 16, 32
@@ -32,10 +39,11 @@ class BackupCheck:
 
 def backups(store: ObjectStore) -> tuple[list[Manifest], list[TxnEngineError]]:
     """The backups that there are in a place, oldest first; and what is wrong with those that are damaged."""
-    held = BackupPlace.open(Objects(store)).look()
-    return [each for _, each in sorted(held.backups.items())], [
-        each for _, each in sorted(held.damaged.items())
-    ]
+    place = BackupPlace.open(Objects(store))
+    held = place.look()
+    lost: list[TxnEngineError] = [] if place.lost is None else [place.lost]
+    damaged = [each for _, each in sorted(held.damaged.items())]
+    return [each for _, each in sorted(held.backups.items())], [*lost, *damaged]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +64,21 @@ def look_at_backups(store: ObjectStore) -> BackupsSeen | None:
     objects, in their sizes. None where there are no backups, and none were begun.
     """
     objects = Objects(store)
-    if not objects.exists(PLACE_KEY):
+    try:
+        place = BackupPlace.open(objects)
+    except InvalidRequestError as error:
+        if error.reason is not Reason.NO_BACKUPS:
+            raise
         return None
-    place = BackupPlace.open(objects)
     held = place.look()
     newest = max(held.backups.values(), key=Manifest.recency, default=None)
-    missing: TxnEngineError | None = None
+    missing: TxnEngineError | None = place.lost
     executor = ForkSafeExecutor(_NEAR if objects.is_near else _FAR, "txn-backup")
     try:
         if newest is not None:
             Needed(place, [newest]).check_all_there(executor, silent, reads_one=True)
     except _DAMAGE as error:
-        missing = error
+        missing = missing or error
     finally:
         executor.shutdown()
     damaged = tuple(error for _, error in sorted(held.damaged.items()))
@@ -101,6 +112,8 @@ class _Check:
         self._objects = self._bytes = 0
 
     def run(self) -> BackupCheck:
+        if self._place.lost is not None:
+            self._damaged[PLACE_KEY] = self._place.lost
         for_each(self._manifest.objects, self._executor, self._check_object)
         for log in self._manifest.logs:
             if log.state.checksum:

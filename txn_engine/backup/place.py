@@ -6,8 +6,10 @@ that was done before: a backup goes by no object that a removal may delete.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -89,18 +91,23 @@ class Held:
 
 
 class BackupPlace:
-    """The backups of one store. Threads may share it. `backup_id`: what tells this place from every other."""
+    """The backups of one store. Threads may share it. `backup_id`: what tells this place from every other. `lost`: the
+    error where backup.json is gone, and the manifests tell whose backups these are.
+    """
 
-    def __init__(self, objects: Objects, backup_id: str, store_id: str) -> None:
+    def __init__(
+        self, objects: Objects, backup_id: str, store_id: str, lost: CorruptObjectError | None = None
+    ) -> None:
         self.objects = objects
         self.backup_id = backup_id
         self.store_id = store_id
+        self.lost = lost
 
     @classmethod
     def open(cls, objects: Objects) -> BackupPlace:
         """The place as it is there. Raises `InvalidRequestError` where there is none."""
-        held = _place(objects)
-        if held is None:
+        place = cls._find_place(objects)
+        if place is None:
             raise InvalidRequestError(
                 f"there are no backups here (no {PLACE_KEY})",
                 place=objects.store.url,
@@ -108,7 +115,29 @@ class BackupPlace:
                 action="check the URL",
                 reason=Reason.NO_BACKUPS,
             )
-        return cls(objects, *held)
+        return place
+
+    @classmethod
+    def _find_place(cls, objects: Objects) -> BackupPlace | None:
+        data = objects.find(PLACE_KEY, max_bytes=JSON_BYTES_MAX)
+        if data is not None:
+            try:
+                return cls(objects, *_decoded(data))
+            except CorruptObjectError as error:
+                error.action = "move this object away: the manifests say whose backups these are"
+                raise
+        told = _told_by_manifests(objects)
+        if told is None:
+            return None
+        lost = CorruptObjectError(
+            f"no such object, but backups of store {told[1]} are here",
+            actor="backup",
+            place=objects.uri(PLACE_KEY),
+            expected="what says whose backups these are",
+            action="the next `txn-engine backup` of that store puts it again; backups can be restored without it",
+            reason=Reason.BACKUP_PLACE_LOST,
+        )
+        return cls(objects, *told, lost)
 
     @classmethod
     def claim(cls, objects: Objects, store_id: str, created_ms: int, new_id: str) -> BackupPlace:
@@ -116,8 +145,8 @@ class BackupPlace:
 
         Raises `InvalidRequestError` where another store's backups are, or a store.
         """
-        held = _place(objects)
-        if held is None:
+        place = cls._find_place(objects)
+        if place is None:
             if objects.exists(STORE_KEY) or objects.folders("topics"):
                 raise InvalidRequestError(
                     "a store is here, or a part of one",
@@ -127,10 +156,7 @@ class BackupPlace:
                     action="name another place",
                     reason=Reason.PLACE_HOLDS_A_STORE,
                 )
-            fields = {"backup_id": new_id, "store_id": store_id, "created_ms": created_ms}
-            data = encode_json(fields, PLACE_KIND)
-            held = _decoded(objects.create(PLACE_KEY, data, max_bytes=JSON_BYTES_MAX).winner)
-        place = cls(objects, *held)
+            place = cls._put_place(objects, new_id, store_id, created_ms)
         if place.store_id != store_id:
             raise InvalidRequestError(
                 f"backups of store {place.store_id}",
@@ -140,7 +166,15 @@ class BackupPlace:
                 action="name another place",
                 reason=Reason.PLACE_OF_ANOTHER_STORE,
             )
+        if place.lost is not None:
+            place = cls._put_place(objects, place.backup_id, store_id, created_ms)
         return place
+
+    @classmethod
+    def _put_place(cls, objects: Objects, backup_id: str, store_id: str, created_ms: int) -> BackupPlace:
+        fields = {"backup_id": backup_id, "store_id": store_id, "created_ms": created_ms}
+        data = encode_json(fields, PLACE_KIND)
+        return cls(objects, *_decoded(objects.create(PLACE_KEY, data, max_bytes=JSON_BYTES_MAX).winner))
 
     @property
     def url(self) -> str:
@@ -366,9 +400,18 @@ def _parse_copy(key: str) -> tuple[int, str]:
     return (FIRST if found[1] is None else int(found[1])), found[2]
 
 
-def _place(objects: Objects) -> tuple[str, str] | None:
-    data = objects.find(PLACE_KEY, max_bytes=JSON_BYTES_MAX)
-    return None if data is None else _decoded(data)
+def _told_by_manifests(objects: Objects) -> tuple[str, str] | None:
+    """What stands for the place's id, and the store's id, as the first sound manifest says them; None without one."""
+    for number in sorted(number for _, number in objects.ours(_MANIFESTS, _parse_manifest)):
+        key = manifest_key(number)
+        with suppress(*DAMAGE):
+            data = objects.find(key, max_bytes=JSON_BYTES_MAX)
+            held = None if data is None else decode_json(data, key=key, kind=KIND, needed=())
+            if data is not None and held is not None and "store_id" in held:
+                store_id = checked_text(held, "store_id", key=key)
+                decoded_record(held, key, number, store_id)
+                return hashlib.sha256(data).hexdigest()[:32], store_id
+    return None
 
 
 def _decoded(data: bytes) -> tuple[str, str]:

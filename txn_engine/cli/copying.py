@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from txn_engine.engine import Engine
 from txn_engine.errors import InvalidRecordError, InvalidRequestError, UnknownTopicOrPartitionError
 from txn_engine.exact import InexactError, cast_and_back
+from txn_engine.held import nulls
 from txn_engine.log.data_files import logical_schema
 from txn_engine.log.topics import Topic
 from txn_engine.protocol.log_time import LATEST_MS
@@ -115,7 +116,7 @@ def _may_become(kind: Any, wanted: Any) -> bool:
     if all(map(pa.types.is_temporal, (kind, wanted))) and len(is_zoned) > 1:
         return False
     try:
-        cast_and_back(pa.array([], kind), wanted)
+        cast_and_back(nulls(0, kind), wanted)
     except pa.ArrowNotImplementedError:
         return False
     return True

@@ -29,13 +29,30 @@ def fields_inside(kind: Any) -> list[pa.Field[Any]]:
 
 
 def check_types(schema: pa.Schema, actor: str) -> None:
-    """Raise `InvalidRecordError` for types on which Arrow or a reader fails: deep ones, and large or empty ones of a
-    fixed size.
+    """Raise `InvalidRecordError` for types on which Arrow or a reader fails: deep ones, large or empty ones of a fixed
+    size, and lists of a fixed size that lose it below a null.
     """
     taken = 0
     for number, field in enumerate(schema, 1):  # by its number: nobody has looked at its name yet
         taken += _bytes_of(field.type, f"column {number} of {actor}", 1)
         _check_size(taken, f"the first {number} columns of {actor}")
+        if _has_hidden_list(field, below_null=False):
+            raise _unstorable(
+                "a list of a fixed size that may not be null, in a struct that may be",
+                f"column {number} of {actor}",
+                "one that may be null: Arrow cannot read a file back in which the struct is null",
+            )
+
+
+def _has_hidden_list(field: pa.Field[Any], *, below_null: bool) -> bool:
+    """Whether a null of a struct, or of a struct around it, leaves a list of a fixed size without its elements."""
+    kind = field.type
+    while isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    if below_null and not field.nullable and pa.types.is_fixed_size_list(kind):
+        return True
+    below_null = pa.types.is_struct(kind) and (below_null or field.nullable)
+    return any(_has_hidden_list(each, below_null=below_null) for each in fields_inside(kind))
 
 
 def _bytes_of(kind: Any, actor: str, depth: int) -> int:

@@ -11,7 +11,7 @@ from txn_engine_airflow.connection import DEFAULT_CONN_ID
 from txn_engine_airflow.errors import TaskError, TaskReason
 from txn_engine_airflow.hook import open_engine
 from txn_engine_airflow.operators.identity import checked_transactional_id
-from txn_engine_airflow.operators.rendered import or_none, take_rendered, text
+from txn_engine_airflow.operators.rendered import given_in, or_none, take_rendered, text
 from txn_engine_airflow.progress import open_transaction
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ class TxnAbortOperator(BaseOperator):
         self.partition = partition
         self.start_offset = start_offset
         self.conn_id = conn_id
+        self.given = given_in(self)
 
     def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 -- Airflow's signature
         """Abort it, if it is open."""

@@ -15,7 +15,7 @@ from txn_engine_airflow.connection import DEFAULT_CONN_ID
 from txn_engine_airflow.hook import open_engine
 from txn_engine_airflow.operators.identity import checked_transactional_id, identity_of
 from txn_engine_airflow.operators.killing import Killable, ended_by_a_kill
-from txn_engine_airflow.operators.rendered import or_none, take_rendered, text, texts
+from txn_engine_airflow.operators.rendered import given_in, or_none, take_rendered, text, texts
 from txn_engine_airflow.operators.transactions import (
     answered,
     emit,
@@ -99,6 +99,7 @@ class TxnConsumeOperator(Killable, BaseOperator):
         self.transactional_id = transactional_id
         self.transaction_timeout_s = transaction_timeout_s
         self.conn_id = conn_id
+        self.given = given_in(self)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Read what is new, batch by batch."""

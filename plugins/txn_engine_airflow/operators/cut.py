@@ -13,7 +13,7 @@ from txn_engine_airflow.cuts import announce_cut, cut_told
 from txn_engine_airflow.deployment import DAYS_MAX
 from txn_engine_airflow.errors import TaskError, TaskReason
 from txn_engine_airflow.hook import open_engine
-from txn_engine_airflow.operators.rendered import or_none, take_rendered, text, texts
+from txn_engine_airflow.operators.rendered import given_in, or_none, take_rendered, text, texts
 from txn_engine_airflow.operators.transactions import with_outlets
 
 _DAY_MS = 86_400_000
@@ -54,6 +54,7 @@ class TxnCutOperator(BaseOperator):
         self.topics = topics
         self.keep_days = keep_days
         self.conn_id = conn_id
+        self.given = given_in(self)
 
     def execute(self, context: Context) -> int:
         """Make it."""

@@ -15,7 +15,7 @@ from txn_engine_airflow.hook import open_engine
 from txn_engine_airflow.operators.arguments import hidden, shown
 from txn_engine_airflow.operators.identity import checked_identity, checked_transactional_id, identity_of
 from txn_engine_airflow.operators.killing import Killable, ended_by_a_kill
-from txn_engine_airflow.operators.rendered import or_none, take_rendered, text
+from txn_engine_airflow.operators.rendered import anything, given_in, or_none, take_rendered, text
 from txn_engine_airflow.operators.transactions import (
     ForgottenRuns,
     answered,
@@ -148,6 +148,7 @@ class PostgresToTxnOperator(Killable, BaseOperator):
         self.forgotten_runs = forgotten_runs
         self.postgres_conn_id = postgres_conn_id
         self.conn_id = conn_id
+        self.given = given_in(self)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Load what is not loaded yet."""
@@ -158,6 +159,7 @@ class PostgresToTxnOperator(Killable, BaseOperator):
             outbox=or_none(text),
             interval_column=or_none(text),
             dead_letter_topic=or_none(text),
+            max_dead_letters=anything,
             transactional_id=or_none(checked_transactional_id),
             postgres_conn_id=text,
             conn_id=text,

@@ -24,7 +24,7 @@ from txn_engine_airflow.operators.identity import (
     place_of,
 )
 from txn_engine_airflow.operators.killing import Killable, ended_by_a_kill
-from txn_engine_airflow.operators.rendered import or_none, take_rendered, text, texts
+from txn_engine_airflow.operators.rendered import anything, given_in, or_none, take_rendered, text, texts
 from txn_engine_airflow.operators.seen_files import changed_files, note_files
 from txn_engine_airflow.operators.transactions import (
     ForgottenRuns,
@@ -85,7 +85,8 @@ class TxnProduceOperator(Killable, BaseOperator):
     earlier task that found no file gives, is a run with nothing to load. Or
     `python_callable(**op_kwargs)`, which gives a pyarrow Table, RecordBatch, RecordBatchReader, an iterable of them, or
     None for nothing; like a task's function it may ask for entries of the context by their names. Columns are the
-    topic's; `partition` puts all into one, else the topic's key says.
+    topic's; `partition` puts all into one, else the topic's key says. If a template or an earlier task gives None for
+    an argument, such as the path or the manifest, the task fails: it does not go on as if nobody had given it.
 
     Paths are code, as all arguments are. `only_permitted_files` is for paths that come from a DAG's params: each has to
     be a file below a folder of `TXN_ENGINE_INPUT_ROOTS`, also at the moment when it is opened.
@@ -250,6 +251,7 @@ class TxnProduceOperator(Killable, BaseOperator):
         self.checks = checks
         self.report_folder = report_folder
         self.conn_id = conn_id
+        self.given = given_in(self)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Load what this run has not loaded yet."""
@@ -258,6 +260,7 @@ class TxnProduceOperator(Killable, BaseOperator):
             topic=text,
             path=or_none(texts),
             dead_letter_topic=or_none(text),
+            max_dead_letters=anything,
             manifest=or_none(text),
             transactional_id=or_none(checked_transactional_id),
             conn_id=text,

@@ -20,10 +20,25 @@ OFFSET_MAX = (1 << 63) - 1
 PARTITION_MAX = (1 << 31) - 1
 
 
+def given_in(task: Any) -> frozenset[str]:
+    """Which of the arguments that may be templates a task was given: its `given`."""
+    return frozenset(name for name in task.template_fields if getattr(task, name, None) is not None)
+
+
 def take_rendered(task: Any, **kinds: Kind) -> None:
-    """Put what each of these arguments of a task means in its place. Raises `TaskError`."""
+    """Put what each of these arguments of a task means in its place. Raises `TaskError`, also for one that the task was
+    given and that its template made None of: without it the task would do something else.
+    """
     for name, kind in kinds.items():
-        setattr(task, name, kind(name, getattr(task, name)))
+        value = getattr(task, name)
+        if value is None and name in task.given:
+            raise refused(name, value, "a value: did its template find nothing?")
+        setattr(task, name, kind(name, value))
+
+
+def anything(name: str, value: Any) -> Any:  # noqa: ARG001 -- a `Kind`
+    """What is looked at where it is used."""
+    return value
 
 
 def text(name: str, value: Any) -> str:

@@ -12,7 +12,7 @@ from txn_engine_airflow.connection import DEFAULT_CONN_ID
 from txn_engine_airflow.deployment import named_checks
 from txn_engine_airflow.operators.identity import checked_transactional_id, identity_of
 from txn_engine_airflow.operators.killing import Killable, ended_by_a_kill
-from txn_engine_airflow.operators.rendered import or_none, take_rendered, text, texts
+from txn_engine_airflow.operators.rendered import anything, given_in, or_none, take_rendered, text, texts
 from txn_engine_airflow.operators.transactions import fenced_means_retry, report_folder_of, with_outlets
 
 
@@ -87,6 +87,7 @@ class TxnSparkConsumeOperator(Killable, BaseOperator):
         self.dead_letter_topic = dead_letter_topic
         self.max_dead_letters = max_dead_letters
         self.conn_id = conn_id
+        self.given = given_in(self)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the job."""
@@ -97,6 +98,7 @@ class TxnSparkConsumeOperator(Killable, BaseOperator):
             output_topic=texts,
             transactional_id=or_none(checked_transactional_id),
             dead_letter_topic=or_none(text),
+            max_dead_letters=anything,
             conn_id=text,
         )
         from txn_engine_airflow.consume import consume_with_spark

@@ -12,7 +12,7 @@ from txn_engine_airflow.connection import DEFAULT_CONN_ID
 from txn_engine_airflow.errors import TaskError, TaskReason
 from txn_engine_airflow.hook import open_engine
 from txn_engine_airflow.operators.killing import Killable, ended_by_a_kill
-from txn_engine_airflow.operators.rendered import or_none, take_rendered, text, texts
+from txn_engine_airflow.operators.rendered import given_in, or_none, take_rendered, text, texts
 from txn_engine_airflow.postgres import POSTGRES_CONN_ID, open_postgres
 
 if TYPE_CHECKING:
@@ -93,6 +93,7 @@ class TxnToPostgresOperator(Killable, BaseOperator):
         self.max_records = max_records
         self.postgres_conn_id = postgres_conn_id
         self.conn_id = conn_id
+        self.given = given_in(self)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Write what is new, batch by batch."""

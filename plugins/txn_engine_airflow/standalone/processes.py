@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Self
+from typing import IO, Self, cast
 
 import psutil
 
@@ -18,6 +18,8 @@ from txn_engine_airflow.standalone.guard import members
 
 _GUARD = Path(__file__).with_name("guard.py")
 """Run by its path: it must be there at once, and needs nothing of the packages that it lies in."""
+_WHEN_TOLD = ("/bin/sh", "-c", 'read -r told && exec "$@" </dev/null', "sh")
+"""Runs a command as the same process, once a line comes in; does nothing where its input ends without one."""
 
 
 class Guard:
@@ -68,18 +70,24 @@ class Service:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it. What an earlier life of it left behind is not touched."""
+        """Start it. What an earlier life of it left behind is not touched.
+
+        The command begins once the guard watches its session: a Ctrl-C, or our death, leaves none that nobody ends.
+        """
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                self._command,
+            process = subprocess.Popen(
+                (*_WHEN_TOLD, *self._command),
                 env=dict(self._environment),
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C is for us, who then end it in order
             )
-        self._guard.watch(self._process.pid)
+        with cast("IO[bytes]", process.stdin) as told:
+            self._guard.watch(process.pid)
+            self._process = process
+            told.write(b"go\n")
 
     @property
     def pid(self) -> int:

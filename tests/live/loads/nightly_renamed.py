@@ -1,0 +1,22 @@
+"""The DAG of `nightly.py` after it was renamed. Its task `extract` was renamed too, and `nameless` has no identity."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from airflow.sdk import DAG
+
+from txn_engine_airflow import TxnProduceOperator
+
+PATH = str(Path(__file__).parent / "files" / "nightly.csv")
+
+with DAG(
+    "nightly_loads",
+    schedule=None,
+    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    default_args={"retries": 2},
+):
+    TxnProduceOperator(task_id="load", topic="nightly_load", path=PATH, identity="nightly/load")
+    TxnProduceOperator(task_id="take_in", topic="nightly_extract", path=PATH, identity="nightly/extract")
+    TxnProduceOperator(task_id="nameless", topic="nightly_nameless", path=PATH)

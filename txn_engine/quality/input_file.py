@@ -38,6 +38,7 @@ _CHUNK_HOLDS: Final = 16 << 20  # characters, and cells
 _NEVER_CLOSED: Final = "unexpected end of data"
 _WHOLE: Final = "give the file that was loaded, whole"
 _NO_TEXT: Final = "it is not UTF-8 text"
+_MARK: Final = "\ufeff"
 
 
 def read_input(
@@ -159,6 +160,9 @@ class _Lines:
         line = self._stream.readline(ROW_CHARS_MAX + 1)
         if not line:
             raise StopIteration
+        if not self._read:
+            self.is_joined = line.startswith(_MARK)
+            line = line.lstrip(_MARK)
         self._read.append(line)
         self._chars += len(line)
         self._lines += 1
@@ -170,7 +174,6 @@ class _Lines:
     def quoted(self, row: Sequence[str]) -> list[int]:
         """The columns of this row, the last that was cut, with a cell that would mean null and is in quotes."""
         text = "".join(self._read)
-        self.is_joined = text.startswith("\ufeff")
         self._read.clear()
         self._chars = 0
         if '"' not in text or self._words.isdisjoint(row):

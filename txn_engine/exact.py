@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txn_engine.held import elements, held_type, laid_out, map_parts, storage_type_of
+from txn_engine.held import elements, held_type, laid_out, map_parts, storage_type_of, words_of_decimals
 
 _WIDEST_INTEGER = pa.decimal128(20, 0)
 
@@ -294,12 +294,24 @@ def _validate(column: Any) -> None:
 
 
 def _codes(keys: Any) -> Any:
-    """A number for each key, the same for equal ones."""
+    """A number for each key, the same for equal ones: 0.0 and -0.0 are one key to DuckDB and Spark, and all NaN are."""
+    if pa.types.is_floating(keys.type):
+        numbers = keys.cast(pa.float64()).to_numpy(zero_copy_only=False)
+        keys = pa.array(np.where(np.isnan(numbers), np.nan, numbers + 0.0))
     try:
         encoded = keys.dictionary_encode()
     except pa.ArrowNotImplementedError:  # of nested types
-        encoded = pa.array([repr(each.as_py()) for each in keys], pa.string()).dictionary_encode()
+        encoded = pa.array([repr(_unsigned(each.as_py())) for each in keys], pa.string()).dictionary_encode()
     return encoded.indices.to_numpy().astype(np.int64)
+
+
+def _unsigned(value: Any) -> Any:
+    """The value, with 0.0 in place of -0.0, also inside it."""
+    if isinstance(value, float):
+        return value + 0.0
+    if isinstance(value, dict):
+        return {name: _unsigned(each) for name, each in value.items()}
+    return [*map(_unsigned, value)] if isinstance(value, list | tuple) else value
 
 
 def _has_key_twice(array: Any) -> bool:
@@ -325,9 +337,7 @@ def _holds_lowest(array: Any) -> bool:
         return _holds_lowest(elements(array))
     if not pa.types.is_decimal(kind) or not len(array):
         return False
-    words = kind.bit_width // 32
-    bits = np.frombuffer(array.buffers()[1], np.uint32).reshape(-1, words)
-    bits = bits[array.offset : array.offset + len(array)]
+    bits = words_of_decimals(array, np.uint32)
     lowest = bits[:, -1] == 1 << 31
     if not lowest.any():
         return False

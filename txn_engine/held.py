@@ -199,9 +199,18 @@ def _laid_out(array: Any, kind: Any, cast: Cast) -> Any:
         return _laid_out(values.take(array.indices), kind, cast)
     if isinstance(kind, pa.BaseExtensionType):
         storage = array.storage if isinstance(array, pa.ExtensionArray) else array
+        if _is_any_text(storage.type) and not _is_any_text(kind.storage_type):
+            storage = _of_texts(storage, kind)
+        elif _is_any_text(kind.storage_type) and not _is_any_text(storage.type):
+            storage = _as_texts(array) if storage is not array else storage
         return pa.ExtensionArray.from_storage(kind, _laid_out(storage, kind.storage_type, cast))
     if isinstance(array, pa.ExtensionArray):
-        return _laid_out(array.storage, kind, cast)
+        plain = (
+            _as_texts(array)
+            if _is_any_text(kind) and not _is_any_text(source.storage_type)
+            else array.storage
+        )
+        return _laid_out(plain, kind, cast)
     if pa.types.is_dictionary(kind):
         return _as_dictionary(array, kind, cast)
     for is_such, makers in _MAKERS:
@@ -209,6 +218,35 @@ def _laid_out(array: Any, kind: Any, cast: Cast) -> Any:
         if is_such(source) and make is not None:
             return make(array, kind, cast)
     return cast(array, kind)
+
+
+def _is_any_text(kind: Any) -> bool:
+    return _is_text(kind) or bool(pa.types.is_string_view(kind))
+
+
+def _as_texts(array: Any) -> Any:
+    """The values of an extension type as everybody writes them: UUIDs in 36 characters. Of others than these, what they
+    are stored as is not their text.
+    """
+    _require_text(array.type)
+    texts = [None if value is None else _uuid_text(value.hex()) for value in array.storage.to_pylist()]
+    return pa.array(texts, pa.string())
+
+
+def _uuid_text(digits: str) -> str:
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
+def _of_texts(texts: Any, kind: Any) -> Any:
+    """What texts stand for, as the extension type stores it. ValueError for a text that is not one of its values."""
+    _require_text(kind)
+    values = [None if text is None else bytes.fromhex(text.replace("-", "")) for text in texts.to_pylist()]
+    return pa.array(values, kind.storage_type)
+
+
+def _require_text(kind: Any) -> None:
+    if kind != pa.uuid():
+        raise pa.ArrowNotImplementedError(f"no text stands for {kind}")
 
 
 def _as_dictionary(array: Any, kind: Any, cast: Cast) -> Any:
@@ -296,6 +334,18 @@ def elements(array: Any) -> Any:
         firsts = array.offsets.to_numpy()[: len(array)]
     places = np.repeat(firsts - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
     return _laid_out(array.values, held_type(kind.value_type), _cast).take(pa.array(places))
+
+
+def words_of_decimals(array: Any, word: Any) -> Any:
+    """The bits of decimals as unsigned integers of this width, a row each, the lower ones first; at nulls anything. A
+    buffer may be longer than its values, by any number of bytes.
+    """
+    each = array.type.bit_width // np.dtype(word).itemsize // 8
+    if not len(array):
+        return np.empty((0, each), word)
+    first = array.offset * array.type.bit_width // 8
+    found = np.frombuffer(array.buffers()[1], word, count=len(array) * each, offset=first)
+    return found.reshape(-1, each)
 
 
 def _ends(array: Any, width: Any) -> Any:

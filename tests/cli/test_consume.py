@@ -15,7 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.cli.conftest import SCHEMA, Answer, Run
+from tests.support.refusals import refused
 from txn_engine import connect
+from txn_engine.cli import record_text
 from txn_engine.cli.consume import StoreAway
 from txn_engine.cli.output import Output
 from txn_engine.cli.record_text import JsonLines
@@ -23,6 +25,7 @@ from txn_engine.cli.schema_text import parse_schema
 from txn_engine.clock import Waiting
 from txn_engine.errors import InvalidRequestError, OutcomeUnknownError, StoreUnavailableError
 from txn_engine.protocol.log_time import LATEST_MS
+from txn_engine.reasons import Reason
 
 
 def lines(answer: Answer) -> list[dict[str, Any]]:
@@ -193,6 +196,59 @@ def test_a_file_that_cannot_be_written_commits_nothing(run: Run, loaded: str, tm
         assert (answer.code, answer.error_code) == (1, "CLUSTER_AUTHORIZATION_FAILED")
         assert str(out) in answer.error
     assert run("groups", "list", "--json").json == {"groups": []}
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", "table"])
+def test_what_a_group_has_written_is_never_written_over(
+    run: Run, loaded: str, tmp_path: Path, form: str
+) -> None:
+    """A group reads a record once. So a file that holds what it committed is refused, and stays as it is."""
+    out = tmp_path / f"o.{form}"
+    out.touch()
+    arguments = ["consume", loaded, "--group", "g", "--format", form, "--max-records", "2", "--output"]
+    assert run(*arguments, str(out)).code == 0
+    first = out.read_bytes()
+    for _ in range(2):
+        again = run(*arguments, str(out))
+        assert (again.code, again.error_code) == (1, "INVALID_REQUEST")
+        assert out.read_bytes() == first
+    (offset,) = [
+        row["current_offset"]
+        for row in run("groups", "describe", "g", "--json").json["offsets"]
+        if row["partition"] == 0
+    ]
+    assert offset == 2
+    other = tmp_path / f"p.{form}"
+    assert run(*arguments, str(other)).code == 0
+    assert other.read_bytes() != first
+    without = [each for each in arguments if each not in {"--group", "g"}]
+    assert run(*without, str(other)).code == 0
+    assert {path.name for path in tmp_path.iterdir()} >= {out.name, other.name}
+    assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_a_file_that_came_meanwhile_is_not_written_over(
+    run: Run, loaded: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    """The look that counts is where the file is opened, or gets its name. Nothing is committed then."""
+    out = tmp_path / f"o.{form}"
+    monkeypatch.setattr(record_text, "check_is_new", lambda path: path.write_text("theirs"))
+    arguments = ["consume", loaded, "--group", "g", "--format", form, "--output", str(out)]
+    if form == "parquet":
+        kept = record_text.ParquetFile(out, keeps=True)
+        out.write_text("theirs")
+        monkeypatch.undo()
+        kept.write(pa.table({"x": [1]}))
+        with refused(InvalidRequestError, Reason.OUTPUT_EXISTS):
+            kept.close()
+        kept.discard()
+    else:
+        answer = run(*arguments)
+        assert (answer.code, answer.error_code) == (1, "INVALID_REQUEST")
+        assert run("groups", "list", "--json").json == {"groups": []}
+    assert out.read_text() == "theirs"
+    assert [path.name for path in tmp_path.glob("*o.*")] == [out.name]
 
 
 @pytest.mark.parametrize(

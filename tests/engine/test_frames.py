@@ -84,6 +84,11 @@ MADE: dict[str, Callable[[], Any]] = {
         "note": pl.Series(COLUMNS["note"]),
         "amount": pd.Series(COLUMNS["amount"]),
     },
+    "a dict of columns of one index": lambda: {
+        **COLUMNS,
+        "id": pd.Series(COLUMNS["id"], index=[7, 7]),
+        "amount": pd.Series(COLUMNS["amount"], index=[7, 7]),
+    },
     "pandas": pandas_frame,
     "pandas, its own types": lambda: pandas_frame().convert_dtypes().astype({"note": "category"}),
     "pandas, an index with a name": lambda: pandas_frame().set_index("id"),
@@ -187,6 +192,11 @@ WRONG: dict[str, tuple[Callable[[], Any], str, Reason | None]] = {
     "a missing column": (lambda: {"id": [1]}, "'amount'", Reason.OTHER_COLUMNS),
     "no id": (lambda: [{"note": "x"}], "'id'", Reason.NULL_IN_NOT_NULL),
     "other lengths": (lambda: {**COLUMNS, "id": [1]}, "'id' 1", Reason.BAD_ARGUMENT),
+    "pandas, columns of other indexes": (
+        lambda: {**COLUMNS, "id": pd.Series([1, 2]), "amount": pd.Series(COLUMNS["amount"], index=[1, 0])},
+        "'id' and 'amount'",
+        Reason.BAD_ARGUMENT,
+    ),
     "one value": (lambda: {**COLUMNS, "id": 1}, "'id' of type int", Reason.BAD_ARGUMENT),
     "pandas, money as floats": (
         lambda: pandas_frame().assign(amount=[0.5, 0.25]),

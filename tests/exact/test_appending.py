@@ -3,6 +3,7 @@ refused."""
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,7 @@ def test_what_is_appended_is_read_or_was_refused(array: Any, by_producer: bool, 
 MAP = pa.map_(pa.string(), pa.int64())
 ONCE, TWICE = [("a", 1), ("b", 2)], [("b", 1), ("a", 1), ("b", 2)]
 PAIR = pa.struct([("x", pa.int64())])
+FLOATS = pa.list_(pa.float64())
 
 
 @pytest.mark.parametrize(
@@ -64,13 +66,20 @@ PAIR = pa.struct([("x", pa.int64())])
         (pa.struct([("m", MAP)]), [{"m": ONCE}, None], {"m": TWICE}),
         (pa.map_(pa.int32(), MAP), [[(1, ONCE), (2, ONCE)]], [(1, TWICE)]),
         (pa.map_(pa.float16(), pa.int64()), [[(np.float16(1), 1)]], [(np.float16(1), 1), (np.float16(1), 2)]),
+        (
+            pa.map_(pa.float64(), pa.int64()),
+            [[(0.0, 1), (1.0, 1)], [(-0.0, 1)], [(math.nan, 1)]],
+            [(0.0, 1), (-0.0, 2)],
+        ),
+        (pa.map_(pa.float32(), MAP), [[(0.0, ONCE)]], [(math.nan, ONCE), (-math.nan, ONCE)]),
+        (pa.map_(FLOATS, pa.int64()), [[([0.0], 1), ([1.0], 1)]], [([0.0], 1), ([-0.0], 2)]),
         (pa.map_(PAIR, pa.int64()), [[({"x": 1}, 1), ({"x": 2}, 1)]], [({"x": 1}, 1), ({"x": 1}, 2)]),
         (pa.map_(pa.dictionary(pa.int8(), pa.string()), pa.int64()), [ONCE], TWICE),
     ],
 )
 def test_a_map_with_a_key_twice_is_refused(kind: Any, good: list[Any], bad: Any, tmp_path: Path) -> None:
-    """No reader says which of its values counts. It is refused by its row when it is produced, and is a bad row of a
-    file, as in JSON."""
+    """No reader says which of its values counts. 0.0 and -0.0 are one key, and all NaN are: so DuckDB and Spark have
+    it. The map is refused by its row when it is produced, and is a bad row of a file, as in JSON."""
     engine, topic = _SHELF.fresh(pa.schema([("x", kind)]))
     log = engine.partition(topic, 0)
     log.append(pa.table({"x": array(good, kind)}))

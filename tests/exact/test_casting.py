@@ -344,3 +344,41 @@ def test_a_zero_with_a_sign_does_not_come_back(kind: Any, wanted: Any, is_nested
     with pytest.raises(InexactError):
         cast_and_back(bad, wanted)
     assert cast_and_back(bad, pa.list_(pa.string()) if is_nested else pa.string()) is not None
+
+
+UUIDS = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([b"a" * 16, None, b"\xff" * 16], pa.binary(16)))
+UUID_TEXTS = ["61616161-6161-6161-6161-616161616161", None, "ffffffff-ffff-ffff-ffff-ffffffffffff"]
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())]
+)
+def test_the_text_of_a_uuid_is_its_36_characters(kind: Any) -> None:
+    """The bytes of a UUID may happen to be text, and are not its text. Of texts only the usual one is a UUID."""
+    assert cast_and_back(UUIDS, kind).to_pylist() == UUID_TEXTS
+    lists = pa.ListArray.from_arrays(pa.array([0, 2, 3], pa.int32()), UUIDS)
+    assert cast_and_back(lists, pa.list_(kind)).to_pylist() == [UUID_TEXTS[:2], UUID_TEXTS[2:]]
+    assert cast_and_back(pa.array(UUID_TEXTS), pa.uuid()).equals(UUIDS)
+    for text in (16 * "a", UUID_TEXTS[2].upper(), UUID_TEXTS[2].replace("-", ""), f"{{{UUID_TEXTS[2]}}}", ""):
+        with pytest.raises(InexactError) as caught:
+            cast_and_back(pa.array([*UUID_TEXTS, text]), pa.uuid())
+        assert caught.value.index == 3
+    assert cast_and_back(UUIDS, pa.binary(16)).equals(UUIDS.storage)
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.bool8(), pa.opaque(pa.int64(), "some", "vendor"), pa.opaque(pa.binary(), "some", "vendor")]
+)
+def test_an_extension_without_a_text(kind: Any) -> None:
+    """What a value is stored as is not its text."""
+    array = pa.ExtensionArray.from_storage(kind, pa.array([None], kind.storage_type))
+    for one, other in ((array, pa.string()), (pa.array(["1"]), kind), (array, pa.json_())):
+        with pytest.raises(pa.ArrowNotImplementedError):
+            cast_and_back(one, other)
+
+
+def test_the_text_of_json() -> None:
+    """A JSON value is its text."""
+    array = pa.ExtensionArray.from_storage(pa.json_(), pa.array(['{"a":1}', None]))
+    assert cast_and_back(array, pa.string()).to_pylist() == ['{"a":1}', None]
+    assert cast_and_back(pa.array(['{"a":1}', None]), pa.json_()).equals(array)

@@ -54,6 +54,9 @@ class WrongError(Exception):
     """What is not as it should be."""
 
 
+_MARK = "\ufeff"
+
+
 @dataclass(frozen=True)
 class Row:
     """A row of text on the line that it begins on: its fields, each with whether it stood in quotes; None where it
@@ -96,7 +99,8 @@ def _csv_field(value: Any, chance: random.Random) -> str:
         return ""
     text = _text_of(value)
     if (
-        isinstance(value, str) and (not text or any(mark in text for mark in '",\r\n'))
+        isinstance(value, str)
+        and (not text or text.startswith(_MARK) or any(mark in text for mark in '",\r\n'))
     ) or chance.random() < 0.1:
         return '"' + text.replace('"', '""') + '"'
     return text
@@ -166,10 +170,16 @@ def changed(data: bytes, chance: random.Random, *, first: int, words: Sequence[b
 
 
 def csv_rows(text: str, line: int) -> Iterator[Row]:
-    """The rows of CSV in their order, the first on this line. WrongError where a quote is never closed."""
+    """The rows of CSV in their order, the first on this line; one behind a byte order mark is bad. WrongError where a
+    quote is never closed.
+    """
     at = 0
     while at < len(text):
-        begin, fields, is_bad = at, [], False
+        fields: list[tuple[str, bool]] = []
+        is_bad, begin = text[at] == _MARK, at
+        while text[at : at + 1] == _MARK:
+            at += 1
+        first = at
         while True:
             field, is_quoted, at, bad = _csv_cell(text, at)
             fields.append((field, is_quoted))
@@ -183,7 +193,7 @@ def csv_rows(text: str, line: int) -> Iterator[Row]:
         end = at
         if at < len(text):
             at += 2 if text.startswith("\r\n", at) else 1
-        yield Row(line, text[begin:end], None if is_bad else fields)
+        yield Row(line, text[first:end], None if is_bad else fields)
         line += _line_ends(text[begin:at])
 
 
@@ -210,7 +220,8 @@ def _csv_cell(text: str, at: int) -> tuple[str, bool, int, bool]:
 
 def json_rows(text: str, line: int) -> Iterator[Row]:
     """The lines that are not blank, the first of them this one."""
-    for number, raw in enumerate(re.split("\r\n|\r|\n", text), line):
+    for number, whole in enumerate(re.split("\r\n|\r|\n", text), line):
+        raw = whole.lstrip(_MARK)
         if raw.strip(" \t"):
             yield Row(number, raw, None)
 

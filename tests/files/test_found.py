@@ -157,11 +157,22 @@ def test_a_file_that_was_found_is_a_path_that_pickles(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "log", ["_delta_log/00000000000000000000.json", ".hoodie/x", "metadata/v1.metadata.json"]
+    "log",
+    [
+        "_delta_log/00000000000000000000.json",
+        ".hoodie/x",
+        "metadata/v1.metadata.json",
+        "metadata/v1.metadata.json.gz",
+        "metadata/00001-0b7ad6ee.gz.metadata.json",
+        "_spark_metadata/0",
+        "_spark_metadata/9.compact",
+        "snapshot/snapshot-1",
+        "log/00000000000000000000.parquet",
+    ],
 )
 def test_the_folder_of_a_table_is_refused(tmp_path: Path, log: str) -> None:
-    """Files of a Delta, Hudi or Iceberg table are refused, however they are named: some of them hold rows that were
-    deleted or replaced, and the log beside them says which."""
+    """Files in a folder with a log that says which of them count are refused, however they are named: other files
+    there hold rows that were deleted or replaced, or that nobody committed."""
     folder = tmp_path / "in" / "table"
     file = write(folder / "data" / "a.parquet", 1)
     (folder / log).parent.mkdir(exist_ok=True)
@@ -180,6 +191,59 @@ def test_the_folder_of_a_table_is_refused(tmp_path: Path, log: str) -> None:
         with refused(InvalidRequestError, Reason.FOLDER_OF_A_TABLE) as error:
             files_named([path], "parquet")
         assert error.value.place in {str(folder), os.path.realpath(folder)}
+
+
+@pytest.mark.parametrize(
+    ("entry", "kind"),
+    [
+        ("_started_1234", "file"),
+        ("_committed_1234", "file"),
+        ("_committed_vacuum1234", "file"),
+        (".hoodie_partition_metadata", "file"),
+        ("base_0000001", "folder"),
+        ("base_12345678_v0000012", "folder"),
+        ("delta_0000002_0000002", "folder"),
+        ("delta_0000002_0000002_0000", "folder"),
+        ("delete_delta_12345678_12345678_0000", "folder"),
+    ],
+)
+def test_an_entry_that_tells_a_table_is_refused(tmp_path: Path, entry: str, kind: str) -> None:
+    """Some folders have no log, but entries by which a table's reader knows which files count: also these are refused,
+    from a file beside such an entry, and from a file in it."""
+    folder = tmp_path / "in" / "table"
+    file = write(folder / "a.parquet", 1)
+    paths = [tmp_path / "in", folder, file, f"{folder}/*.parquet"]
+    if kind == "file":
+        (folder / entry).touch()
+    else:
+        inner = write(folder / entry / "b.parquet", 1)
+        paths += [inner, inner.parent, f"{folder}/*/*.parquet"]
+    for path in paths:
+        with refused(InvalidRequestError, Reason.FOLDER_OF_A_TABLE) as error:
+            files_named([path])
+        assert error.value.place == str(folder)
+
+
+@pytest.mark.parametrize(
+    "folder",
+    [
+        "base_20260131",
+        "delta_20260101_20260131",
+        "metadata",
+        "snapshot",
+        "log",
+        "base_1",
+        "_other/_delta_log",
+    ],
+)
+def test_names_that_tell_no_table_are_taken(tmp_path: Path, folder: str) -> None:
+    """Folders of somebody's own names, with files that no table has there, are loaded."""
+    file = write(tmp_path / folder / "snapshot-1.parquet", 1)
+    write(tmp_path / "a.parquet", 2)
+    if folder == "_other/_delta_log":  # the log of another folder, which is not above the files
+        assert files_named([f"{tmp_path}/*.parquet"]) == [tmp_path / "a.parquet"]
+    else:
+        assert files_named([tmp_path]) == sorted([tmp_path / "a.parquet", file])
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)

@@ -23,7 +23,18 @@ Write = Callable[..., Path]
 @pytest.mark.parametrize(
     ("texts", "kind"),
     [
-        (["1", "-2", "+3"], pa.int64()),
+        (["1", "-2", "0"], pa.int64()),
+        (["1", "+3"], pa.string()),
+        (["+1.50"], pa.string()),
+        (["0", "-0"], pa.string()),
+        (["-007"], pa.string()),
+        (["1.5", "-0"], pa.string()),
+        (["-0.00", "1.5"], pa.decimal128(18, 2)),
+        (["12e3", "45E1", "7"], pa.string()),
+        (["1e-05", "0.5"], pa.float64()),
+        (["1e5", "+2.5"], pa.string()),
+        (["1.5e3", "-0", "1"], pa.string()),
+        (["1.5e3", "-0.0"], pa.float64()),
         (["9223372036854775808"], pa.decimal128(19, 0)),
         (["1", "2.50", "100"], pa.decimal128(18, 2)),
         (["12345678901234567", "0.125"], pa.decimal128(20, 3)),
@@ -72,6 +83,17 @@ def test_exponents_that_come_late_make_floats(write: Write, monkeypatch: pytest.
     """A column of floats may begin with numbers without an exponent."""
     monkeypatch.setattr("txn_engine.files.text.BATCH_ROWS", 1)
     assert infer_schema(write("f.csv", "a\n1\n2.5\n1e-7\n")).types == [pa.float64()]
+
+
+def test_a_code_with_an_exponent(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers with an exponent and without a decimal mark are text, and the first with an exponent is named. Numbers of
+    JSON are never text."""
+    monkeypatch.setattr("txn_engine.files.text.BATCH_ROWS", 2)
+    found = infer(write("f.csv", "a,b\n1,x\n2,x\n,x\n12e3,x\n3e1,x\n"))
+    assert found.schema.field("a").type == pa.string()
+    assert (found.causes["a"].line, found.causes["a"].value) == (5, "12e3")
+    path = write("f.jsonl", '{"a": 12e3, "b": -0, "c": 1}\n{"a": 1, "b": 1, "c": 2.5e1}\n')
+    assert infer_schema(path).types == [pa.float64(), pa.int64(), pa.float64()]
 
 
 @pytest.mark.parametrize(

@@ -853,3 +853,25 @@ def test_identity_columns_and_deferrable_keys(engine: Engine, connection: Connec
     late = consumer_of(engine, **{"group.id": "late"})
     with pytest.raises(DatabaseError, check=because(Reason.DEFERRABLE_KEY)):
         consume_into(connection, late, upsert_into("late", ["account_id"]))
+
+
+def test_a_table_that_others_inherit_from(engine: Engine, connection: Connection[Any]) -> None:
+    """An upsert into it is refused, because a key could be in a table that inherits from it, which the unique index
+    does not see. Into a partitioned table, and into a table that inherits itself, keys are replaced."""
+    produce(engine, payments(1, 2))
+    columns: LiteralString = "account_id bigint PRIMARY KEY, amount numeric, note text"
+    connection.execute(SQL("CREATE TABLE parent ({})").format(SQL(columns)))
+    connection.execute("CREATE TABLE child (PRIMARY KEY (account_id)) INHERITS (parent)")
+    connection.execute("INSERT INTO child VALUES (1, 100, 'theirs')")
+    connection.execute(SQL("CREATE TABLE parted ({}) PARTITION BY RANGE (account_id)").format(SQL(columns)))
+    connection.execute("CREATE TABLE part PARTITION OF parted FOR VALUES FROM (0) TO (1000)")
+    connection.commit()
+    with pytest.raises(DatabaseError, check=because(Reason.HAS_INHERITING_TABLES)):
+        consume_into(connection, consumer_of(engine), upsert_into("parent", ["account_id"]))
+    connection.rollback()
+    assert connection.execute("SELECT count(*) FROM parent").fetchone() == (1,)
+    connection.rollback()
+    for table in ("parted", "child"):
+        consumer = consumer_of(engine, **{"group.id": table})
+        consume_into(connection, consumer, upsert_into(table, ["account_id"]))
+        assert accounts(connection, table) == [1, 2]

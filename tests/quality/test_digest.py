@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from txn_engine.errors import InvalidRequestError
+from txn_engine.exact import require_whole
 from txn_engine.quality.digest import Digest, digest_of, row_keys
 from txn_engine.reasons import Reason
 
@@ -175,3 +176,18 @@ def test_nothing_has_the_digest_of_nothing(tmp_path: Path) -> None:
     """A table without rows has the same digest, whatever its columns are."""
     assert digest_of(SCHEMA.empty_table()) == Digest()
     assert row_keys(SCHEMA.empty_table()) == []
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.decimal32(9, 2), pa.decimal64(18, 2), pa.decimal128(10, 2), pa.decimal256(50, 2)]
+)
+@pytest.mark.parametrize("more", [0, 1, 12, 100])
+def test_decimals_in_a_longer_buffer(kind: Any, more: int) -> None:
+    """Arrow may leave bytes behind the values, as it does below lists of a fixed size that are null."""
+    plain = pa.array([Decimal("1.50"), Decimal("-2.25"), Decimal(0)], kind)
+    buffers = [None, pa.py_buffer(plain.buffers()[1].to_pybytes()[: 3 * kind.bit_width // 8] + more * b"\1")]
+    for offset in (0, 1):
+        odd = pa.Array.from_buffers(kind, 3 - offset, buffers, offset=offset)
+        assert digest_of(pa.table({"v": odd})) == digest_of(pa.table({"v": plain.slice(offset)}))
+        require_whole(odd)
+    assert digest_of(pa.table({"v": pa.Array.from_buffers(kind, 0, [None, None])})).rows == 0

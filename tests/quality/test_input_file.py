@@ -125,6 +125,20 @@ def test_a_byte_order_mark_and_blank_lines_do_not_matter(tmp_path: Path) -> None
     assert read_input(path).num_rows == 8
 
 
+def test_a_row_that_begins_with_a_mark_is_no_record(tmp_path: Path) -> None:
+    """A mark inside of the file comes from another file that was joined to it. Its row is bad, as it is to a load, and
+    a line of nothing else is blank. In quotes it is a part of the value."""
+    path = tmp_path / "f.csv"
+    path.write_text('note;id\nx;1\n\ufeff"y\nz";2\n\ufeff\n"\ufeff";3\n', encoding="utf-8")
+    schema = pa.schema([("note", pa.string()), ("id", pa.int64())])
+    check = Declaration(topic="notes", record_id=("id",), dead_letter_topic="letters")
+    found = pq.read_table(read_file(path, check, schema, tmp_path / "input.parquet").rows)
+    assert found["note"].to_pylist() == ["x", None, "\ufeff"]
+    assert found[UNFIT].to_pylist() == ["", "a byte order mark, as joined files have", ""]
+    with refused(InvalidRequestError, Reason.BYTE_ORDER_MARK):
+        read_file(path, replace(check, dead_letter_topic=None), schema, tmp_path / "input.parquet")
+
+
 def test_a_blank_line_of_one_column_is_a_row(tmp_path: Path) -> None:
     """A blank line is a row with an empty cell if the file has one column."""
     path = tmp_path / "f.csv"

@@ -211,6 +211,19 @@ def test_the_latest_of_a_key_in_two_partitions(engine: Engine, tmp_path: Path) -
     assert not prove(engine, tmp_path, "copies", LATEST).success
 
 
+def test_the_latest_of_a_key_in_two_partitions_of_both(engine: Engine, tmp_path: Path) -> None:
+    """The same holds where the output has the same records in the same partitions: neither side has a latest
+    record."""
+    for topic, schema in (("payments", PAYMENTS), ("copies", COPIES)):
+        engine.admin.create_topic(topic, partitions=2, schema=schema)
+        for number, rows in enumerate((ROWS[:3], ROWS[3:])):
+            copied = [(row[0], row[1], row[2], row[4]) for row in rows]
+            engine.partition(topic, number).append(table(schema, copied if topic == "copies" else rows))
+    _, observed, examples = only(prove(engine, tmp_path, "copies", LATEST))
+    assert observed == "1 of 4 keys with other values"
+    assert {row["account"] for row in examples} == {"a"}
+
+
 @pytest.mark.parametrize(
     ("query", "said"),
     in_shard(

@@ -310,3 +310,19 @@ def test_a_column_that_the_source_has_no_more(engine: Engine, url: str) -> None:
     assert "copied 0 records" in run(url, "copy", "old", "new", "--column", "note=text").output
     twice = run(url, "copy", "old", "new", "--column", "note=text", "--column", "note=id")
     assert twice.exit_code == 2
+
+
+def test_extension_types_and_text(engine: Engine, url: str) -> None:
+    """A UUID is copied as its usual text. Of an extension type without a text the copy is refused."""
+    kinds = {"u": pa.uuid(), "b": pa.bool8()}
+    stored = {"u": pa.array([b"a" * 16], pa.binary(16)), "b": pa.array([1], pa.int8())}
+    engine.admin.create_topic("typed", partitions=1, schema=pa.schema(list(kinds.items())))
+    values = {name: pa.ExtensionArray.from_storage(kind, stored[name]) for name, kind in kinds.items()}
+    engine.producer().produce("typed", pa.table(values)).result()
+    engine.admin.create_topic("texts", partitions=1, schema=pa.schema([("u", pa.string())]))
+    assert run(url, "copy", "typed", "texts").exit_code == 0
+    assert engine.scan("texts").to_table(["u"]).to_pylist() == [{"u": "61616161-6161-6161-6161-616161616161"}]
+    engine.admin.create_topic("numbers", partitions=1, schema=pa.schema([("b", pa.string())]))
+    typed, numbers = (engine.logs.topics.look_up(name) for name in ("typed", "numbers"))
+    with refused(InvalidRequestError, Reason.TYPE_MISMATCH):
+        Copy(typed, numbers, {})

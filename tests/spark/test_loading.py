@@ -242,15 +242,25 @@ def test_a_bomb_is_refused_in_one_sentence(spark: SparkSession, ledger: Engine, 
     assert ledger.scan("texts").to_table().num_rows == 0
 
 
-@pytest.mark.parametrize("log", ["_delta_log/0.json", ".hoodie/x", "metadata/v1.metadata.json"])
+@pytest.mark.parametrize(
+    "log",
+    [
+        "_delta_log/0.json",
+        "metadata/v1.metadata.json.gz",
+        "_spark_metadata/0",
+        "data/_committed_1234",
+        "data/delta_0000001_0000001/x",
+    ],
+)
 def test_the_folder_of_a_table_is_refused(
     spark: SparkSession, ledger: Engine, tmp_path: Path, log: str
 ) -> None:
-    """Files of a Delta, Hudi or Iceberg table are refused, however they are named, as without Spark."""
+    """Files in a folder with a log that says which of them count are refused, however they are named, as without
+    Spark."""
     folder = tmp_path / "in" / "table[1]"
     (folder / "data").mkdir(parents=True)
     (folder / "data" / "a.csv").write_text(csv_of(payments(0, 1)))
-    (folder / log).parent.mkdir()
+    (folder / log).parent.mkdir(exist_ok=True)
     (folder / log).write_text("{}")
     paths = (
         tmp_path / "in",

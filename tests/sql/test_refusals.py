@@ -119,6 +119,10 @@ def refused(engine: Engine, query: str, **named: object) -> str:
         (f"SELECT {'(' * 3000}1{')' * 3000} FROM payments", "depth"),
         ("SELECT 1 FROM payments --" + "x" * 4_000_000, "at most 4,000,000"),
         ("SELECT 340282366920938463463374607431768211455::UHUGEINT AS u FROM payments", "u::VARCHAR"),
+        ("SELECT '101'::BIT AS u FROM payments", "u::VARCHAR"),
+        ("SELECT {'a': ['101'::BIT]} AS u FROM payments", "u::VARCHAR"),
+        ("SELECT MAP {'a': 5::BIGNUM} AS u FROM payments", "u::VARCHAR"),
+        ("SELECT union_value(k := TIMETZ '01:00:00+02') AS u FROM payments", "u::VARCHAR"),
     ],
 )
 def test_one_line(engine: Engine, query: str, told: str) -> None:
@@ -126,6 +130,19 @@ def test_one_line(engine: Engine, query: str, told: str) -> None:
     assert told in line
     assert line.endswith("[INVALID_REQUEST]")
     assert accounts(engine.sql("SELECT account_id FROM payments")) == [1, 2, 3]
+
+
+def test_every_type_that_arrow_has(engine: Engine) -> None:
+    """A result may have any type of DuckDB whose values Arrow has, whatever its parts are called."""
+    found = engine.sql(
+        """SELECT {'BIT': [1]} AS s, 'BIT'::ENUM('BIT', 'TIME WITH TIME ZONE') AS e, array_value(1, 2) AS a,
+        row(1, 2) AS t, MAP {'a': DATE '2026-01-01'} AS m, union_value(k := 1) AS u, INTERVAL 1 MONTH AS i,
+        NULL AS n, 1::HUGEINT AS h, '1'::JSON AS j,
+        TIMESTAMP_NS '2026-01-01' AS ns, TIMESTAMPTZ '2026-01-01' AS z, '01:00:00'::TIME_NS AS tn,
+        1::UTINYINT AS b, 1.5::DECIMAL(18,2) AS d, 'x'::BLOB AS x, 1e0::FLOAT AS f FROM payments LIMIT 1"""
+    )
+    assert found.num_columns == 17
+    assert found.select(["s", "e", "a"]).to_pylist() == [{"s": {"BIT": [1]}, "e": "BIT", "a": [1, 2]}]
 
 
 @pytest.mark.parametrize(

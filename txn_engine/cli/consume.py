@@ -84,7 +84,7 @@ Format = Literal["table", "csv", "jsonl", "parquet"]
     "--output",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Write to this file instead of stdout; parquet needs one.",
+    help="Write to this file instead of stdout; parquet needs one. With --group, the file must be new or empty.",
 )
 @click.option(
     "--binary",
@@ -110,9 +110,10 @@ def consume(
     """Print TOPIC's records, and stop at the end.
 
     Without a group it reads from the first record on; with one from where the group is (a new group: from the first
-    record on). The group's offsets are committed when what they cover has been written out. Records come in order
-    within a partition. With --json, one document with all records. JSON has no number for NaN and the infinities: they
-    come as the strings "NaN", "Infinity" and "-Infinity", which `produce` takes for such a column.
+    record on). The group's offsets are committed when what they cover has been written out: with --output, to disk. A
+    group does not read a record again, so with --group a file that holds something is not written over. Records come in
+    order within a partition. With --json, one document with all records. JSON has no number for NaN and the infinities:
+    they come as the strings "NaN", "Infinity" and "-Infinity", which `produce` takes for such a column.
     """
     if output_format == "parquet" and output is None:
         raise click.UsageError("--format parquet needs --output FILE")
@@ -120,6 +121,10 @@ def consume(
         raise click.UsageError("--follow has no end: it goes with table, csv and jsonl only")
     if out.as_json and (output_format != "table" or output is not None):
         raise click.UsageError("--json goes without --format and --output: use --format jsonl")
+    if group is not None and output is not None:
+        from txn_engine.cli.record_text import check_is_new
+
+        check_is_new(output)
     start_at_end = follow and group is None and not from_beginning
     with (
         place.open() as engine,
@@ -132,7 +137,7 @@ def consume(
         assigned = _assign(engine, consumer, topic, partitions)
         if from_beginning:
             _rewind(consumer, assigned)
-        with _writer(output_format, output, binary, out) as writer:
+        with _writer(output_format, output, binary, out, keeps=group is not None) as writer:
             away = StoreAway(engine.logs.tools.waiting, out) if follow else None
             reading = _Reading(consumer, writer, group=group, in_parts=output_format != "parquet", away=away)
             limit = POLL_RECORDS if output_format != "parquet" else POLL_RECORDS_PARQUET
@@ -250,12 +255,13 @@ class StoreAway:
 
 @contextlib.contextmanager
 def _writer(
-    output_format: Format, output: Path | None, binary: BinaryText, out: Output
+    output_format: Format, output: Path | None, binary: BinaryText, out: Output, *, keeps: bool
 ) -> Iterator[RecordWriter]:
+    """What writes the records. keeps: whether it leaves a file that holds something."""
     from txn_engine.cli import record_text
 
     if output_format == "parquet" and output is not None:
-        file = record_text.ParquetFile(output)
+        file = record_text.ParquetFile(output, keeps=keeps)
         try:
             yield file
         except BaseException:
@@ -267,5 +273,5 @@ def _writer(
     with contextlib.ExitStack() as stack:
         stream: record_text.TextSink = record_text.standard_output()
         if output is not None:
-            stream = stack.enter_context(contextlib.closing(record_text.LateFile(output)))
-        yield kind(stream, binary, sync=output is not None)
+            stream = stack.enter_context(contextlib.closing(record_text.LateFile(output, keeps=keeps)))
+        yield kind(stream, binary, sync=output is not None or record_text.is_file(stream))

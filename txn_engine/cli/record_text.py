@@ -6,17 +6,20 @@ years beyond four digits with their sign. What is no number is a word: NaN, Infi
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
+import stat
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from txn_engine.cli.output import as_json_text
-from txn_engine.errors import SchemaChangedError, StoreAccessError
+from txn_engine.errors import InvalidRequestError, SchemaChangedError, StoreAccessError
 from txn_engine.names import printable
+from txn_engine.reasons import Reason
 from txn_engine.value_text import BinaryText, csv_line, json_records, plain_columns
 
 if TYPE_CHECKING:
@@ -246,11 +249,13 @@ class TextSink(Protocol):
 class LateFile:
     """A text file that is opened, and emptied, only when there is something to write.
 
-    So a read that fails leaves what was there before.
+    So a read that fails leaves what was there before. keeps: whether a file that holds something is refused, with
+    `InvalidRequestError`, and never emptied.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, keeps: bool = False) -> None:
         self._path = path
+        self._keeps = keeps
         self._file: IO[str] | None = None
 
     def write(self, text: str) -> int:
@@ -277,10 +282,55 @@ class LateFile:
     def _open(self) -> IO[str]:
         if self._file is None:
             try:
-                self._file = self._path.open("w", encoding="utf-8", newline="")
+                file = self._path.open("a" if self._keeps else "w", encoding="utf-8", newline="")
             except OSError as error:
                 raise _not_writable(self._path, error) from error
+            if self._keeps and _holds_something(os.fstat(file.fileno())):
+                file.close()
+                raise _kept(self._path)
+            self._file = file
+            _sync_folder(self._path)
         return self._file
+
+
+def check_is_new(path: Path) -> None:
+    """Raise `InvalidRequestError` for a file that holds something already."""
+    with contextlib.suppress(OSError):  # whoever opens it says what is wrong with it
+        if _holds_something(path.stat()):
+            raise _kept(path)
+
+
+def is_file(stream: TextSink) -> bool:
+    """Whether a stream goes into a file, as that of `>> FILE` does."""
+    try:
+        return stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
+    except (OSError, ValueError):  # io.UnsupportedOperation is both
+        return False
+
+
+def _holds_something(found: os.stat_result) -> bool:
+    return stat.S_ISREG(found.st_mode) and found.st_size > 0
+
+
+def _kept(path: Path) -> InvalidRequestError:
+    return InvalidRequestError(
+        "the file holds something, perhaps records that the group has committed",
+        actor="consume",
+        place=str(path),
+        expected="a new file: a group reads each record once, and nobody could read again what was written over",
+        action="name another --output, or append: `--format jsonl >> FILE`",
+        reason=Reason.OUTPUT_EXISTS,
+    )
+
+
+def _sync_folder(path: Path) -> None:
+    """Make a file's name as durable as what is in it, where the system can."""
+    with contextlib.suppress(OSError):
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 def _not_writable(path: Path, error: OSError) -> StoreAccessError:
@@ -303,10 +353,14 @@ def _other_columns(seen: Iterable[str], expected: Iterable[str]) -> SchemaChange
 
 
 class ParquetFile:
-    """One Parquet file, which has its name only once it is whole; `SchemaChangedError` for records of other columns."""
+    """One Parquet file, which has its name only once it is whole; `SchemaChangedError` for records of other columns.
 
-    def __init__(self, path: Path) -> None:
+    keeps: whether a file of that name that holds something is refused, with `InvalidRequestError`.
+    """
+
+    def __init__(self, path: Path, *, keeps: bool = False) -> None:
         self._path = path
+        self._keeps = keeps
         self._partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
         self._writer: Any = None
         self._schema: pa.Schema | None = None
@@ -340,7 +394,19 @@ class ParquetFile:
         self._writer.close()
         with self._partial.open("rb") as written:
             os.fsync(written.fileno())
+        if self._keeps:
+            self._take_name()
         self._partial.replace(self._path)
+        _sync_folder(self._path)
+
+    def _take_name(self) -> None:
+        """Make an empty file of the name, which nobody else can then make."""
+        try:
+            self._path.open("x").close()
+        except FileExistsError:
+            check_is_new(self._path)
+        except OSError as error:
+            raise _not_writable(self._path, error) from error
 
     def discard(self) -> None:
         """Remove what was written, unless it is whole."""

@@ -4,114 +4,28 @@ from __future__ import annotations
 
 import csv
 import json
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import PurePath
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txn_engine.errors import InvalidRecordError, InvalidRequestError
+from txn_engine.errors import InvalidRecordError
 from txn_engine.files.batches import Faults, batch_of, in_batches, until
 from txn_engine.files.columns import converted
 from txn_engine.files.conversion import Conversion
+from txn_engine.files.dialect import Dialect, QuotedWord
 from txn_engine.files.kinds import is_binary, is_nested, is_string
-from txn_engine.files.layout import ACTOR, MEND_AND_LOAD_AGAIN, Layout
-from txn_engine.files.quick import Block, Cutter, Fields, Lines, equal_rows
-from txn_engine.files.source import plain_suffix
+from txn_engine.files.layout import MEND_AND_LOAD_AGAIN, Layout
+from txn_engine.files.quick import Block, Cutter, Fields, Lines, rows_among
 from txn_engine.files.text import Text
 from txn_engine.reasons import Reason
-from txn_engine.row_limits import ROW_CHARS_MAX
 
 _DELIMITERS = (",", ";", "\t", "|")
 
 Row = tuple[int, list[str]]
 """The line that a row begins on, and its fields."""
-
-
-class QuotedWord(str):
-    """A field in quotes whose text would mean null without them."""
-
-    __slots__ = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Dialect:
-    """How a file is cut into fields, and which of them mean null where they stand without quotes.
-
-    delimiter: None for the one of the file's ending. quote: "" where fields are never quoted. header: whether the first
-    line names the columns; else their names, or none for the schema's own in their order. skip_footer: how many lines
-    at the file's end are no rows, blank ones not counted.
-    """
-
-    delimiter: str | None = None
-    quote: str = '"'
-    header: bool | Sequence[str] = True
-    null_values: Sequence[str] = ("",)
-    skip_footer: int = 0
-
-    def mark(self, layout: Layout) -> str:
-        """What stands between two fields."""
-        name = str(layout.source) if isinstance(layout.source, PurePath) else ""
-        return self.delimiter or ("\t" if plain_suffix(name) == ".tsv" else ",")
-
-    def check(self, layout: Layout) -> None:
-        """Raise `InvalidRequestError` for marks that cannot be told apart."""
-        mark = self.mark(layout)
-        if len(mark) != 1 or mark in "\r\n" or mark == self.quote or (mark == '"' and self.quote):
-            raise InvalidRequestError(
-                f"delimiter {self.delimiter!r}",
-                actor=ACTOR,
-                expected="one character, no quote and no line end",
-                reason=Reason.BAD_ARGUMENT,
-            )
-        if len(self.quote) > 1 or self.quote in ("\r", "\n"):
-            raise InvalidRequestError(
-                f"quote {self.quote!r}",
-                actor=ACTOR,
-                expected="one character, or none: no field is quoted",
-                reason=Reason.BAD_ARGUMENT,
-            )
-
-    def reader_of(self, layout: Layout, lines: Iterator[str]) -> Any:
-        """The lines as rows of fields. Raises as `check` does."""
-        self.check(layout)
-        mark = self.mark(layout)
-        csv.field_size_limit(max(csv.field_size_limit(), ROW_CHARS_MAX + 1))
-        if not self.quote:
-            return csv.reader(lines, delimiter=mark, quoting=csv.QUOTE_NONE, strict=True)
-        return csv.reader(lines, delimiter=mark, quotechar=self.quote, strict=True)
-
-    def columns_of(self, layout: Layout) -> int | None:
-        """How many columns the file has; None where its header says so."""
-        if self.header is True:
-            return None
-        return len(layout.schema if self.header is False else self.header)
-
-    def word_marker(self, layout: Layout) -> Callable[[list[str], Sequence[str]], list[str]]:
-        """What makes a `QuotedWord` of each field of a row, with its lines, that is one: Python's csv does not say."""
-        if not self.quote or not self.null_values:
-            return lambda row, _lines: row
-        quote, mark = self.quote, re.escape(self.mark(layout))
-        mark_of_quote = re.escape(quote)
-        inside = f"(?:[^{mark_of_quote}]++|{mark_of_quote * 2})*+"
-        field = re.compile(
-            rf"({mark_of_quote}{inside}{mark_of_quote})?[^{mark}\r\n]*+(?:{mark}|\r\n|\r|\n|$)"
-        )
-        words = frozenset(self.null_values)
-
-        def marked(row: list[str], lines: Sequence[str]) -> list[str]:
-            if words.isdisjoint(row) or not any(quote in line for line in lines):
-                return row
-            fields = zip(
-                row, field.finditer("".join(lines)), strict=False
-            )  # the end of a row matches once more
-            return [QuotedWord(text) if match[1] and text in words else text for text, match in fields]
-
-        return marked
 
 
 def read_delimited(layout: Layout, conversion: Conversion, dialect: Dialect) -> Iterator[pa.RecordBatch]:
@@ -125,18 +39,23 @@ def read_delimited(layout: Layout, conversion: Conversion, dialect: Dialect) -> 
         counted = _counted_rows(columns, text, rows)
         cutter = Cutter(dialect.mark(layout), dialect.quote, len(names), dialect.null_values)
         while cutter.is_of_use and (whole := text.block()):
-            block = cutter.cut(whole, text.lines_read + 1)
-            if block is None:
+            is_plain = not text.may_begin_again(whole)
+            block = cutter.cut(whole, text.lines_read + 1) if is_plain else None
+            again = None if block is None else columns.headers_again(block)
+            if block is None or again is None:
                 yield from in_batches(text, until(counted, text, text.chars + len(whole)), columns.batch)
             else:
                 text.pass_over(block.chars, block.lines)
-                yield from _block_batches(columns, text, block)
+                yield from _block_batches(columns, text, block, again)
         yield from in_batches(text, counted, columns.batch)
 
 
-def _block_batches(columns: _Columns, text: Text, block: Block) -> Iterator[pa.RecordBatch]:
-    """The rows of a block in batches, each behind what cannot be used of the rows up to its last."""
-    again = columns.headers_again(block)
+def _block_batches(
+    columns: _Columns, text: Text, block: Block, again: Sequence[int]
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a block in batches, each behind what cannot be used of the rows up to its last. again: those that are
+    the header.
+    """
     kept: Any = np.delete(np.arange(block.rows), again)
     cut = block.columns if not len(again) else [column.take(pa.array(kept)) for column in block.columns]
     numbers = block.numbers[kept]
@@ -199,14 +118,16 @@ def _names(layout: Layout, dialect: Dialect, rows: Iterator[Row]) -> tuple[list[
 
 
 def _counted_rows(columns: _Columns, text: Text, rows: Iterator[Row]) -> Iterator[Row]:
-    """The rows that have as many fields as there are columns, and are not the header again."""
-    names, has_header = columns.names, columns.has_header
-    fields = len(names)
+    """The rows that have as many fields as there are columns, and are not the header again, or joined to the file."""
+    fields = len(columns.names)
     for line, row in rows:
-        if len(row) != fields or (has_header and row == names):
+        if len(row) != fields or columns.is_header(row, line):
             columns.reject_misfit(len(row), line, text.raw())
+        elif text.begins_again:
+            columns.reject_joined(line, text.raw())
         else:
             yield line, row
+        columns.has_begun = True
 
 
 def csv_rows(layout: Layout, reader: Any, text: Text, dialect: Dialect) -> Iterator[Row]:
@@ -272,8 +193,10 @@ class _Columns:
         places: Mapping[str, int],
     ) -> None:
         self.layout = layout
-        self.names = names
+        self.names = list(names)
         self.has_header = dialect.header is True
+        self.has_begun = False
+        self._known = frozenset(names)
         self._conversion = conversion
         self._places = places
         self._fields = {place: layout.schema.field(name) for name, place in places.items()}
@@ -315,22 +238,71 @@ class _Columns:
             texts = pc.if_else(is_null, pa.scalar(None, pa.string()), texts)
         return texts
 
-    def headers_again(self, block: Block) -> Any:
-        """Which of the rows of a block that are cut are the header, by their indexes."""
-        return equal_rows(block.columns, self.names) if self.has_header else np.empty(0, np.int64)
+    def headers_again(self, block: Block) -> Sequence[int] | None:
+        """Which of the rows of a block that are cut are the header, by their indexes. None where a row has the names in
+        another order.
+        """
+        rows: Sequence[int] = ()
+        if self.has_header:
+            rows = rows_among(block.columns, self.names)
+        elif not self.has_begun and block.rows and block.numbers[0] == 0:
+            rows = rows_among([column[:1] for column in block.columns], self.names)
+        found = [[column.texts[int(row)].as_py() for column in block.columns] for row in rows]
+        if any(texts != self.names and sorted(texts) == sorted(self.names) for texts in found):
+            return None
+        self.has_begun = True
+        return [row for row, texts in zip(rows, found, strict=True) if texts == self.names]
+
+    def is_header(self, row: Sequence[str], line: int) -> bool:
+        """Whether a row is the header: again, or at all where a load names the columns and this is the first row.
+        Raises `InvalidRecordError` for the names in another order, because nobody knows the order of the rows behind.
+        """
+        if (not self.has_header and self.has_begun) or row[0] not in self._known:
+            return False
+        if row == self.names or sorted(row) != sorted(self.names):
+            return row == self.names
+        raise self.layout.refused(
+            "the names of the columns in another order"
+            if self.has_header
+            else "the header, in another order",
+            reason=Reason.REPEATED_HEADER,
+            expected="a record",
+            line=line,
+            action="load joined files one by one"
+            if self.has_header
+            else "leave out --no-header and --header: the file has a header",
+        )
 
     def reject_misfit(self, fields: int, line: int, raw: bytes) -> None:
         """A row that has more or fewer fields than columns, or is the header again."""
         count = len(self.names)
         if fields == count:
+            is_again = self.has_header
             error = self.layout.refused(
-                "the header a second time", reason=Reason.REPEATED_HEADER, expected="a record", line=line
+                "the header a second time"
+                if is_again
+                else "the header, of a file that was said to have none",
+                reason=Reason.REPEATED_HEADER,
+                expected="a record",
+                line=line,
+                action=MEND_AND_LOAD_AGAIN if is_again else "leave out --no-header and --header",
             )
         else:
             seen = f"{fields} field{'' if fields == 1 else 's'}"
             expected = f"{count}, as the header has" if self.has_header else f"{count}"
             reason = Reason.TOO_FEW_FIELDS if fields < count else Reason.TOO_MANY_FIELDS
             error = self.layout.refused(seen, reason=reason, expected=expected, line=line)
+        self.layout.reject(line, error, raw=raw)
+
+    def reject_joined(self, line: int, raw: bytes) -> None:
+        """A row that begins with a byte order mark."""
+        error = self.layout.refused(
+            "a byte order mark inside of the file, where another file was joined to it",
+            reason=Reason.BYTE_ORDER_MARK,
+            expected="a record",
+            line=line,
+            action="load joined files one by one",
+        )
         self.layout.reject(line, error, raw=raw)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,10 +17,12 @@ import pyarrow.compute as pc
 from txn_engine.errors import InvalidRecordError
 from txn_engine.files.conversion import Conversion, JsonNumber
 from txn_engine.files.date_formats import checked_date_format
-from txn_engine.files.delimited import Dialect, csv_rows, likely_delimiter
+from txn_engine.files.delimited import csv_rows, likely_delimiter
+from txn_engine.files.dialect import Dialect
 from txn_engine.files.json_lines import decoded_object
 from txn_engine.files.kinds import has_days
 from txn_engine.files.layout import READ_COLUMNS, Layout
+from txn_engine.files.looks import FORMS, FORMS_OF_JSON, hint_of
 from txn_engine.files.numbers import matches, without_marks
 from txn_engine.files.parquet import opened_parquet
 from txn_engine.files.records import format_or_refused, read_records
@@ -68,7 +69,8 @@ def infer_schema(path: Path, **reading: Any) -> pa.Schema:
     """The columns of a file, which is read to its end; `reading` as `read_records` takes it. A guess: look at it.
 
     A column is a whole number, a decimal of at least 18 digits, a float (only where digits come with an exponent),
-    a day, a time with its zone, true or false, else text. Digits that begin with a 0, as account numbers are, are text.
+    a day, a time with its zone, true or false, else text. Digits of csv that may be a code are text: those that begin
+    with a 0 or a plus, -0, and those with an exponent where no number of the column has a decimal mark.
     It may be null where the file has none of a value. Of Parquet it is the file's own schema.
 
     Raises as `read_records` does, and `InvalidRecordError` for a JSON value that holds others.
@@ -111,7 +113,7 @@ def _of_csv(path: Path, reading: Mapping[str, Any]) -> Inferred:
             error.action = hint
         raise
     schema = _schema(columns, reading)
-    decisive = {name: row for name, column in columns.items() if (row := column.decisive_row) is not None}
+    decisive = {name: row for name, column in columns.items() if (row := column.cause_row) is not None}
     return Inferred(schema, _causes(path, reading, names, decisive), hint)
 
 
@@ -149,7 +151,9 @@ Texts = Mapping[str, tuple["pa.Array[Any]", tuple[str, ...]]]
 
 @dataclass
 class _Column:
-    """What is known of a column so far. decisive_row: the one whose value left only text, among all records."""
+    """What is known of a column so far. decisive_row: the one whose value left only text, among all records.
+    exponent_row: the first that has an exponent. has_marks: whether a number has a decimal mark.
+    """
 
     conversion: Conversion
     words: Sequence[str]
@@ -157,7 +161,8 @@ class _Column:
     kinds: tuple[str, ...] = _KINDS
     has_values: bool = False
     has_words: bool = False
-    has_exponents: bool = False
+    has_marks: bool = False
+    exponent_row: int | None = None
     digits: tuple[int, int] = (0, 0)
     decisive_row: int | None = None
 
@@ -171,16 +176,18 @@ class _Column:
         if not len(texts):
             return
         self.has_values = True
-        self.has_exponents = self.has_exponents or not matches(texts, "^[^eE]*$")
+        places = np.flatnonzero(is_value.to_numpy(zero_copy_only=False))
         before = tuple(kind for kind in self.kinds if kind in may_be)
-        self.kinds, self.digits = self._left(before, texts)
+        forms = FORMS if may_be == _KINDS else FORMS_OF_JSON
+        self.kinds, self.digits = self._left(before, texts, forms)
         if before and not self.kinds:
-            places = np.flatnonzero(is_value.to_numpy(zero_copy_only=False))
-            self.decisive_row = first_row + int(places[self._decisive(before, texts)])
+            self.decisive_row = first_row + int(places[self._decisive(before, texts, forms)])
+        if "float64" in self.kinds:
+            self._look_for_marks(texts, first_row, places, are_numbers=forms is FORMS_OF_JSON)
 
     def field(self, name: str) -> pa.Field[Any]:
         """The column, of the first type that holds everything."""
-        left = [kind for kind in self.kinds if kind != "float64" or self.has_exponents]
+        left = [kind for kind in self.kinds if kind != "float64" or (self.is_float and self.has_marks)]
         kind = left[0] if self.has_values and left else "string"
         whole, scale = self.digits
         wide = min(max(_PRECISION_LEAST, whole + scale), _PRECISION_MAX)
@@ -189,18 +196,38 @@ class _Column:
         takes_null = self.has_nulls or is_empty or (self.has_words and kind != "string")
         return pa.field(name, chosen, nullable=takes_null)
 
-    def _decisive(self, kinds: tuple[str, ...], texts: Any) -> int:
+    @property
+    def is_float(self) -> bool:
+        """Whether a number has an exponent, if the column is of numbers."""
+        return self.exponent_row is not None
+
+    @property
+    def cause_row(self) -> int | None:
+        """The row whose value makes the column text."""
+        is_code = self.kinds == ("float64",) and not self.has_marks
+        return self.exponent_row if is_code else self.decisive_row
+
+    def _look_for_marks(self, texts: Any, first_row: int, places: Any, *, are_numbers: bool) -> None:
+        self.has_marks = (
+            self.has_marks or are_numbers or _first_of(texts, re.escape(self.conversion.decimal)) >= 0
+        )
+        if self.exponent_row is None and (found := _first_of(texts, "[eE]")) >= 0:
+            self.exponent_row = first_row + int(places[found])
+
+    def _decisive(self, kinds: tuple[str, ...], texts: Any, forms: Mapping[str, str]) -> int:
         """The index of the first text with which none of the types is left, by halving."""
         good, bad = 0, len(texts)
         while bad - good > 1:
             middle = (good + bad) // 2
-            if self._left(kinds, texts[:middle])[0]:
+            if self._left(kinds, texts[:middle], forms)[0]:
                 good = middle
             else:
                 bad = middle
         return good
 
-    def _left(self, kinds: tuple[str, ...], texts: Any) -> tuple[tuple[str, ...], tuple[int, int]]:
+    def _left(
+        self, kinds: tuple[str, ...], texts: Any, forms: Mapping[str, str]
+    ) -> tuple[tuple[str, ...], tuple[int, int]]:
         """Which of the types hold these texts too, and how many digits a decimal needs for all."""
         mark, digits = re.escape(self.conversion.decimal), self.digits
         numbers = texts
@@ -209,11 +236,11 @@ class _Column:
                 numbers = without_marks(texts, self.conversion.thousands, self.conversion.decimal)
         if "decimal" in kinds and matches(numbers, rf"^[+-]?[0-9]+({mark}[0-9]+)?$"):
             digits = _digits(numbers, mark, digits)
-        left = tuple(kind for kind in kinds if self._holds(kind, texts, numbers, mark))
+        left = tuple(kind for kind in kinds if self._holds(kind, texts, numbers, mark, forms))
         return tuple(kind for kind in left if kind != "decimal" or sum(digits) <= _PRECISION_MAX), digits
 
-    def _holds(self, kind: str, texts: Any, numbers: Any, mark: str) -> bool:
-        form = _FORMS.get(kind)
+    def _holds(self, kind: str, texts: Any, numbers: Any, mark: str, forms: Mapping[str, str]) -> bool:
+        form = forms.get(kind)
         if form is not None and not matches(numbers, form.replace("MARK", mark)):
             return False
         if kind == "decimal":
@@ -226,13 +253,11 @@ class _Column:
 
 
 _OF_WRONG_DELIMITERS = (Reason.TOO_MANY_FIELDS, Reason.BAD_QUOTING, Reason.UNCLOSED_QUOTE)
-_FORMS = {
-    "bool": "(?i)^(true|false)$",  # 0 and 1 are numbers until somebody says more
-    "int64": "^[+-]?(0|[1-9][0-9]*)$",  # 1.0 is an amount, whose next value may be 1.5
-    "decimal": "^[+-]?(0|[1-9][0-9]*)(MARK[0-9]+)?$",
-    "float64": "^[+-]?(0|[1-9][0-9]*)(MARK|[eE]|$)",
-}
-"""What texts of a type look like at least, if the type is to be inferred."""
+
+
+def _first_of(texts: Any, pattern: str) -> int:
+    """The index of the first text that has the pattern in it; -1 where none has."""
+    return int(pc.index(pc.match_substring_regex(texts, pattern), True).as_py())
 
 
 def _digits(numbers: Any, mark: str, known: tuple[int, int]) -> tuple[int, int]:
@@ -269,36 +294,10 @@ def _causes(
         for number, (line, row) in enumerate(rows, start=-1 if has_header else 0):
             for name in by_row.get(number, ()):
                 value = row[places[name]]
-                found[name] = Cause(line, value, _hint_of(value, reading))
+                found[name] = Cause(line, value, hint_of(value, reading))
             if len(found) == len(decisive):
                 break
     return {name: found[name] for name in decisive}
-
-
-def _hint_of(value: str, reading: Mapping[str, Any]) -> str | None:
-    """The options with which a value is a number or a date, if it looks like one."""
-    for form, options in _LOOKS_LIKE:
-        if re.fullmatch(form, value):
-            return (
-                None if all(reading.get(name) == given for name, given in options.items()) else _try(options)
-            )
-    return None
-
-
-def _try(options: Mapping[str, str]) -> str:
-    said = " ".join(f"--{name.replace('_', '-')} {shlex.quote(given)}" for name, given in options.items())
-    return f"try `{said}`"
-
-
-_LOOKS_LIKE: Sequence[tuple[str, Mapping[str, str]]] = (
-    (r"[+-]?[0-9]{1,3}(\.[0-9]{3})+,[0-9]+", {"decimal": ",", "thousands": "."}),
-    (r"[+-]?[0-9]{1,3}( [0-9]{3})+,[0-9]+", {"decimal": ",", "thousands": " "}),
-    (r"[+-]?[0-9]{1,3}('[0-9]{3})+(\.[0-9]+)?", {"thousands": "'"}),
-    (r"[+-]?[0-9]{1,3}(,[0-9]{3})+(\.[0-9]+)?", {"thousands": ","}),
-    (r"[+-]?[0-9]+,[0-9]+", {"decimal": ","}),
-    (r"(0[1-9]|[12][0-9]|3[01])\.(0[1-9]|1[0-2])\.[0-9]{4}", {"date_format": "%d.%m.%Y"}),
-)
-"""Forms of numbers and dates that need options, the narrower ones first."""
 
 
 def _csv(path: Path, reading: Mapping[str, Any], names: Sequence[str]) -> Iterator[tuple[int, Texts]]:

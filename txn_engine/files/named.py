@@ -9,21 +9,15 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Final
 
 from txn_engine.errors import InvalidRequestError
 from txn_engine.files.layout import ACTOR
 from txn_engine.files.source import FORMATS, FileFormat, format_of
+from txn_engine.files.table_folders import LOG_FOLDERS, check_no_table, check_no_table_entry
 from txn_engine.found_files import FoundFile, check_leads_inside, not_a_file
 from txn_engine.reasons import Reason
 
 PassedOver = Callable[[Path], None]
-TABLE_LOGS: Final = {
-    "a Delta table": ("_delta_log", ""),
-    "a Hudi table": (".hoodie", ""),
-    "an Iceberg table": ("metadata", ".metadata.json"),
-}
-"""The folder that a table has for its log, and how the names of files in it end."""
 
 
 def files_named(
@@ -72,26 +66,27 @@ def files_named(
 
 
 def _check_no_tables(files: Sequence[Path]) -> None:
-    """Raise `InvalidRequestError` for files in the folder of a table, at any depth."""
+    """Raise `InvalidRequestError` for files in a folder with a log that says which of them count, at any depth."""
     named = {file.parent for file in files}
     real = {Path(os.path.realpath(folder)) for folder in named}
     real |= {Path(os.path.realpath(file)).parent for file in files if file.is_symlink()}
     for folder in sorted({above for each in named | real for above in (each, *each.absolute().parents)}):
-        for kind, (log, ending) in TABLE_LOGS.items():
-            if any((folder / log).glob(f"*{ending}")):
-                raise of_a_table(kind, log, str(folder))
+        for log in LOG_FOLDERS:
+            for name in _names_in(folder / log):
+                check_no_table([*str(folder).split(os.sep), log, name])
+    for folder in sorted(named | real):
+        names = str(folder).split(os.sep)
+        check_no_table(names)
+        for name in _names_in(folder):
+            check_no_table_entry(name, names)
 
 
-def of_a_table(kind: str, log: str, place: str) -> InvalidRequestError:
-    """The error for files in the folder of a table of that kind."""
-    return InvalidRequestError(
-        f"the folder of {kind}, with its log {log}",
-        actor=ACTOR,
-        place=place,
-        expected="files whose rows are all meant; a table keeps files of rows that were deleted or replaced",
-        action="let a reader of such tables write the table's rows to files, and load those",
-        reason=Reason.FOLDER_OF_A_TABLE,
-    )
+def _names_in(folder: Path) -> list[str]:
+    """What is in the folder; nothing where there is none, or none that may be read."""
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
 
 
 def _check(path: object) -> None:

@@ -273,14 +273,16 @@ def _whole(data: bytes, quotes: Any) -> int:
     return int(ends[-1]) + 1 if len(ends) else 0
 
 
-def equal_rows(columns: Sequence[Fields], row: Sequence[str]) -> Any:
-    """Which rows have these texts, by their indexes."""
-    found = _places_of(columns[0].texts, row[0])
-    for column, text in zip(columns[1:], row[1:], strict=True):
+def rows_among(columns: Sequence[Fields], texts: Sequence[str]) -> Any:
+    """Which rows have nothing but these texts, by their indexes."""
+    among = pa.array(texts, pa.string())
+    found = np.flatnonzero(_are_in(columns[0].texts, among))
+    for column in columns[1:]:
         if len(found):
-            found = found[_places_of(column.texts.take(pa.array(found)), text)]
+            places: pa.Array[Any] = pa.array(found, pa.int64())
+            found = found[_are_in(column.texts.take(places), among)]
     return found
 
 
-def _places_of(texts: pa.Array[Any], text: str) -> Any:
-    return np.flatnonzero(pc.equal(texts, pa.scalar(text)).to_numpy(zero_copy_only=False))
+def _are_in(texts: pa.Array[Any], among: pa.Array[Any]) -> Any:
+    return pc.is_in(texts, value_set=among).to_numpy(zero_copy_only=False)

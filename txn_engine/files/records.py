@@ -13,7 +13,8 @@ from txn_engine.arguments import check_callables
 from txn_engine.errors import InvalidRequestError
 from txn_engine.files.conversion import Conversion, DecimalMark, ThousandsMark
 from txn_engine.files.date_formats import checked_date_format
-from txn_engine.files.delimited import Dialect, check_given_header, read_delimited
+from txn_engine.files.delimited import check_given_header, read_delimited
+from txn_engine.files.dialect import Dialect
 from txn_engine.files.json_lines import read_json_lines
 from txn_engine.files.kinds import has_days
 from txn_engine.files.layout import ACTOR, BadRows, Layout, Missing, Progress, Rejected, Sizes, Unknown

@@ -23,6 +23,7 @@ _READ_BYTES = 8_192
 _USUAL_OTHER = "cp1252"
 """What text is in most often that is not UTF-8: Windows in Western Europe."""
 BYTE_ORDER_MARK = "\ufeff"
+_SWAPPED_MARK = "\ufffe"
 _MARK_BYTES_MAX = 4
 
 
@@ -46,6 +47,8 @@ _MARKS = (
 class Text:
     """A file as lines of text, with or without a byte order mark; a file that is cut or no text is refused.
 
+    Where files are joined, a mark stands at the beginning of a row inside of this one: it is no part of the row.
+
     held: the lines since whoever reads them emptied it, so those of a row. is_undecodable: whether one of them has
     bytes that the encoding does not have; they are kept as surrogates, which `raw` makes bytes again. A batch is full
     at `full_rows`, or where `chars`, all that were read, reach `full_at`. skip_footer: how many lines at the end are
@@ -61,6 +64,8 @@ class Text:
         except OSError as error:
             raise layout.unreadable(error) from error
         self.encoding = layout.encoding
+        self._marks = _marks_in(self.encoding)
+        self._is_wide = codecs.lookup(self.encoding).name.startswith(("utf-16", "utf-32"))
         self._stream = decompressed(self._bytes, layout.compression)
         self._decoder = codecs.getincrementaldecoder(self.encoding)("surrogateescape")
         self._has_begun = self._has_text = False
@@ -103,17 +108,29 @@ class Text:
         while self._has_more():
             read = self._block.readline
             while line := read(room):
-                if not held:
+                is_first = not held
+                if is_first:
                     row_from = self.chars
                 held.append(line)
                 self.chars += len(line)
                 self.lines_read += 1
                 if self.chars - row_from >= room:
                     raise self._too_long(self.lines_read)
-                if not line.isascii() and not is_whole(line):
-                    self.is_undecodable = True
+                if not line.isascii():
+                    self.is_undecodable = self.is_undecodable or not is_whole(line)
+                    while is_first and line.startswith(self._marks):
+                        line = line[max(len(mark) for mark in self._marks if line.startswith(mark)) :]
                 yield line
                 read = self._block.readline
+
+    @property
+    def begins_again(self) -> bool:
+        """Whether the row whose lines are held begins with a byte order mark, which another file has brought."""
+        return bool(self.held) and self.held[0].startswith(self._marks)
+
+    def may_begin_again(self, block: str) -> bool:
+        """Whether a line of the block begins with a byte order mark."""
+        return block.startswith(self._marks) or any(f"\n{mark}" in block for mark in self._marks)
 
     def block(self) -> str:
         """Whole lines that are still to be read, about `BLOCK_CHARS`, at a row's beginning; "" at the end."""
@@ -195,6 +212,9 @@ class Text:
             # the decoders of these two have taken the mark away, and what comes now is text
             if codecs.lookup(self.encoding).name not in ("utf-16", "utf-32"):
                 text = text.removeprefix(BYTE_ORDER_MARK)
+        if self._is_wide and _SWAPPED_MARK in text:  # what comes has its bytes in the other order
+            self._failure = UnicodeError("a byte order mark of the other order")
+            text = text[: text.index(_SWAPPED_MARK)]
         return text
 
     def _decoded(self, data: bytes) -> str:
@@ -264,6 +284,15 @@ class Text:
     def _too_long(self, line: int) -> InvalidRecordError:
         lines = len(self.held)
         return self._layout.refused(**row_too_long(lines), line=line - lines + 1)
+
+
+def _marks_in(encoding: str) -> tuple[str, ...]:
+    """What a byte order mark inside of a file is in its encoding: in cp1252 the mark of UTF-8 is "ï»¿"."""
+    try:
+        found = codecs.BOM_UTF8.decode(encoding)
+    except UnicodeError:
+        return (BYTE_ORDER_MARK,)
+    return tuple({BYTE_ORDER_MARK, found} - {""})
 
 
 def _end_of_lines(text: str) -> int:

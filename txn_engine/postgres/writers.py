@@ -30,6 +30,9 @@ SELECT array_agg(a.attname ORDER BY a.attname), i.indimmediate FROM pg_index i
 JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
 WHERE i.indrelid = to_regclass(%s) AND i.indisunique AND i.indpred IS NULL AND i.indexprs IS NULL
 GROUP BY i.indexrelid ORDER BY i.indimmediate"""
+_HAS_CHILDREN = """
+SELECT EXISTS (SELECT FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhparent
+               WHERE c.oid = to_regclass(%s) AND c.relkind <> 'p')"""
 _COLLATIONS = """
 SELECT a.attname, n.nspname, c.collname
 FROM pg_index i
@@ -80,6 +83,15 @@ class PostgresWriter(TableWriter[Connection[Any]]):
         """
         found = execute(connection, _KEYS, (self._name.as_string(connection),)).fetchall()
         return {tuple(key): is_immediate for key, is_immediate in found}
+
+    def _check_unique(self, connection: Connection[Any]) -> None:
+        super()._check_unique(connection)
+        if execute(connection, _HAS_CHILDREN, (self._name.as_string(connection),)).fetchone() == (True,):
+            raise self.refused(
+                "other tables inherit from it, and its unique index does not see their rows",
+                reason=Reason.HAS_INHERITING_TABLES,
+                expected="a table of its own, or a partitioned one: a key could be there twice",
+            )
 
     def key_collations(self, connection: Connection[Any]) -> dict[str, sql.Identifier]:
         """Those that are not deterministic."""

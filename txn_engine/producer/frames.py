@@ -54,6 +54,8 @@ def as_records(given: object, schemas: Schemas, *, topic: str, actor: str) -> Re
     """
     if isinstance(given, _ARROW):
         return given
+    if isinstance(given, Mapping):
+        _check_indexes(given, topic)
     columns = _columns_of(given, schemas, actor)
     names = [name for name, _ in columns]
     odd: list[object] = [*filter(lambda name: not isinstance(name, str), names)]
@@ -85,6 +87,25 @@ def _columns_of(given: object, schemas: Schemas, actor: str) -> list[tuple[str, 
             return _one_by_one(given, actor)
         return list(zip(table.schema.names, table.columns, strict=True))
     return _no_records(given, actor)
+
+
+def _check_indexes(given: Mapping[Any, Any], topic: str) -> None:
+    """Raise `InvalidRecordError` for pandas' Series whose rows have other labels, or labels in another order: pandas
+    puts rows of one label together, and here they would be put together as they stand.
+    """
+    pandas = sys.modules.get("pandas")
+    if pandas is None:
+        return
+    series = [(name, each) for name, each in given.items() if isinstance(each, pandas.Series)]
+    for name, each in series[1:]:
+        if not each.index.equals(series[0][1].index):
+            raise InvalidRecordError(
+                f"columns {series[0][0]!r} and {name!r}, which are pandas Series whose indexes differ",
+                actor=f"produce to {topic!r}",
+                expected="Series of one index",
+                action="make a DataFrame of them, which puts rows of one label together, or give `series.array`",
+                reason=Reason.BAD_ARGUMENT,
+            )
 
 
 def _one_by_one(given: Any, actor: str) -> list[tuple[str, Any]]:

@@ -21,7 +21,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from txn_engine.errors import InvalidRequestError
-from txn_engine.held import held_type, laid_out
+from txn_engine.held import held_type, laid_out, words_of_decimals
 from txn_engine.reasons import Reason
 
 Words = NDArray[np.uint64]
@@ -140,10 +140,8 @@ def _words(column: Any) -> Sequence[Words]:
         return [np.asarray(column.cast(pa.uint8()).fill_null(0)).astype(np.uint64)]
     if pa.types.is_decimal(kind):
         wide = column.cast(pa.decimal128(kind.precision, kind.scale)) if kind.bit_width < 128 else column
-        count = wide.type.bit_width // 64
-        buffer = np.frombuffer(wide.buffers()[1], np.uint64)[wide.offset * count :]
-        words = buffer[: len(wide) * count].reshape(-1, count)
-        return [words[:, number].copy() for number in range(count)]
+        words = words_of_decimals(wide, np.uint64)
+        return [words[:, number].copy() for number in range(words.shape[1])]
     if pa.types.is_floating(kind):
         return [_float_words(column)]
     try:

@@ -38,6 +38,7 @@ _CHUNK_HOLDS: Final = 16 << 20  # characters, and cells
 _NEVER_CLOSED: Final = "unexpected end of data"
 _WHOLE: Final = "give the file that was loaded, whole"
 _NO_TEXT: Final = "it is not UTF-8 text"
+_MARK: Final = "\ufeff"
 
 
 def read_input(
@@ -138,7 +139,8 @@ def _header(path: Path, reader: Any, check: Declaration) -> list[str]:
 
 class _Lines:
     """The lines of the file, as csv takes them. What was read since the last row is kept, because csv does not say of
-    a cell whether it was in quotes. Raises `InvalidRequestError` for a row that is longer than one that is loaded.
+    a cell whether it was in quotes. is_joined: whether that row begins with a byte order mark. Raises
+    `InvalidRequestError` for a row that is longer than one that is loaded.
     """
 
     def __init__(self, path: Path, stream: TextIOWrapper, check: Declaration) -> None:
@@ -146,6 +148,7 @@ class _Lines:
         self._stream = stream
         self._read: list[str] = []
         self._chars = self._lines = 0
+        self.is_joined = False
         self._words = null_words(check)
         separator = re.escape(check.input_delimiter)
         self._written = re.compile(rf'("[^"]*(?:""[^"]*)*"|[^{separator}\r\n]*)(?:{separator}|[\r\n]+|$)')
@@ -157,6 +160,9 @@ class _Lines:
         line = self._stream.readline(ROW_CHARS_MAX + 1)
         if not line:
             raise StopIteration
+        if not self._read:
+            self.is_joined = line.startswith(_MARK)
+            line = line.lstrip(_MARK)
         self._read.append(line)
         self._chars += len(line)
         self._lines += 1
@@ -233,7 +239,7 @@ def _chunks(
             not row and not uncut and len(header) == 1
         ):  # a blank line is no row, but where a row is one empty cell
             row = [""]
-        if row and not uncut and (fault := _fault_of(row, header)) is not None:
+        if row and not uncut and (fault := _fault_of(row, header, is_joined=lines.is_joined)) is not None:
             if not has_letters:
                 raise _refused(path, line, *fault)
             uncut = fault[0]
@@ -249,11 +255,15 @@ def _chunks(
         yield rows
 
 
-def _fault_of(row: Sequence[str], header: Sequence[str]) -> tuple[str, str, Reason] | None:
+def _fault_of(
+    row: Sequence[str], header: Sequence[str], *, is_joined: bool
+) -> tuple[str, str, Reason] | None:
     """What is wrong with a row that cannot be a record, what was expected, and the reason."""
     if len(row) != len(header):
         reason = Reason.TOO_FEW_FIELDS if len(row) < len(header) else Reason.TOO_MANY_FIELDS
         return f"{len(row)} cells", f"{len(header)}, as in the header", reason
+    if is_joined:
+        return "a byte order mark, as joined files have", "a row", Reason.BYTE_ORDER_MARK
     return None if _is_text(row) else (_NO_TEXT, "UTF-8", Reason.BAD_ENCODING)
 
 

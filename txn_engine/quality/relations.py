@@ -253,9 +253,10 @@ class _Writer:
         quoted = self._dialect.column
         ours, theirs = self._both({**relation.by, **relation.columns})
         keys, values = tuple(relation.by), tuple(relation.columns)
-        parts = f"CASE WHEN min({PARTITION}) = max({PARTITION}) THEN 1 ELSE 0 END AS {_ONE_PARTITION}"
-        sides = []
-        for view, columns in ((self._topic_view, theirs), (self._output_view, ours)):
+        is_one, sides = f"CASE WHEN min({PARTITION}) = max({PARTITION}) THEN 1", []
+        for view, columns, several in ((self._topic_view, theirs, 0), (self._output_view, ours, -1)):
+            # a key in several partitions has no latest record, so that the two sides are not equal there either
+            parts = f"{is_one} ELSE {several} END AS {_ONE_PARTITION}"
             held = ", ".join(quoted(name) for name in values)
             taken = ", ".join(f"{_LATEST}.{quoted(name)} AS {quoted(name)}" for name in values)
             names = ", ".join(quoted(name) for name in keys)

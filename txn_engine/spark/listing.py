@@ -14,7 +14,8 @@ from pyspark.sql import SparkSession
 
 from txn_engine.errors import InvalidRequestError
 from txn_engine.files import format_of
-from txn_engine.files.named import TABLE_LOGS, check_inside, of_a_table
+from txn_engine.files.named import check_inside
+from txn_engine.files.table_folders import LOG_FOLDERS, check_no_table
 from txn_engine.reasons import Reason
 from txn_engine.spark.errors import SPARK_FAILURES, reason
 
@@ -132,14 +133,14 @@ def _named_by(
     try:
         if files.exists(path):
             status = files.getFileStatus(path)
-            _check_above(jvm, files, status.getPath(), above)
+            _check_above(jvm, files, status, above)
             if status.isDirectory():
                 yield from ((each, False) for each in _within(files, status.getPath()))
             else:
                 yield _visible(status), True
             return
         for status in files.globStatus(path) or ():
-            _check_above(jvm, files, status.getPath(), above)
+            _check_above(jvm, files, status, above)
             name = str(status.getPath().getName())
             if status.isDirectory():
                 yield from ((each, False) for each in _within(files, status.getPath()))
@@ -163,22 +164,27 @@ def _within(files: Any, folder: Any) -> Iterator[Any]:
 
 
 def _check_no_log(name: str) -> None:
-    """Raise `InvalidRequestError` for a file of a table's log: not all rows of the files beside it are the table's."""
-    *folders, last = name.split("/")
-    for kind, (log, ending) in TABLE_LOGS.items():
-        if log in folders and last.endswith(ending):
-            raise of_a_table(kind, log, "/".join(folders[: folders.index(log)]))
+    """Raise `InvalidRequestError` for a path that tells a folder with a log that says which of its files count."""
+    check_no_table(name.split("/"))
 
 
-def _check_above(jvm: Any, files: Any, path: Any, known: set[str]) -> None:
-    """Raise `InvalidRequestError` where a folder above a path is a table's; one that may not be read is passed over."""
+def _check_above(jvm: Any, files: Any, status: Any, known: set[str]) -> None:
+    """Raise `InvalidRequestError` where a folder above a path has a log that says which files count. One that may not
+    be read is passed over.
+    """
+    path = status.getPath()
+    if status.isFile() and _name_of(path.getParent()) not in known:
+        _check_entries(files, path.getParent())
     while (path := path.getParent()) is not None and _name_of(path) not in known:
         known.add(_name_of(path))
-        for log, _ in TABLE_LOGS.values():
-            folder = jvm.org.apache.hadoop.fs.Path(path, log)
-            with suppress(*SPARK_FAILURES):
-                for status in files.listStatus(folder):
-                    _check_no_log(_name_of(status.getPath()))
+        for log in LOG_FOLDERS:
+            _check_entries(files, jvm.org.apache.hadoop.fs.Path(path, log))
+
+
+def _check_entries(files: Any, folder: Any) -> None:
+    with suppress(*SPARK_FAILURES):
+        for status in files.listStatus(folder):
+            _check_no_log(_name_of(status.getPath()))
 
 
 def _name_of(path: Any) -> str:

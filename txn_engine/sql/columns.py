@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -56,6 +56,19 @@ def refuse_names_alike(topic: str, schema: pa.Schema, action: str) -> None:
             )
 
 
+_NESTED: Final = frozenset({"list", "array", "struct", "tuple", "map", "union"})
+_IN_ARROW: Final = frozenset(
+    {
+        *("null", "boolean", "varchar", "blob", "uuid", "enum", "decimal", "float", "double", "interval"),
+        *("tinyint", "smallint", "integer", "bigint", "hugeint"),
+        *("utinyint", "usmallint", "uinteger", "ubigint"),
+        *("date", "time", "time_ns", "timestamp", "timestamp_s", "timestamp_ms", "timestamp_ns"),
+        *("timestamp with time zone", "timestamptz_ns"),
+    }
+)
+"""Types of DuckDB that Arrow has. BIT, VARIANT and GEOMETRY would come out as bytes of DuckDB's own."""
+
+
 def wide_decimal(kind: Any) -> pa.DataType | None:
     """The decimal, this type or one inside it, that has more digits than SQL keeps: DuckDB reads it as a DOUBLE."""
     return inner_type(kind, lambda each: pa.types.is_decimal(each) and each.precision > DIGITS_MAX)
@@ -73,17 +86,25 @@ def inner_type(kind: Any, is_meant: Callable[[Any], bool]) -> pa.DataType | None
     return next((each for each in inner if each is not None), None)
 
 
-def check_result(names: list[str], types: list[str]) -> None:
+def check_result(names: Sequence[str], types: Sequence[Any]) -> None:
     """Raise `InvalidRequestError` for a column that would leave DuckDB as another value, or as bytes of its own."""
     for name, kind in zip(names, types, strict=True):
-        for lossy in ("UHUGEINT", "BIGNUM", "TIME WITH TIME ZONE"):
-            if lossy in kind:
-                raise InvalidRequestError(
-                    f"column {name!r} of type {kind}",
-                    actor=ACTOR,
-                    expected="a type that Arrow has",
-                    action=f"cast it: {name}::VARCHAR",
-                )
+        if not _has_arrow_type(kind):
+            raise InvalidRequestError(
+                f"column {name!r} of type {kind}",
+                actor=ACTOR,
+                expected="a type that Arrow has",
+                action=f"cast it: {name}::VARCHAR",
+                reason=Reason.UNSUPPORTED_TYPE,
+            )
+
+
+def _has_arrow_type(kind: Any) -> bool:
+    """Whether Arrow has a type of DuckDB's, and those inside it, with the same values."""
+    if kind.id in _NESTED:
+        inside = [each for _, each in kind.children if hasattr(each, "id")]
+        return all(map(_has_arrow_type, inside))
+    return kind.id in _IN_ARROW
 
 
 def typed(found: pa.Table, plain: PlainColumns, schemas: Mapping[str, pa.Schema]) -> pa.Table:

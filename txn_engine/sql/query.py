@@ -370,7 +370,7 @@ def _result(
             )
             cursor.execute(f"CREATE TEMP VIEW {identifier(table)} AS {select}")
     rows = cursor.sql(statement.text)
-    check_result(rows.columns, [str(kind) for kind in rows.types])
+    check_result(rows.columns, rows.types)
     found: pa.Table = rows.to_arrow_table()
     return found
 

@@ -33,9 +33,7 @@ class BackupCheck:
 def backups(store: ObjectStore) -> tuple[list[Manifest], list[TxnEngineError]]:
     """The backups that there are in a place, oldest first; and what is wrong with those that are damaged."""
     held = BackupPlace.open(Objects(store)).look()
-    return [each for _, each in sorted(held.backups.items())], [
-        each for _, each in sorted(held.damaged.items())
-    ]
+    return [each for _, each in sorted(held.backups.items())], held.unreadable
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +68,7 @@ def look_at_backups(store: ObjectStore) -> BackupsSeen | None:
         missing = error
     finally:
         executor.shutdown()
-    damaged = tuple(error for _, error in sorted(held.damaged.items()))
-    return BackupsSeen(place.store_id, len(held.backups), damaged, newest, missing)
+    return BackupsSeen(place.store_id, len(held.backups), tuple(held.unreadable), newest, missing)
 
 
 def check_backup(store: ObjectStore, number: int | None = None, progress: Progress = silent) -> BackupCheck:

@@ -52,7 +52,7 @@ from storage.keys import LogKeys, validate_key, validate_name
 from storage.known_parquet import KnownParquet
 from storage.local import LocalStore
 from storage.memory import MemoryStore
-from storage.opening import objects_around, objects_below, open_store, overlap, would_overlap
+from storage.opening import local_path, objects_around, objects_below, open_store, overlap, would_overlap
 from storage.parquet_footer import UNCOMPRESSED
 from storage.parquet_limits import DATA_LIMITS, LimitError, ParquetLimits
 from storage.patience import JOB_PATIENCE, PERSON_PATIENCE, Patience
@@ -143,6 +143,7 @@ __all__ = [
     "open_parquet",
     "parquet_tail_bytes",
     "read_parquet_tail",
+    "local_path",
     "open_store",
     "overlap",
     "prove_put_if_absent",

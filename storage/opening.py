@@ -58,16 +58,9 @@ def open_store(
     """
     _check_known(settings)
     text = os.fspath(url)
-    if isinstance(url, str):
-        _check_ends(text)
-    if "://" not in text:
-        if isinstance(url, str) and _NEARLY_A_URL.match(text):  # what stands behind it may be keys
-            action = "fix the URL, or write ./ in front of a folder's name"
-            raise _invalid("a URL has a colon and two slashes after its scheme", text, action)
-        return LocalStore(_path(text, text), create=create)
+    if (path := local_path(url)) is not None:
+        return LocalStore(path, create=create)
     scheme, _, rest = text.partition("://")
-    if scheme == "file":
-        return LocalStore(_file_path(rest, text), create=create)
     if scheme == "memory":
         return _memory(rest, text)
     backend = backend_of(text)
@@ -125,12 +118,28 @@ def objects_below(store: ObjectStore, key: str, max_bytes: int) -> Iterator[tupl
             yield f"{store.url}/{folder}", store.get(f"{folder}/{key}", max_bytes=max_bytes)
 
 
+def local_path(url: str | os.PathLike[str]) -> str | None:
+    """The folder that `open_store` would open for this URL, as it is spelt there; None for a URL of another kind.
+
+    Raises `InvalidStoreUrlError` where `open_store` does.
+    """
+    text = os.fspath(url)
+    if isinstance(url, str):
+        _check_ends(text)
+    if "://" not in text:
+        if isinstance(url, str) and _NEARLY_A_URL.match(text):  # what stands behind it may be keys
+            action = "fix the URL, or write ./ in front of a folder's name"
+            raise _invalid("a URL has a colon and two slashes after its scheme", text, action)
+        return _path(text, text)
+    scheme, _, rest = text.partition("://")
+    return _file_path(rest, text) if scheme == "file" else None
+
+
 def would_overlap(store: ObjectStore, url: str | os.PathLike[str]) -> bool:
     """As `overlap`, of a local store that may not be there yet: nothing is made. False for a URL of another kind."""
-    text = os.fspath(url)
-    if "://" in text and not text.startswith("file://"):
+    path = local_path(url)
+    if path is None:
         return False
-    path = _file_path(text.partition("://")[2], text) if "://" in text else _path(text, text)
     first, second = store.uri("x")[:-1], f"{os.path.abspath(path)}/"
     return first.startswith(second) or second.startswith(first)
 

@@ -6,7 +6,7 @@ import re
 import unicodedata
 from itertools import pairwise
 from typing import Final
-from unicodedata import category, combining
+from unicodedata import category, combining, name
 
 NEW_NAME: Final = (
     "visible characters in their usual form (Unicode's NFC, no variants), with single spaces inside alone"
@@ -31,6 +31,24 @@ _DOTTED_TWICE: Final = re.compile(
 )
 """Letters that lose their dot to a mark above (Unicode's Soft_Dotted), or have none, and then show a dot again."""
 
+_STACKERS: Final = {
+    "\u1039": "MYANMAR ",
+    "\u17d2": "KHMER ",
+    "\u1a60": "TAI THAM ",
+    "\u1bab": "SUNDANESE ",
+    "\uaaf6": "MEETEI MAYEK ",
+    "\U00010a3f": "KHAROSHTHI ",
+    "\U00011133": "CHAKMA ",
+    "\U0001193e": "DIVES AKURU ",
+    "\U00011a47": "ZANABAZAR SQUARE ",
+    "\U00011a99": "SOYOMBO ",
+    "\U00011d45": "MASARAM GONDI ",
+    "\U00011d97": "GUNJALA GONDI ",
+    "\U00011f42": "KAWI ",
+}
+"""Marks that put the next letter of their script below the one before, and show nothing themselves (Unicode's
+Invisible_Stacker), with what the names of that script's characters begin with."""
+
 
 def is_storable(text: str) -> bool:
     """Whether the text is UTF-8. Bytes of a command line that are none come from Python as lone surrogates."""
@@ -48,7 +66,8 @@ def is_new_name(text: str) -> bool:
     No control and format characters (Unicode's Cc and Cf), no surrogates, private or unassigned characters, no line and
     paragraph separators, nothing that shows nothing, no space but the plain one, none of those at the ends and no two
     together. Letters with marks are written in one way (NFC), and but for a few signs no character is a variant of
-    another one (NFKC), as wide and ligated letters are. A mark stands on a letter. Letters of two scripts may look
+    another one (NFKC), as wide and ligated letters are. A mark stands on a letter, and one that only
+    stacks letters between two of its script. Letters of two scripts may look
     alike, and are permitted: names mix scripts. Logs from before this rule may hold others: they are read, and
     shown escaped.
     """
@@ -58,6 +77,7 @@ def is_new_name(text: str) -> bool:
         and "  " not in text
         and _DOTTED_TWICE.search(text) is None
         and _marks_stand_on_letters(text)
+        and _stackers_stand_in_their_script(text)
         and unicodedata.is_normalized("NFC", text)
         and unicodedata.is_normalized("NFKC", _SIGNS.sub("", text))
     )
@@ -77,6 +97,18 @@ def _marks_stand_on_letters(text: str) -> bool:
             and category(before)[0] in "LM"
         )
         for before, char in pairwise(f" {text}")
+    )
+
+
+def _stackers_stand_in_their_script(text: str) -> bool:
+    """Whether each stacker has a letter of its own script behind it, and one, or a mark of one, before it."""
+    padded = f" {text} "
+    return all(
+        name(before, "").startswith(script)
+        and name(after, "").startswith(script)
+        and category(after)[0] == "L"
+        for before, char, after in zip(padded, padded[1:], padded[2:], strict=False)
+        if (script := _STACKERS.get(char)) is not None
     )
 
 

@@ -84,6 +84,8 @@ class Reason(StrEnum):
     """A line holds a JSON value that is not an object."""
     ROW_TOO_LONG = "row_too_long"
     """A row of text is longer than a reader holds in memory."""
+    TOO_MANY_VALUES = "too_many_values"
+    """A line of JSON has more values than a reader holds in memory."""
     TOO_MANY_COLUMNS = "too_many_columns"
     """The file names more columns than a reader takes."""
     ROW_TOO_LARGE = "row_too_large"

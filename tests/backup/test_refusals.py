@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,15 +11,17 @@ import pytest
 from storage import LocalStore, MemoryStore, ObjectStore, encode_json
 from storage.reasons import StoreReason
 from tests.backup.conftest import SCHEMA, begun, fresh_store, load, opened, restored, set_up, write
+from tests.support.faults import no_pause
 from tests.support.refusals import refused
 from tests.support.stores import accounts_in
 from txn_engine import Engine
-from txn_engine.backup import backups, check_backup, restore
+from txn_engine.backup import backups, check_backup, look_at_backups, prune, restore
 from txn_engine.backup.manifest import encoded_manifest
-from txn_engine.backup.place import PLACE_KEY, manifest_key
+from txn_engine.backup.place import PLACE_KEY, BackupPlace, manifest_key
 from txn_engine.errors import CorruptObjectError, InvalidRequestError
 from txn_engine.log.cut_format import Part, cut_key, encoded_cut
 from txn_engine.log.erasures import erasure_key
+from txn_engine.log.objects import Objects
 from txn_engine.log.store_config import RESTORED_KEY, root_of
 from txn_engine.maintain import MaintenancePolicy
 from txn_engine.maintain.policy import DAY_MS
@@ -395,3 +398,44 @@ def test_a_place_inside_another_store(tmp_path: Path, clock: ManualClock) -> Non
             restore(place, inner, clock=clock)
         assert keys(inner) == []
     restore(place, LocalStore(tmp_path / "ledger-2"), clock=clock)
+
+
+@pytest.mark.parametrize("number", [5_000, (1 << 63) - 1])
+def test_a_number_far_above_all_others_is_named_and_hides_no_backup(
+    engine: Engine, place: MemoryStore, clock: ManualClock, number: int
+) -> None:
+    """An object that is no backup, under a number far above all others, is named, and everything else works on."""
+    load(engine, "one", 1)
+    engine.backup(place)
+    place.put(manifest_key(number), b"nothing of ours")
+    load(engine, "two", 2)
+    assert engine.backup(place).number == 1
+    found, damaged = backups(place)
+    assert [each.number for each in found] == [0, 1]
+    assert [each.place for each in damaged] == [f"{place.url}/{manifest_key(number)}"]
+    seen = look_at_backups(place)
+    assert seen is not None
+    assert seen.newest is not None
+    assert (seen.newest.number, len(seen.damaged), seen.missing) == (1, 1, None)
+    assert not check_backup(place).damaged
+    with pytest.raises(CorruptObjectError):
+        check_backup(place, number)
+    with restored(place, clock) as later:
+        assert accounts_in(later) == [1, 1, 2, 2]
+    assert prune(place, keep=1, clock=clock, execute=True, pause=no_pause).removed == (0,)
+    assert engine.backup(place).number == 3
+
+
+def test_backups_whose_earlier_numbers_were_taken_away_are_found(
+    engine: Engine, place: MemoryStore, clock: ManualClock
+) -> None:
+    """If somebody removed thousands of earlier backups by hand, the others are found, and the next number is theirs."""
+    load(engine, "one", 1)
+    made = engine.backup(place)
+    at = BackupPlace.open(Objects(place, no_pause))
+    assert at.put_manifest(replace(made, number=7_000), "w" * 32)
+    place.delete(manifest_key(0))
+    assert engine.backup(place).number == 7_001
+    assert [each.number for each in backups(place)[0]] == [7_000, 7_001]
+    with restored(place, clock) as later:
+        assert accounts_in(later) == [1, 1]

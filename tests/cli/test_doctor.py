@@ -67,6 +67,14 @@ def test_a_place_without_a_ledger_is_left_as_it_is(run: Run, tmp_path: Path) -> 
     assert not (tmp_path / "empty" / "store.json").exists()
 
 
+@pytest.mark.parametrize("url", ["file://user:pw@{}/new", "file://host{}/new", "file:{}/new", " {}/new"])
+def test_a_url_that_no_command_opens_is_refused(run: Run, tmp_path: Path, url: str) -> None:
+    """The doctor refuses a URL as every other command does, and names no folder for it."""
+    answer = run("doctor", "--json", store=url.format(tmp_path))
+    assert (answer.code, checks(answer)["reachable"]["status"]) == (1, "failed")
+    assert "pw" not in answer.stdout
+
+
 def test_a_file_in_place_of_the_folder_is_unusable(run: Run, tmp_path: Path) -> None:
     """The doctor and every other command fail."""
     (tmp_path / "file").write_text("x")

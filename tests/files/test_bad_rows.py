@@ -7,6 +7,7 @@ import datetime as dt
 import gzip
 import io
 import os
+import tracemalloc
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -317,6 +318,47 @@ def test_a_quote_that_swallows_a_large_file(write: Write) -> None:
     with pytest.raises(InvalidRecordError, check=because(Reason.ROW_TOO_LONG, "line 2")) as caught:
         read(path)
     assert "quote" in (caught.value.action or "")
+
+
+LISTS = pa.schema([("id", pa.int64()), ("deep", pa.list_(pa.int64()))])
+ONES = ",".join(["1"] * 1_000_000)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f'{{"id": 1, "deep": [{ONES}]}}',
+        "{" + ", ".join(['"id": 1'] * 1_000_001) + "}",
+        '{"id": ' + "[" * 1_000_001 + "}",
+    ],
+)
+def test_a_line_of_json_with_too_many_values_is_bad(write: Write, line: str) -> None:
+    """Its values would take a hundred times the memory of its text; the rows around it are read."""
+    path = write("f.jsonl", f'{{"id": 0, "deep": [2]}}\n{line}\n{{"id": 3, "deep": []}}\n')
+    tracemalloc.start()
+    try:
+        found, bad = read(path, LISTS)
+        assert tracemalloc.get_traced_memory()[1] < 160 << 20
+    finally:
+        tracemalloc.stop()
+    assert found == [{"id": 0, "deep": [2]}, {"id": 3, "deep": []}]
+    assert [(row.line, row.error.reason) for row in bad] == [(2, Reason.TOO_MANY_VALUES)]
+
+
+def test_commas_in_a_text_are_not_values(write: Write) -> None:
+    """A text of a million commas and brackets is one value."""
+    text = ',[{\\"' * 400_000
+    path = write("f.jsonl", f'{{"id": 1, "note": "{text}"}}\n')
+    schema = pa.schema([("note", pa.string())])
+    found, _ = read(path, schema, unknown_columns="ignore")
+    assert [row["note"] for row in found] == [text.replace("\\", "")]
+
+
+def test_lines_of_json_with_many_values_are_not_held_together(write: Write) -> None:
+    """A batch ends where its lines have a million values, however few characters these have."""
+    line = '{"id": 1, "deep": [' + ",".join(["1"] * 300_000) + "]}\n"
+    batches = list(read_records(write("f.jsonl", line * 8), LISTS))
+    assert [batch.num_rows for batch in batches] == [4, 4]
 
 
 # --- forms ------------------------------------------------------------------------------------------------

@@ -241,3 +241,16 @@ def test_names_that_few_lines_have_take_little_memory() -> None:
     texts = json_texts([{f"c{number}": "x"} for number in range(1_000)])
     assert len(texts) == 1_000
     assert sum(values.nbytes for values, _ in texts.values()) < 100_000
+
+
+@pytest.mark.parametrize("line", [r'{"a": "\ud800"}', r'{"\ud800": 1}'])
+def test_half_of_a_character_in_json(write: Write, line: str) -> None:
+    """JSON may escape half of a character, in a value or a name; the file is refused with the line."""
+    with pytest.raises(InvalidRecordError, check=because(Reason.BAD_ENCODING, "line 2")):
+        infer(write("f.jsonl", f'{{"a": "x"}}\n{line}\n'))
+
+
+def test_a_line_of_json_with_too_many_values(write: Write) -> None:
+    """It is refused before its values take a hundred times the memory of its text."""
+    with pytest.raises(InvalidRecordError, check=because(Reason.TOO_MANY_VALUES, "line 1")):
+        infer(write("f.jsonl", '{"a": [' + ",".join(["1"] * 1_000_001) + "]}"))

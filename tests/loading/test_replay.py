@@ -606,3 +606,16 @@ def test_a_repaired_row_of_any_length_is_not_read(write: Write) -> None:
     finally:
         tracemalloc.stop()
     assert refused.value.reason is Reason.ROW_TOO_LONG
+
+
+def test_a_repaired_row_with_too_many_values_is_not_read(write: Write) -> None:
+    """Its values would take a hundred times the memory of its text."""
+    ones = ",".join(["1"] * 1_000_001)
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidRequestError) as refused:
+            read_repaired(write("r.jsonl", f'{{"_partition": 0, "_offset": 3, "deep": [{ones}]}}'))
+        assert tracemalloc.get_traced_memory()[1] < 40 << 20
+    finally:
+        tracemalloc.stop()
+    assert refused.value.reason is Reason.BAD_REPAIRED_ROW

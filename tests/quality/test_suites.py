@@ -16,6 +16,7 @@ import pytest
 import yaml
 from great_expectations.expectations.row_conditions import Column, PassThroughCondition
 
+from tests.support.refusals import refused
 from tests.support.yaml_bombs import yaml_bomb
 from txn_engine.errors import InvalidRequestError
 from txn_engine.quality import NamedResult, SuitesRun, check_rows, documents, load_suite, suite_rows
@@ -538,8 +539,59 @@ def test_nothing_of_a_check_is_logged(
     logger = logging.getLogger("great_expectations")
     before = (logger.propagate, list(logger.handlers))
     rows = pa.table({"text": ["secret-4711"]})
-    run = check_rows(rows, [gxe.ExpectColumnValuesToMatchRegex(column="text", regex="(")])
+    run = check_rows(rows, [gxe.ExpectColumnValuesToBeBetween(column="text", min_value=1)])
     assert [check.status for _, check in run.checks] == ["errored"]
     told = capfd.readouterr()
     assert "secret-4711" not in caplog.text + told.out + told.err
     assert (logger.propagate, list(logger.handlers)) == before
+
+
+_BAD, _GOOD = "a" * 60 + "!", "a" * 60
+
+
+@pytest.mark.parametrize(
+    ("expectation", "wrong"),
+    [
+        (gxe.ExpectColumnValuesToMatchRegex(column="text", regex="^(a+)+$"), 1),
+        (gxe.ExpectColumnValuesToNotMatchRegex(column="text", regex="^(a+)+$"), 1),
+        (gxe.ExpectColumnValuesToMatchRegexList(column="text", regex_list=["^(a|a)+$", "z"]), 1),
+        (
+            gxe.ExpectColumnValuesToMatchRegexList(
+                column="text", regex_list=["^(a|a)+", "!"], match_on="all"
+            ),
+            1,
+        ),
+        (gxe.ExpectColumnValuesToNotMatchRegexList(column="text", regex_list=["^(a|a)+$", "z"]), 1),
+    ],
+)
+def test_a_regular_expression_is_matched_in_linear_time(expectation: Any, wrong: int) -> None:
+    """An expression that takes Python's engine years has its answer at once, and the right one."""
+    (check,) = check_rows(pa.table({"text": [_BAD, None, _GOOD]}), [expectation]).checks
+    assert (check[1].status, check[1].wrong) == ("failed", wrong)
+
+
+@pytest.mark.parametrize(
+    "expectation",
+    [
+        gxe.ExpectColumnValuesToMatchRegex(column="text", regex=r"(a)\1"),
+        gxe.ExpectColumnValuesToNotMatchRegex(column="text", regex="a(?=b)"),
+        gxe.ExpectColumnValuesToMatchRegexList(column="text", regex_list=["a", "("]),
+        gxe.ExpectColumnValuesToMatchJsonSchema(
+            column="text", json_schema={"properties": {"a": {"pattern": "^(a+)+$"}}}
+        ),
+        gxe.ExpectColumnValuesToMatchJsonSchema(
+            column="text", json_schema={"patternProperties": {"^(a+)+$": {}}}
+        ),
+    ],
+)
+def test_a_regular_expression_without_a_bound_is_refused(expectation: Any) -> None:
+    """What RE2 cannot match, and a pattern in a JSON schema, is refused before any row is looked at."""
+    with refused(InvalidRequestError, Reason.BAD_EXPECTATION):
+        check_rows(pa.table({"text": ["a"]}), [expectation])
+
+
+def test_a_field_of_json_may_be_called_pattern() -> None:
+    """Only the keyword is refused, not a property of that name."""
+    schema = {"type": "object", "properties": {"pattern": {"type": "string"}}}
+    expectation = gxe.ExpectColumnValuesToMatchJsonSchema(column="text", json_schema=schema)
+    assert check_rows(pa.table({"text": ['{"pattern": "x"}']}), [expectation]).success

@@ -31,7 +31,7 @@ from txn_engine.errors import (
     MissingPackageError,
     UnknownTopicOrPartitionError,
 )
-from txn_engine.quality import NamedResult, load_suite
+from txn_engine.quality import NamedResult, check_rows, load_suite
 from txn_engine.reasons import Reason
 from txn_engine.spark import load_files, run_consume_job, write_topic, write_topics
 from txn_engine.spark.balances import balances
@@ -514,3 +514,19 @@ def test_write_topics_takes_a_suite_for_one_of_its_topics(spark: SparkSession, t
     assert written["accounts"].records == 10
     assert written["accounts"].checks is not None
     assert [result.about for result in written["accounts"].checks.results] == ["balances"]
+
+
+def test_a_regular_expression_is_matched_in_linear_time(spark: SparkSession) -> None:
+    """In Spark too, an expression that takes a backtracking engine years has the right answer at once."""
+    rows = spark.createDataFrame([("a" * 60 + "!",), (None,), ("a" * 60,)], "text string")
+    run = check_rows(
+        rows,
+        [
+            gxe.ExpectColumnValuesToMatchRegex(column="text", regex="^(a|aa|a+)+$"),
+            gxe.ExpectColumnValuesToNotMatchRegex(column="text", regex="^(a|aa|a+)+$"),
+            gxe.ExpectColumnValuesToMatchRegexList(column="text", regex_list=["^(a|aa|a+)+$", "z"]),
+            gxe.ExpectColumnValuesToMatchRegexList(column="text", regex_list=["^a", "!"], match_on="all"),
+            gxe.ExpectColumnValuesToNotMatchRegexList(column="text", regex_list=["^(a|aa|a+)+$", "z"]),
+        ],
+    )
+    assert [(check.status, check.wrong) for _, check in run.checks] == [("failed", 1)] * 5

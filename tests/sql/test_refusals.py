@@ -25,6 +25,7 @@ from tests.support.servers import REPOSITORY
 from tests.tables.ledgers import engine_on
 from txn_engine import Engine
 from txn_engine.errors import (
+    CorruptObjectError,
     InvalidRequestError,
     StoreUnavailableError,
     TxnEngineError,
@@ -156,6 +157,10 @@ def test_every_type_that_arrow_has(engine: Engine) -> None:
         "SELECT (account_id * 9223372036854775807)::BIGINT FROM secrets",
         "SELECT date_trunc(name, DATE '2026-01-01') FROM secrets",
         "SELECT nope FROM (PIVOT secrets ON name USING count(*))",
+        "SELECT timezone(name, now()) FROM secrets",
+        "SELECT now() AT TIME ZONE name FROM secrets",
+        "SELECT * FROM secrets LIMIT (SELECT max(account_id) * 1000000000000000 FROM secrets)",
+        "SELECT repeat(name, account_id * 1000000000) FROM secrets",
     ],
 )
 def test_no_error_quotes_a_value(engine: Engine, query: str) -> None:
@@ -301,6 +306,36 @@ def test_a_damaged_file_is_named(local: Engine, damage: str) -> None:
     with damaged_at(path.name) as error:
         local.sql("FROM payments")
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("in_descriptors", [True, False])
+def test_a_file_with_a_changed_byte_is_named(
+    local: Engine, in_descriptors: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever DuckDB fails at because of a changed byte, the file is named, and no value is blamed."""
+    if not in_descriptors:
+        monkeypatch.setattr("txn_engine.sql.locked._DESCRIPTORS_MAX", 0)
+    schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
+    local.admin.create_topic("words", partitions=1, schema=schema)
+    put(local, "words", pa.table({"id": range(50), "name": [f"secret-{at}" for at in range(50)]}, schema))
+    (file,) = local.scan("words").files()
+    path = Path(file.uri)
+    data = path.read_bytes()
+    errors: dict[int, TxnEngineError] = {}
+    for at in range(4, len(data) - 8, 23):
+        path.unlink()
+        path.write_bytes(data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :])
+        try:
+            local.sql("SELECT max(name), sum(id) FROM words")
+        except TxnEngineError as error:
+            errors[at] = error
+    assert errors
+    assert not {
+        at: str(error)
+        for at, error in errors.items()
+        if not isinstance(error, CorruptObjectError) or path.name not in str(error)
+    }
+    assert "secret-" not in "".join(map(str, errors.values())) + repr(list(errors.values()))
 
 
 def test_what_the_store_said_is_told(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,8 +42,7 @@ def backups(store: ObjectStore) -> tuple[list[Manifest], list[TxnEngineError]]:
     place = BackupPlace.open(Objects(store))
     held = place.look()
     lost: list[TxnEngineError] = [] if place.lost is None else [place.lost]
-    damaged = [each for _, each in sorted(held.damaged.items())]
-    return [each for _, each in sorted(held.backups.items())], [*lost, *damaged]
+    return [each for _, each in sorted(held.backups.items())], [*lost, *held.unreadable]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +80,7 @@ def look_at_backups(store: ObjectStore) -> BackupsSeen | None:
         missing = missing or error
     finally:
         executor.shutdown()
-    damaged = tuple(error for _, error in sorted(held.damaged.items()))
-    return BackupsSeen(place.store_id, len(held.backups), damaged, newest, missing)
+    return BackupsSeen(place.store_id, len(held.backups), tuple(held.unreadable), newest, missing)
 
 
 def check_backup(store: ObjectStore, number: int | None = None, progress: Progress = silent) -> BackupCheck:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Final
 
 from storage import JSON_BYTES_MAX, InvalidKeyError, ObjectInfo, checksum_of, stored_checksum
+from txn_engine.backup.held import Held
 from txn_engine.backup.manifest import (
     FIRST,
     GENERATIONS,
@@ -40,6 +41,9 @@ from txn_engine.unreadable import DAMAGE
 PLACE_KEY: Final = "backup.json"
 PLACE_KIND: Final = "backup_place"
 _MANIFESTS: Final = "backups/"
+_APART_MAX: Final = 1_000
+"""Numbers are given one after the other and stay taken, so only a listing that is late leaves some out: fewer than so
+many."""
 _MANIFEST = re.compile(r"backups/([0-9]{20})\.json")
 _COPY = re.compile(
     r"(?:generations/([0-9]{20})/)?"
@@ -51,43 +55,6 @@ _COPY = re.compile(
 def manifest_key(number: int) -> str:
     """The key of a backup's manifest."""
     return f"{_MANIFESTS}{number:020d}.json"
-
-
-@dataclass(slots=True)
-class Held:
-    """What is in a place. end: the next number. removal: the last one. damaged: by number, what may be a backup or a
-    removal. has_removed: there is one removed above the last removal, or among those that it kept.
-    """
-
-    end: int
-    removal: Removal | None = None
-    backups: dict[int, Manifest] = field(default_factory=dict)
-    damaged: dict[int, TxnEngineError] = field(default_factory=dict)
-    has_removed: bool = False
-
-    @property
-    def newest(self) -> Manifest | None:
-        """The newest backup, where no damaged object is newer: that may be a removal, which left no backup."""
-        number = max(self.backups, default=-1)
-        return None if max(self.damaged, default=-1) > number else self.backups.get(number)
-
-    @property
-    def of_earlier_cuts(self) -> int:
-        """What stands below this number is of an earlier cut than a sound backup. So it is not the newest, damaged or
-        not.
-        """
-        return max([0, *(each.cut_after for each in self.backups.values() if each.cut_after is not None)])
-
-    @property
-    def last_removal(self) -> int:
-        """The number of the last removal, as sound objects tell; `FIRST` where there was none."""
-        told = [each.generation for each in self.backups.values() if each.generation is not None]
-        return max([FIRST, *told, *([self.removal.number] if self.removal else [])])
-
-    @property
-    def generation(self) -> int:
-        """The folder of what is put from now on: no removal so far deletes from there."""
-        return max([self.last_removal, *([] if self.newest else self.damaged)])
 
 
 class BackupPlace:
@@ -188,14 +155,15 @@ class BackupPlace:
         generation.
         """
         while True:
-            held = Held(self.end())
-            self._look_down(held, newest=newest)
+            taken, stray = self._taken()
+            held = Held(_end_of(taken), stray)
+            self._look_down(held, taken, newest=newest)
             # A number whose backup was removed lies below the removal: else that came after the end was looked for.
             if not held.has_removed or self.end() == held.end:
                 return held
 
-    def _look_down(self, held: Held, *, newest: bool) -> None:
-        for number in range(held.end - 1, -1, -1):
+    def _look_down(self, held: Held, taken: Sequence[range], *, newest: bool) -> None:
+        for number in chain.from_iterable(map(reversed, reversed(taken))):
             record = self._record(number, held)
             if isinstance(record, Removal):
                 held.removal = record
@@ -233,12 +201,39 @@ class BackupPlace:
             return None
 
     def end(self) -> int:
-        """Behind the last number that is taken; a listing may not show that yet."""
-        found = [number for _, number in self.objects.ours(_MANIFESTS, _parse_manifest)]
-        number = max(found, default=-1) + 1
+        """After the last number that is taken; a listing may not show that yet."""
+        return _end_of(self._taken()[0])
+
+    def _taken(self) -> tuple[list[range], dict[int, TxnEngineError]]:
+        """The numbers that are taken, ascending, and what is wrong with stray ones: far above those below them, and not
+        readable either.
+        """
+        taken: list[range] = []
+        stray: dict[int, TxnEngineError] = {}
+        for number in sorted(number for _, number in self.objects.ours(_MANIFESTS, _parse_manifest)):
+            end = _end_of(taken)
+            if number - end < _APART_MAX:
+                taken.append(range(end, number + 1))
+                continue
+            looked = Held(number)
+            if self._record(number, looked) is not None:  # those below it were taken away
+                taken.append(range(number, number + 1))
+            elif looked.damaged:
+                stray[number] = self._stray(number, end, looked.damaged[number])
+        end = number = _end_of(taken)
         while self.objects.exists(manifest_key(number)):
             number += 1
-        return number
+        return [*taken, range(end, number)], stray
+
+    def _stray(self, number: int, end: int, error: TxnEngineError) -> CorruptObjectError:
+        return CorruptObjectError(
+            f"an object that is no backup, under a number far above the last one ({end - 1}): {error.seen}",
+            actor="backup",
+            place=self._named(manifest_key(number)),
+            expected=f"backups under consecutive numbers; the next one is {end}",
+            action="remove this object: no backup needs it",
+            reason=Reason.MANIFEST_DAMAGED,
+        )
 
     def manifest(self, number: int | None = None) -> Manifest:
         """The backup of this number, or the one of the newest cut. Raises `InvalidRequestError` where there is none,
@@ -254,8 +249,8 @@ class BackupPlace:
         elif number not in held.backups and self._counts(number, held):
             found = self._record(number, held)
             held.backups |= {number: found} if isinstance(found, Manifest) else {}
-        if number in held.damaged:
-            raise held.damaged[number]
+        if (error := held.damaged.get(number, held.stray.get(number))) is not None:
+            raise error
         if number not in held.backups:
             raise InvalidRequestError(
                 "there is no finished backup" if number < 0 else f"there is no backup {number}",
@@ -380,6 +375,10 @@ class BackupPlace:
 
     def _named(self, key: str) -> str:
         return self.objects.uri(key)
+
+
+def _end_of(taken: Sequence[range]) -> int:
+    return taken[-1].stop if taken else 0
 
 
 class OvertakenError(Exception):

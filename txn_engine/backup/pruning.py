@@ -16,8 +16,9 @@ from storage import ObjectInfo, ObjectStore
 from storage.patience import jittered_pause
 from txn_engine.arguments import check_flags
 from txn_engine.backup.copying import Progress, Side, data_files, listed, silent
+from txn_engine.backup.held import Held
 from txn_engine.backup.manifest import LogRef, Manifest, ObjectRef, Removal
-from txn_engine.backup.place import BackupPlace, Held
+from txn_engine.backup.place import BackupPlace
 from txn_engine.clock import Clock, system_clock
 from txn_engine.errors import CorruptObjectError, InvalidRequestError, OutcomeUnknownError
 from txn_engine.ids import IdSource, new_write_id

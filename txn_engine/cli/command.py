@@ -103,13 +103,16 @@ class Place:
 
 
 def local_folder(url: str) -> Path | None:
-    """The folder of a local store, whether it is there or not; None for the URL of any other kind, and for no path."""
-    from urllib.parse import unquote, urlsplit
+    """The folder of a local store, whether it is there or not; None for the URL of any other kind, and for one that is
+    refused where it is opened.
+    """
+    from storage import StorageError, local_path
 
-    if "://" in url and not url.startswith("file://"):
+    try:
+        path = local_path(url)
+    except StorageError:
         return None
-    text = unquote(urlsplit(url).path) if url.startswith("file://") else url
-    return Path(os.path.expanduser(text)).absolute() if text.strip() else None
+    return None if path is None else Path(path).absolute()
 
 
 class Command(click.Command):

@@ -48,7 +48,7 @@ def in_batches(
         for line, row in rows:
             lines.append(line)
             held.append(row)
-            if len(held) >= full_rows or text.chars >= text.full_at:
+            if len(held) >= full_rows or text.is_batch_full:
                 yield make(held, lines)
                 held, lines = [], []
                 text.next_batch()

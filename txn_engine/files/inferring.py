@@ -29,7 +29,7 @@ from txn_engine.files.records import format_or_refused, read_records
 from txn_engine.files.source import compression_of
 from txn_engine.files.text import BATCH_ROWS, Text, checked_encoding, is_blank
 from txn_engine.reasons import Reason
-from txn_engine.row_limits import COLUMNS_MAX, too_many_columns
+from txn_engine.row_limits import COLUMNS_MAX, too_many_columns, values_at_most
 
 _PRECISION_MAX = 38
 _PRECISION_LEAST = 18
@@ -340,12 +340,13 @@ def _json(path: Path, reading: Mapping[str, Any]) -> Iterator[tuple[int, Texts]]
             if text.is_undecodable:
                 raise text.undecodable(number)
             if not is_blank(line):
+                text.values += values_at_most(line)
                 held.append(decoded_object(layout, line, number))
                 _check_plain(layout, held[-1], number)
                 names.update(held[-1])
                 _check_count(layout, names, number)
             text.next_row()
-            if len(held) >= BATCH_ROWS or text.chars >= text.full_at:
+            if len(held) >= BATCH_ROWS or text.is_batch_full:
                 yield len(held), json_texts(held)
                 held = []
                 text.next_batch()

@@ -19,6 +19,7 @@ from txn_engine.files.quick import Lines
 from txn_engine.files.quick_json import JsonBlock, quick_schemas, read_block
 from txn_engine.files.text import Text, is_blank, is_whole
 from txn_engine.reasons import Reason
+from txn_engine.row_limits import VALUES_MAX, too_many_values, values_at_most
 
 Record = tuple[Mapping[str, Any], str]
 """A line's object, and the line."""
@@ -49,8 +50,19 @@ _DECODE = json.JSONDecoder(
 
 
 def decoded_object(layout: Layout, line: str, number: int) -> Mapping[str, Any]:
-    """The object on a line, its numbers as they are written. Raises `InvalidRecordError` where there is none."""
-    return _object_of(layout, line, number)
+    """The object on a line, its numbers as they are written. Raises `InvalidRecordError` where there is none, and where
+    a name or a value of it is no text.
+    """
+    found = _object_of(layout, line, number)
+    texts = [*found, *(value for value in found.values() if isinstance(value, str))] if "\\u" in line else ()
+    if not all(map(is_whole, texts)):
+        raise layout.refused(
+            "half of a character",
+            reason=Reason.BAD_ENCODING,
+            expected="texts in UTF-8, in which JSON's escapes of two halves follow each other",
+            line=number,
+        )
+    return found
 
 
 def read_json_lines(layout: Layout, conversion: Conversion) -> Iterator[pa.RecordBatch]:
@@ -95,6 +107,7 @@ def _json_rows(layout: Layout, text: Text, known: set[str]) -> Iterator[tuple[in
     for line in text.lines():
         number = text.lines_read
         if not is_blank(line):
+            text.values += values_at_most(line)
             record, fault = _object_on(layout, text, line, number, known)
             if fault is None:
                 yield number, (record, line)
@@ -129,6 +142,8 @@ def _object_on(
 
 
 def _object_of(layout: Layout, line: str, number: int) -> dict[str, Any]:
+    if values_at_most(line) > VALUES_MAX:
+        raise layout.refused(**too_many_values(), line=number)
     record, fault, char = _decoded(line)
     if fault:
         raise layout.refused(

@@ -12,7 +12,7 @@ from txn_engine.errors import InvalidRecordError, InvalidRequestError
 from txn_engine.files.layout import ACTOR, MEND_AND_LOAD_AGAIN, Layout
 from txn_engine.files.source import CountedBytes, decompressed
 from txn_engine.reasons import Reason
-from txn_engine.row_limits import ROW_CHARS_MAX, row_too_long
+from txn_engine.row_limits import ROW_CHARS_MAX, VALUES_MAX, row_too_long
 
 BATCH_ROWS = 32_768
 BATCH_CHARS = 16 * 1024 * 1024
@@ -51,7 +51,8 @@ class Text:
 
     held: the lines since whoever reads them emptied it, so those of a row. is_undecodable: whether one of them has
     bytes that the encoding does not have; they are kept as surrogates, which `raw` makes bytes again. A batch is full
-    at `full_rows`, or where `chars`, all that were read, reach `full_at`. skip_footer: how many lines at the end are
+    at `full_rows`, or where `chars`, all that were read, reach `full_at`, or where whoever reads the lines has counted
+    too many `values` in them. skip_footer: how many lines at the end are
     not given; blank lines do not count, and those after the first of them are not given either.
     """
 
@@ -73,7 +74,7 @@ class Text:
         self._tail = ""
         self._has_ended = False
         self._failure: BaseException | None = None
-        self.chars = self.lines_read = 0
+        self.chars = self.lines_read = self.values = 0
         self.full_at = BATCH_CHARS
         self.full_rows = BATCH_ROWS
         self.held: list[str] = []
@@ -248,6 +249,11 @@ class Text:
         """The bytes of the lines that are held."""
         return "".join(self.held).encode(self.encoding, errors="surrogateescape")
 
+    @property
+    def is_batch_full(self) -> bool:
+        """Whether what was read since the last batch takes as much memory as a batch may."""
+        return self.chars >= self.full_at or self.values >= VALUES_MAX
+
     def next_row(self) -> None:
         """Forget the lines that are held."""
         self.held.clear()
@@ -275,6 +281,7 @@ class Text:
     def next_batch(self) -> None:
         """A batch begins with what is read from here on; tells the progress."""
         self.full_at = self.chars + BATCH_CHARS
+        self.values = 0
         self.tell_progress()
 
     def tell_progress(self) -> None:

@@ -39,7 +39,13 @@ from txn_engine.loading.letter_rows import (
 from txn_engine.loading.waiting import group_of
 from txn_engine.loading.written import WrittenNumber, dumped
 from txn_engine.reasons import Reason
-from txn_engine.row_limits import ROW_CHARS_MAX, row_too_long
+from txn_engine.row_limits import (
+    ROW_CHARS_MAX,
+    VALUES_MAX,
+    row_too_long,
+    too_many_values,
+    values_at_most,
+)
 from txn_engine.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -132,6 +138,8 @@ def _repaired_row(line: str) -> tuple[tuple[int, int] | None, str]:
     """Which letter, and its columns as JSON, numbers as they are written; without a letter, what is wrong if it is
     known.
     """
+    if values_at_most(line) > VALUES_MAX:
+        return None, str(too_many_values()["seen"])
     try:
         row = json.loads(
             line, parse_float=WrittenNumber, parse_int=WrittenNumber, object_pairs_hook=each_name_once

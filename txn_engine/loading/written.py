@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from txn_engine.files.json_lines import each_name_once
+from txn_engine.row_limits import VALUES_MAX, values_at_most
 
 
 class WrittenNumber(str):
@@ -15,7 +16,9 @@ class WrittenNumber(str):
 
 
 def object_of(text: str) -> dict[str, Any] | None:
-    """The object that the text says; None where it says none, or has a name twice."""
+    """The object that the text says; None where it says none, has a name twice, or too many values to hold."""
+    if values_at_most(text) > VALUES_MAX:
+        return None
     try:
         found = json.loads(
             text, parse_int=WrittenNumber, parse_float=WrittenNumber, object_pairs_hook=each_name_once

@@ -14,6 +14,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
+from txn_engine.quality.quiet import quiet
+
 if TYPE_CHECKING:
     from great_expectations.data_context.data_context.ephemeral_data_context import EphemeralDataContext
 
@@ -26,10 +28,12 @@ _RARELY_USED: Final = frozenset({"scipy.stats", "altair"})
 
 
 def import_great_expectations() -> None:
-    """Import it, with its analytics switched off."""
+    """Import it, with its analytics switched off, and with a linear engine for regular expressions."""
     os.environ["GX_ANALYTICS_ENABLED"] = "false"  # read when Great Expectations is imported
-    with _without(_SLOW), _lazily(_RARELY_USED):
+    with _without(_SLOW), _lazily(_RARELY_USED), quiet():
         import great_expectations  # noqa: F401
+
+        import txn_engine.quality.linear_regex  # noqa: F401
 
 
 def new_context() -> EphemeralDataContext:

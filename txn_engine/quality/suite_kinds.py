@@ -9,6 +9,9 @@ from pathlib import Path
 from string import Formatter
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from txn_engine.errors import InvalidRequestError
 from txn_engine.reasons import Reason
 
@@ -60,9 +63,30 @@ def check_kind(expectation: Expectation, suite: str) -> None:
         )
     _check_condition(getattr(expectation, "row_condition", None), suite)
     _check_query(getattr(expectation, "unexpected_rows_query", None), suite)
+    for pattern in _patterns_of(expectation):
+        _check_pattern(pattern, suite)
     schema = getattr(expectation, "json_schema", None)
     if schema is not None:
         _check_json_schema(schema, suite)
+
+
+def _patterns_of(expectation: Expectation) -> list[str]:
+    """The regular expressions that it has; one that is a parameter of the suite has no text yet."""
+    given = [getattr(expectation, "regex", None)]
+    listed = getattr(expectation, "regex_list", None)
+    given += listed if isinstance(listed, list | tuple) else []
+    return [each for each in given if isinstance(each, str)]
+
+
+def _check_pattern(pattern: str, suite: str) -> None:
+    """RE2 matches in linear time, and so has no look-around and no back-references."""
+    try:
+        pc.match_substring_regex(pa.scalar(""), pattern)
+    except (pa.ArrowInvalid, UnicodeEncodeError):
+        raise _refused(
+            f"suite {suite!r}: a regular expression that RE2 does not take: {pattern!r:.200}",
+            "one without look-around and back-references, whose time to match has a bound",
+        ) from None
 
 
 def _check_condition(given: Any, suite: str) -> None:
@@ -139,6 +163,12 @@ def _check_json_schema(schema: Any, suite: str) -> None:
             raise _refused(
                 f"suite {suite!r}: a JSON schema that refers to another document",
                 'a schema that is whole: each "$ref" begins with "#", and only the schema itself has an "$id"',
+            )
+        if isinstance(value.get("pattern"), str) or isinstance(value.get("patternProperties"), Mapping):
+            raise _refused(
+                f"suite {suite!r}: a JSON schema with a pattern",
+                "none: jsonschema's time to match a regular expression has no bound",
+                "put the value into a column of its own and use expect_column_values_to_match_regex",
             )
         todo.extend((each, False) for each in value.values())
 

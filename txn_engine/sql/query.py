@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,7 +19,6 @@ from txn_engine.log.cut_format import Cut
 from txn_engine.log.erasures import was_erased_from
 from txn_engine.log.logs import Logs
 from txn_engine.log.missing_files import missing_error, wrong_files
-from txn_engine.log.objects import translated
 from txn_engine.log.own_process import OwnLock
 from txn_engine.log.reading import FileSlice, choose_files
 from txn_engine.log.topics import Topic
@@ -29,33 +27,21 @@ from txn_engine.reasons import Reason
 from txn_engine.scan import SchemaVersion, columns_asked, topic_of_cut
 from txn_engine.sql.beyond import find_beyond, is_beyond, is_conversion
 from txn_engine.sql.columns import OWN, check_result, check_schema, table_schema, typed
+from txn_engine.sql.failing import MEMORY_VARIABLE, failure
 from txn_engine.sql.file_parts import FilePart
 from txn_engine.sql.interruptible import interruptibly
 from txn_engine.sql.locked import LockedDuckDB, OpensFiles
-from txn_engine.sql.permitted import ACTOR, ANSWERED, folded
+from txn_engine.sql.permitted import ACTOR, folded
 from txn_engine.sql.pruning import chosen
 from txn_engine.sql.relations import NOTHING_BEYOND, Beyond, identifier
-from txn_engine.sql.statement import Statement, of_query, read_statement, told
+from txn_engine.sql.statement import Statement, read_statement
 from txn_engine.sql.topics import topics_of
 from txn_engine.types import TopicPartition
 
-MEMORY_VARIABLE: Final = "TXN_ENGINE_SQL_MEMORY_MB"
 THREADS_VARIABLE: Final = "TXN_ENGINE_SQL_THREADS"
 _PERCENT: Final = 50  # of what the machine has, or its container
 _HALVED_MAX: Final = 5
 _REMEMBERED_MAX: Final = 4
-_OF_QUERIES: Final = (
-    duckdb.BinderException,
-    duckdb.CatalogException,
-    duckdb.ConversionException,
-    duckdb.NotImplementedException,
-    duckdb.OutOfRangeException,
-    duckdb.ParserException,
-)
-"""Errors of a query or of what it computes, which may quote a file's name."""
-_ANSWERED: Final = re.compile(rf'Binder Error: Macro "?({"|".join(ANSWERED)})"?\(\) does not support')
-"""What DuckDB says of such a name where it is not a column."""
-
 K = TypeVar("K")
 V = TypeVar("V")
 Look = Callable[[Sequence[str], UnkeptCut | None], UnkeptCut]
@@ -125,18 +111,16 @@ class SqlEngine:
                     lambda: _result(duck, cursor, statement, topics, parts), cursor.interrupt
                 )
             except duckdb.Error as error:
-                if not is_beyond(error):
-                    why = self._why(error, duck, every, query)
-                    raise why from (error if why.value is None else None)
+                if not is_beyond(error):  # DuckDB's error may have a value in it
+                    raise self._failure(error, duck, statement, topics, parts) from None
                 found = None
         if found is None:
-            found = self._with_times_beyond(query, statement, topics, parts, memory_mb, threads)
+            found = self._with_times_beyond(statement, topics, parts, memory_mb, threads)
         schemas = {table: table_schema(topic.schema) for table, topic in topics.items()}
         return typed(found, statement.plain, schemas)
 
     def _with_times_beyond(
         self,
-        query: str,
         statement: Statement,
         topics: Mapping[str, Topic],
         parts: Mapping[str, Sequence[FilePart]],
@@ -161,8 +145,7 @@ class SqlEngine:
                 return interruptibly(run, cursor.interrupt)
             except duckdb.Error as error:
                 if not is_conversion(error):
-                    why = self._why(error, duck, every, query)
-                    raise why from (error if why.value is None else None)
+                    raise self._failure(error, duck, statement, topics, parts) from None
                 raise InvalidRequestError(
                     "a time that TIMESTAMP does not reach, in a conversion",
                     actor=ACTOR,
@@ -279,39 +262,20 @@ class SqlEngine:
         limit = f"{memory * 1_000_000 // share}B" if memory else f"{_PERCENT / share}%"
         return LockedDuckDB(self._logs.tools.objects.store, parts, memory=limit, threads=count or 0)
 
-    def _why(
-        self, error: duckdb.Error, duck: LockedDuckDB, parts: Sequence[FilePart], query: str
+    def _failure(
+        self,
+        error: duckdb.Error,
+        duck: LockedDuckDB,
+        statement: Statement,
+        topics: Mapping[str, Topic],
+        parts: Mapping[str, Sequence[FilePart]],
     ) -> TxnEngineError:
-        """The engine's error for one of DuckDB's, on one line. What DuckDB says of rows may quote their values."""
+        """The engine's error for one of DuckDB's."""
         if isinstance(error, (duckdb.FatalException, duckdb.InternalException)):
             with self._lock.here():  # it takes no further query
                 if self._shared is duck:
                     self._shared = None
-        failures = [duck.files.failures[part.key] for part in parts if part.key in duck.files.failures]
-        if failures:
-            return translated(failures[0])
-        text = told(error)
-        if (unknown := _ANSWERED.match(text)) is not None:
-            return InvalidRequestError(
-                f"the name {unknown[1]!r}, which is not a column here",
-                actor=ACTOR,
-                expected="columns of topics: what DuckDB says of itself by this name is not shown",
-                reason=Reason.NOT_PERMITTED_IN_SQL,
-            )
-        place = None
-        for part in parts:
-            if re.search(rf"{re.escape(path := duck.place(part))}(?![0-9])", text):
-                place, text = part.key, text.replace(path, part.key)
-                break
-        if place and isinstance(error, duckdb.PermissionException):  # it knows where a descriptor leads
-            text = "it was removed or replaced while the query ran"
-        if isinstance(error, duckdb.IOException) or (place and not isinstance(error, _OF_QUERIES)):
-            return CorruptObjectError(f"a data file that cannot be read: {text}", actor=ACTOR, place=place)
-        if isinstance(error, duckdb.OutOfMemoryException):
-            return InvalidRequestError(
-                text, actor=ACTOR, action=f"allow it more: memory_mb, --memory-mb or {MEMORY_VARIABLE}"
-            )
-        return of_query(error, text, query)
+        return failure(error, duck, self._one_for_all(), self._logs, statement, topics, parts)
 
 
 def _files(topic: Topic, as_of: AsOf, each: Callable[..., Iterable[PartitionState]]) -> list[FilePart]:

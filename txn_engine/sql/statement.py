@@ -7,7 +7,6 @@ The text is DuckDB's to parse; what is judged here is the tree that it makes of 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -21,20 +20,6 @@ from txn_engine.sql.pruning import Wanted, wanted_of
 
 _CHARS_MAX: Final = 4_000_000
 _SERIALIZE: Final = "SELECT json_serialize_sql($1::VARCHAR, skip_null := true, skip_empty := true)"
-_OF_NAMES: Final = (
-    duckdb.BinderException,
-    duckdb.CatalogException,
-    duckdb.NotImplementedException,
-    duckdb.ParserException,
-    duckdb.SyntaxException,
-)
-"""Errors that quote the query, names of columns and types, and no value of a record."""
-_OF_TYPES: Final = re.compile(
-    r"Conversion Error: Unimplemented type for cast \([A-Z0-9_(), \[\]]+ -> [A-Z0-9_(), \[\]]+\)"
-    r"( when casting from source column \w+)?"
-)
-_PIVOT: Final = re.compile("(?i)pivot")
-"""It makes columns' names of values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,20 +115,6 @@ def told(error: duckdb.Error) -> str:
     """What DuckDB says, on one line, without the copy of the query below it."""
     text = str(error).partition("\n\nLINE ")[0].partition("\n\nStack Trace")[0]
     return " ".join(text.split())
-
-
-def of_query(error: duckdb.Error, text: str, query: str) -> InvalidRequestError:
-    """The error for one of the query, or of what it computes. What DuckDB says of rows may quote their values."""
-    if _OF_TYPES.fullmatch(text) or (isinstance(error, _OF_NAMES) and not _PIVOT.search(query)):
-        return InvalidRequestError(text, actor=ACTOR)
-    hidden = InvalidRequestError(
-        f"DuckDB refuses a value: {type(error).__name__}",
-        actor=ACTOR,
-        expected="values that the query's functions and casts take; TRY_CAST is null for others",
-        action="a terminal shows the value, as does --show-values, or the error's `with_value()` in Python",
-    )
-    hidden.value = text
-    return hidden
 
 
 # --- the columns that are as they stand -----------------------------------------------------------------------

@@ -55,6 +55,7 @@ from txn_engine.extras import imports_named
 from txn_engine.ids import IdSource, new_write_id
 from txn_engine.log.altering import store_begun_with
 from txn_engine.log.as_of import AsOfCut, UnkeptCut
+from txn_engine.log.begun import BegunLogs
 from txn_engine.log.cut_format import Cut
 from txn_engine.log.cuts import CutNumber, CutStore
 from txn_engine.log.entry_log import LogTools
@@ -170,6 +171,8 @@ class Engine:
         self._cuts = CutStore(objects, clock, new_id, self.config, readers, store_time)
         self._pins = pins = PinStore(objects, clock, new_id)
         witnesses = Witnesses(objects, self._cuts, pins, waiting, lookers)
+        begun_logs = BegunLogs(objects, self.config.store_id, self.config.ids, waiting.monotonic_ms, readers)
+        internal = tuple(f"topics/{topic}/" for topic in self.config.internal_partitions)
         tools = LogTools(
             objects,
             clock,
@@ -179,7 +182,10 @@ class Engine:
             writer,
             snapshot_after,
             store_time,
-            lambda prefix: witnesses.loss(self.logs, prefix),
+            lambda prefix: (
+                begun_logs.loss(prefix) if prefix.startswith(internal) else witnesses.loss(self.logs, prefix)
+            ),
+            begun_logs,
         )
         topics = TopicRegistry(objects, clock, new_id, readers, waiting.monotonic_ms)
         settings = StoreSettings(objects, self.config, clock, new_id, readers, waiting.monotonic_ms)

@@ -71,8 +71,8 @@ GROUPS: Final[Mapping[str, Mapping[str, Code]]] = MappingProxyType(
                 "An entry's rows belong at another slot than its key says.", "1", _RESTORE
             ),
             "log-lost": Code(
-                "A partition's log is empty and has no snapshot, but a cut, a table, a group, a transaction or a data "
-                "file says that it went further.",
+                "A partition's log is empty and has no snapshot, but a cut, a table, a group, a transaction, a data "
+                "file or an object below `begun/` says that it went further.",
                 "1",
                 "restore this folder from a copy, or the store from a backup; the topic's other partitions can be read "
                 "alone meanwhile",
@@ -188,7 +188,7 @@ GROUPS: Final[Mapping[str, Mapping[str, Code]]] = MappingProxyType(
                 "A partition leaves a transaction, or joins at its end.", "3", _REPORT
             ),
             "decision-offset": Code(
-                "A Complete row that names another decision than the last.", "6", _REPORT
+                "A row that names another decision than the last one of its id.", "6", _REPORT
             ),
             "run-id-lost": Code(
                 "A committed run id is forgotten early, or was never decided.", "run ids", _REPORT

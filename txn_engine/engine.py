@@ -195,7 +195,8 @@ class Engine:
         producer_ids = ProducerIds(objects, clock, new_id, readers, self.config.first_block)
         self.coordinator = Coordinator(self.logs, producer_ids, clock)
         self._groups = GroupCoordinator(self.logs, clock)
-        self.admin = Admin(self.logs, self.coordinator, self._groups, clock)
+        self._witnesses = witnesses
+        self.admin = Admin(self.logs, self.coordinator, self._groups, clock, self.lost_topics)
         self._erasures = Erasures(objects, clock, new_id)
         self.maintenance = Maintenance(self.logs, self._cuts, pins)
         self.tables = Tables(
@@ -372,6 +373,8 @@ class Engine:
         off. Producers go on meanwhile. `txn_engine.backup.restore` restores it. For a URL access and endpoint come from
         the environment, as in `connect`.
         """
+        for lost in self.lost_topics():
+            raise lost.error
         with store_errors():
             place = open_store(to) if isinstance(to, str) else to
         maker = BackupMaker(
@@ -571,6 +574,10 @@ class Engine:
             for number in range(topic.partitions)
         ]
         return survey, self.logs.look([*internal, *users])
+
+    def lost_topics(self) -> list[Unreadable]:
+        """The topics that cuts, groups or transactions name and of which no object is left, each with its error."""
+        return self._witnesses.lost_topics(self.logs)
 
     def close(self) -> None:
         """Let go of threads and connections, once what is under way is settled."""

@@ -15,9 +15,11 @@ from storage import open_store
 from tests.support.refusals import refused
 from txn_engine import Engine, OffsetAndMetadata, TopicPartition, connect
 from txn_engine.backup import restore
-from txn_engine.errors import CorruptObjectError
+from txn_engine.errors import CorruptObjectError, InvalidRequestError
 from txn_engine.loading import DEAD_LETTERS, LoadResult, load_files
 from txn_engine.reasons import Reason
+from txn_engine.testing import ManualClock
+from txn_engine.verify import verify_store
 
 SCHEMA = pa.schema([("id", pa.int64())])
 LOST = TopicPartition("ledger", 1)
@@ -403,3 +405,114 @@ def test_a_run_that_wrote_nothing_is_done(store: Store, tmp_path: Path) -> None:
         assert load_files(
             engine, "ledger", [file], run_id="day-1", transactional_id="load", dead_letter_topic="dead"
         ).already_committed
+
+
+# --- whole topics -----------------------------------------------------------------------------------------
+
+
+def an_empty_cut(engine: Engine) -> None:
+    engine.cut()
+
+
+TOPIC_WITNESSES = [a_cut, a_group, a_transaction, an_empty_cut]
+
+
+@pytest.mark.parametrize("witness", TOPIC_WITNESSES)
+def test_a_topic_that_is_gone_as_a_whole(store: Store, witness: Callable[[Engine], None]) -> None:
+    """What names a topic of which no object is left says that it was lost, and nobody begins it anew under its name."""
+    with connect(store.url) as engine:
+        engine.admin.create_topic("ledger", partitions=2, schema=SCHEMA)
+        witness(engine)
+    shutil.rmtree(store.path / "topics/ledger")
+    lost = refused(CorruptObjectError, Reason.TOPIC_LOST)
+    with connect(store.url) as engine:
+        if witness in (a_cut, an_empty_cut):
+            with lost:
+                engine.cut()
+        (found,) = engine.lost_topics()
+        assert (found.topic, found.error.reason) == ("ledger", Reason.TOPIC_LOST)
+        with lost:
+            engine.admin.create_topic("ledger", partitions=2, schema=SCHEMA)
+        with lost:
+            engine.backup("memory://of-a-lost-topic")
+        errors = [each for each in engine.admin.verify().findings if each.severity == "error"]
+        assert [(each.code, each.object) for each in errors] == [("topic-lost", "topics/ledger/0.json")]
+        engine.admin.delete_topic("ledger")
+    with connect(store.url) as engine:
+        assert engine.lost_topics() == []
+        assert engine.admin.list_topics() == []
+        assert engine.admin.verify().ok
+        engine.admin.create_topic("ledger", partitions=2, schema=SCHEMA)
+        write_plainly(engine)
+        assert engine.scan("ledger").to_table().num_rows == 3
+        assert engine.admin.verify().ok
+
+
+def test_a_topic_that_was_deleted_is_not_lost(store: Store) -> None:
+    """Its tombstone stays when the clean-up has taken all that it had."""
+    clock = ManualClock(1_700_000_000_000)
+    with connect(store.url, clock=clock) as engine:
+        engine.admin.create_topic("ledger", partitions=2, schema=SCHEMA)
+        a_transaction(engine)
+        a_group(engine)
+        engine.cut()
+        engine.admin.delete_topic("ledger")
+        clock.advance(3 * 86_400_000)
+        assert engine.maintenance.remove_deleted_topics().partitions
+    assert not list(store.path.glob("topics/ledger/0/**/*.parquet"))
+    with connect(store.url) as engine:
+        assert engine.lost_topics() == []
+        assert engine.admin.verify().ok
+        engine.admin.create_topic("ledger", partitions=2, schema=SCHEMA)
+
+
+def test_a_backup_without_a_topic_of_the_one_before(store: Store, tmp_path: Path) -> None:
+    """A backup that lacks what an earlier one has does not become the newest, by which that one would be pruned."""
+    place = f"file://{tmp_path}/backups"
+    with connect(store.url) as engine:
+        for topic in ("ledger", "other"):
+            engine.admin.create_topic(topic, partitions=2, schema=SCHEMA)
+        write_plainly(engine)
+        engine.backup(place)
+        for cut in engine.cuts():
+            engine.delete_cut(cut)
+    shutil.rmtree(store.path / "topics/ledger")
+    for deleted in store.path.glob("cuts/*/cut.json"):
+        deleted.unlink()  # as clean-up does
+    with connect(store.url) as engine:
+        assert engine.lost_topics() == [], "nothing on the store names it"
+        with refused(CorruptObjectError, Reason.TOPIC_LOST) as told:
+            engine.backup(place)
+        assert "backup 0" in str(told.value)
+
+
+@pytest.mark.parametrize("made_anew", [False, True])
+def test_a_lost_topic_that_is_recorded_as_gone(store: Store, tmp_path: Path, made_anew: bool) -> None:
+    """Its last copy stays the newest of its place, and the store is backed up elsewhere."""
+    with connect(store.url) as engine:
+        engine.admin.create_topic("ledger", partitions=2, schema=SCHEMA)
+        a_cut(engine)
+        engine.backup(f"file://{tmp_path}/backups")
+    shutil.rmtree(store.path / "topics/ledger")
+    with connect(store.url) as engine:
+        engine.admin.delete_topic("ledger")
+    with connect(store.url) as engine:
+        if made_anew:
+            engine.admin.create_topic("ledger", partitions=2, schema=SCHEMA)
+        with refused(InvalidRequestError, Reason.TOPIC_LOST):
+            engine.backup(f"file://{tmp_path}/backups")
+        engine.backup(f"file://{tmp_path}/others")
+
+
+def test_an_audit_that_goes_on_finds_what_a_whole_one_does(store: Store, tmp_path: Path) -> None:
+    """A kept audit has judged the decisions of a topic that is lost by now."""
+    with connect(store.url) as engine:
+        engine.admin.create_topic("ledger", partitions=2, schema=SCHEMA)
+        a_transaction(engine)
+        state = tmp_path / "audit"
+        state.mkdir(mode=0o700)
+        assert verify_store(engine.place, kept_in=state).ok
+        shutil.rmtree(store.path / "topics/ledger")
+        kept = [str(each) for each in verify_store(engine.place, kept_in=state).findings]
+        assert kept == [str(each) for each in verify_store(engine.place).findings]
+        assert len(kept) == 1

@@ -157,6 +157,22 @@ def begin_that_names_another_decision(story: Story) -> str:
     return story.entry("__transaction_state", story.load_home, base)
 
 
+@damage("topic-lost")
+def topic_missing_as_a_whole(story: Story) -> str:
+    """A topic is gone with its objects; transactions have committed there."""
+    for key in story.ledger.keys("topics/balances/"):
+        story.ledger.store.delete(key)
+    return "topics/balances/0.json"
+
+
+@damage("topic-lost")
+def cut_topic_missing_as_a_whole(story: Story) -> str:
+    """A topic that a cut has is gone; nobody wrote to it."""
+    empty = {"topic": "empty", "incarnation": 0, "offsets": [0], "snapshots": [0], "slots": [0]}
+    cut_damage.with_cut(story, topics=[cut_damage.a_topic(), empty])
+    return "topics/empty/0.json"
+
+
 @damage("object-damaged")
 def word_of_a_begun_log_with_a_changed_byte(story: Story) -> str:
     key = _begun(story, "__transaction_state", story.load_home)

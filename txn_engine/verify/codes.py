@@ -77,6 +77,13 @@ GROUPS: Final[Mapping[str, Mapping[str, Code]]] = MappingProxyType(
                 "restore this folder from a copy, or the store from a backup; the topic's other partitions can be read "
                 "alone meanwhile",
             ),
+            "topic-lost": Code(
+                "No object of a topic is left, and a cut, a group or a transaction names it. A topic that was deleted "
+                "leaves its tombstone.",
+                "format",
+                "restore the topic's folder from a copy, or the store from a backup; if it is to be gone, `txn-engine "
+                "topics delete` records that",
+            ),
             "entry-overlaps": Code("An entry begins inside the one before it.", "1", _RESTORE),
             "entry-malformed": Code("An entry is whole, but not what the format asks for.", "1", _REPORT),
             "descriptor-malformed": Code("The columns of a row contradict one another.", "format", _REPORT),

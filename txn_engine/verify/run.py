@@ -19,7 +19,7 @@ from txn_engine.verify.cut_audit import CutAudit
 from txn_engine.verify.cut_spans import Spans
 from txn_engine.verify.data_file_audit import ALL_FILES, FilesToRead
 from txn_engine.verify.decisions import Decision
-from txn_engine.verify.findings import FindingLog, Place
+from txn_engine.verify.findings import FindingLog, Place, Witness
 from txn_engine.verify.group_rules import GroupCommit, GroupCommits, GroupRule, HighestOffsets
 from txn_engine.verify.judged_entry import Rule
 from txn_engine.verify.layout import Layout, LayoutAudit, Topic
@@ -279,6 +279,7 @@ class _Run:
         for place in self._lost.judge(self._log_ends):
             self._log_ends[place] = None
             self._whole.discard(place)
+        self._judge_topics()
         self._judge_carried_out()
         for opened in self._open:
             self._judge_hanging(opened)
@@ -288,6 +289,15 @@ class _Run:
         self._layouts.judge_blocks(max(self._ids.highest, owned), owned)
         self._coordinator.judge_open(self.now_ms)
         self._coordinator.count(self._audit.tally.transactions)
+
+    def _judge_topics(self) -> None:
+        """What names a topic was written when its object was there, which nobody deletes."""
+        decided = ((place, Witness(0, "a transaction")) for place in self._coordinator.decisions.places())
+        every = (*self._cuts.witnesses(), *self._offsets.witnesses(), *decided)
+        named = {(place.topic, place.incarnation): witness.name for place, witness in reversed(every)}
+        for (topic, incarnation), witness in sorted(named.items()):
+            if self._layouts.note_if_lost(topic, incarnation, witness, self._layout):
+                self._layout.unclear.add(topic)
 
     def _group_partitions(self) -> list[Place]:
         """Those that hold anything, and those that something speaks of: one that is gone must not go unseen."""

@@ -6,11 +6,12 @@ years beyond four digits with their sign. What is no number is a word: NaN, Infi
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
@@ -255,11 +256,15 @@ class LateFile:
 
     def write(self, text: str) -> int:
         """Write, opening the file first where it is not."""
-        return self._open().write(text)
+        file = self._open()
+        with self._writing():
+            return file.write(text)
 
     def flush(self) -> None:
         """Hand what was written to the system."""
-        self._open().flush()
+        file = self._open()
+        with self._writing():
+            file.flush()
 
     def fileno(self) -> int:
         """For fsync."""
@@ -272,7 +277,15 @@ class LateFile:
     def close(self) -> None:
         """Close the file, if it was opened."""
         if self._file is not None:
-            self._file.close()
+            with self._writing():
+                self._file.close()
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise _not_writable(self._path, error) from error
 
     def _open(self) -> IO[str]:
         if self._file is None:
@@ -284,8 +297,11 @@ class LateFile:
 
 
 def _not_writable(path: Path, error: OSError) -> StoreAccessError:
-    return StoreAccessError(
-        f"cannot write: {error.strerror or error}",
+    from txn_engine.local_files import not_written
+
+    return not_written(
+        error,
+        "the output",
         actor="consume",
         place=str(path),
         expected="a file that can be written",
@@ -328,7 +344,10 @@ class ParquetFile:
                 raise _not_writable(self._path, error) from error
         if records.schema != self._schema:
             raise _other_columns(map(str, records.schema), map(str, self._schema or ()))
-        self._writer.write_table(records)
+        try:
+            self._writer.write_table(records)
+        except OSError as error:
+            raise _not_writable(self._path, error) from error
 
     def flush(self) -> None:
         """Nothing is out before the end."""
@@ -337,10 +356,13 @@ class ParquetFile:
         """Sync the file and give it its name."""
         if self._writer is None:
             return
-        self._writer.close()
-        with self._partial.open("rb") as written:
-            os.fsync(written.fileno())
-        self._partial.replace(self._path)
+        try:
+            self._writer.close()
+            with self._partial.open("rb") as written:
+                os.fsync(written.fileno())
+            self._partial.replace(self._path)
+        except OSError as error:
+            raise _not_writable(self._path, error) from error
 
     def discard(self) -> None:
         """Remove what was written, unless it is whole."""

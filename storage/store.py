@@ -168,6 +168,15 @@ class StagingStore(ObjectStore, Protocol):
 
 
 @runtime_checkable
+class DatingStore(ObjectStore, Protocol):
+    """A store that tells the time by which it dates objects also where there is no room for one."""
+
+    def time_ms(self) -> int:
+        """The time that an object would get now."""
+        ...
+
+
+@runtime_checkable
 class FolderStore(ObjectStore, Protocol):
     """A store whose folders are there by themselves, and where no object can have the name of one."""
 

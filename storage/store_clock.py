@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from storage.errors import StorageError
-from storage.store import ObjectStore
+from storage.reasons import StoreReason
+from storage.store import DatingStore, ObjectStore
 
 _WHOLE_SECONDS_MS = 1_000
 
@@ -23,12 +24,18 @@ class StoreClockReading:
 
 
 def read_store_clock(store: ObjectStore, clock: Callable[[], int], key: str) -> StoreClockReading:
-    """Put a probe at this fresh key, ask for its time, and remove it again.
+    """Put a probe at this fresh key, ask for its time, and remove it again. A local disk that is full is asked for its
+    time without one: what makes room must not need any.
 
     Raises the store's error where the probe cannot be put, or its time not be had.
     """
     before_ms = clock()
-    store.put_if_absent(key, b"what time is it")
+    try:
+        store.put_if_absent(key, b"what time is it")
+    except StorageError as error:
+        if error.reason is not StoreReason.NO_ROOM or not isinstance(store, DatingStore):
+            raise
+        return _reading(before_ms, store.time_ms(), clock())
     after_ms = clock()
     store_ms = store.head(key).modified_ms
     not_removed = None
@@ -36,6 +43,12 @@ def read_store_clock(store: ObjectStore, clock: Callable[[], int], key: str) -> 
         store.delete(key)
     except StorageError as error:
         not_removed = error
+    return _reading(before_ms, store_ms, after_ms, not_removed)
+
+
+def _reading(
+    before_ms: int, store_ms: int, after_ms: int, not_removed: StorageError | None = None
+) -> StoreClockReading:
     # Buckets tell whole seconds: a time within one of the put says nothing against the clock.
     ahead_ms = max(before_ms - _WHOLE_SECONDS_MS - store_ms, 0)
     behind_ms = max(store_ms - after_ms, 0)

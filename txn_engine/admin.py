@@ -31,6 +31,7 @@ from txn_engine.errors import (
 )
 from txn_engine.log.altering import altered_store, altered_topic, configs_of_store, configs_of_topic
 from txn_engine.log.logs import Logs
+from txn_engine.log.lost_topics import incarnation_of
 from txn_engine.log.missing_files import missing_files
 from txn_engine.log.objects import store_errors
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
@@ -104,11 +105,19 @@ _RETENTION = frozenset({"retention.ms", "retention.bytes", "cleanup.policy"})
 class Admin:
     """Topics, transactions, producers, groups, snapshots, and the audit."""
 
-    def __init__(self, logs: Logs, coordinator: Coordinator, groups: GroupCoordinator, clock: Clock) -> None:
+    def __init__(
+        self,
+        logs: Logs,
+        coordinator: Coordinator,
+        groups: GroupCoordinator,
+        clock: Clock,
+        lost_topics: Callable[[], list[Unreadable]],
+    ) -> None:
         self._logs = logs
         self._coordinator = coordinator
         self._groups = groups
         self._clock = clock
+        self._lost_topics = lost_topics
 
     # --- topics ---------------------------------------------------------------------------------------------
 
@@ -162,6 +171,10 @@ class Admin:
         formats = parsed(TOPIC["tables.publish"], tables_publish, actor=f"topic {topic!r:.80}")
         checked, _ = checked_schema(topic, schema, key)
         check_schema(topic, checked, [*filter(None, str(formats).split(","))])
+        if self._logs.topics.is_unknown(topic):
+            for lost in self._lost_topics():
+                if lost.topic == topic:
+                    raise lost.error
         return _described(
             self._logs.topics.create(topic, partitions=partitions, schema=schema, key=key, settings=settings)
         )
@@ -211,7 +224,15 @@ class Admin:
         )
 
     def delete_topic(self, topic: str) -> None:
-        """Delete a topic. Its objects stay until the clean-up; a topic made again under the name is another one."""
+        """Delete a topic. Its objects stay until the clean-up; a topic made again under the name is another one.
+
+        Of a topic that was lost it records that it is gone: nothing that names it speaks against the store any more.
+        """
+        if self._logs.topics.is_unknown(topic):
+            lost = [incarnation_of(each) for each in self._lost_topics() if each.topic == topic]
+            if lost:
+                self._logs.topics.bury(topic, max(lost))
+                return
         self._logs.topics.delete(topic)
 
     def list_topics(self) -> Listing[str]:

@@ -55,6 +55,7 @@ from txn_engine.extras import imports_named
 from txn_engine.ids import IdSource, new_write_id
 from txn_engine.log.altering import store_begun_with
 from txn_engine.log.as_of import AsOfCut, UnkeptCut
+from txn_engine.log.begun import BegunLogs
 from txn_engine.log.cut_format import Cut
 from txn_engine.log.cuts import CutNumber, CutStore
 from txn_engine.log.entry_log import LogTools
@@ -170,6 +171,8 @@ class Engine:
         self._cuts = CutStore(objects, clock, new_id, self.config, readers, store_time)
         self._pins = pins = PinStore(objects, clock, new_id)
         witnesses = Witnesses(objects, self._cuts, pins, waiting, lookers)
+        begun_logs = BegunLogs(objects, self.config.store_id, self.config.ids, waiting.monotonic_ms, readers)
+        internal = tuple(f"topics/{topic}/" for topic in self.config.internal_partitions)
         tools = LogTools(
             objects,
             clock,
@@ -179,7 +182,10 @@ class Engine:
             writer,
             snapshot_after,
             store_time,
-            lambda prefix: witnesses.loss(self.logs, prefix),
+            lambda prefix: (
+                begun_logs.loss(prefix) if prefix.startswith(internal) else witnesses.loss(self.logs, prefix)
+            ),
+            begun_logs,
         )
         topics = TopicRegistry(objects, clock, new_id, readers, waiting.monotonic_ms)
         settings = StoreSettings(objects, self.config, clock, new_id, readers, waiting.monotonic_ms)
@@ -189,7 +195,8 @@ class Engine:
         producer_ids = ProducerIds(objects, clock, new_id, readers, self.config.first_block)
         self.coordinator = Coordinator(self.logs, producer_ids, clock)
         self._groups = GroupCoordinator(self.logs, clock)
-        self.admin = Admin(self.logs, self.coordinator, self._groups, clock)
+        self._witnesses = witnesses
+        self.admin = Admin(self.logs, self.coordinator, self._groups, clock, self.lost_topics)
         self._erasures = Erasures(objects, clock, new_id)
         self.maintenance = Maintenance(self.logs, self._cuts, pins)
         self.tables = Tables(
@@ -366,6 +373,8 @@ class Engine:
         off. Producers go on meanwhile. `txn_engine.backup.restore` restores it. For a URL access and endpoint come from
         the environment, as in `connect`.
         """
+        for lost in self.lost_topics():
+            raise lost.error
         with store_errors():
             place = open_store(to) if isinstance(to, str) else to
         maker = BackupMaker(
@@ -565,6 +574,10 @@ class Engine:
             for number in range(topic.partitions)
         ]
         return survey, self.logs.look([*internal, *users])
+
+    def lost_topics(self) -> list[Unreadable]:
+        """The topics that cuts, groups or transactions name and of which no object is left, each with its error."""
+        return self._witnesses.lost_topics(self.logs)
 
     def close(self) -> None:
         """Let go of threads and connections, once what is under way is settled."""

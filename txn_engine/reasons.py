@@ -324,6 +324,8 @@ class Reason(StrEnum):
     """Entries are sealed or gone, and no sound snapshot has the state after them."""
     LOG_LOST = "log_lost"
     """The log of a partition is empty, and something else on the store says that it went further once."""
+    TOPIC_LOST = "topic_lost"
+    """No object of the topic is left, and something else on the store, or an earlier backup, names it."""
     FILE_BELOW_FLOOR = "file_below_floor"
     """The data file is older than the floor of its partition, so clean-up may have removed it."""
     FILE_NAMED_BEFORE = "file_named_before"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Run
+from tests.support.waiting import wait_for
 from txn_engine import Engine
 from txn_engine.errors import TxnEngineError
 
@@ -30,6 +31,7 @@ def held(engine: Engine, run: Run, good: Path) -> Iterator[Engine]:
         "payments", engine.scan("payments").to_table(["id", "account_id", "day", "amount", "note"])
     )
     producer.flush()
+    wait_for(lambda: list(engine.store.list("begun/")), what="the word that the coordinator's log was begun")
     yield engine
     with suppress(TxnEngineError):
         producer.close()

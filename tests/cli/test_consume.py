@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import datetime as dt
+import errno
 import io
 import json
+import os
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -14,16 +16,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from storage.reasons import StoreReason
 from tests.cli.conftest import SCHEMA, Answer, Run
 from tests.support.refusals import refused
 from txn_engine import connect
 from txn_engine.cli import record_text
 from txn_engine.cli.consume import StoreAway
 from txn_engine.cli.output import Output
-from txn_engine.cli.record_text import JsonLines
+from txn_engine.cli.record_text import JsonLines, ParquetFile
 from txn_engine.cli.schema_text import parse_schema
 from txn_engine.clock import Waiting
-from txn_engine.errors import InvalidRequestError, OutcomeUnknownError, StoreUnavailableError
+from txn_engine.errors import InvalidRequestError, OutcomeUnknownError, StoreFaultError, StoreUnavailableError
 from txn_engine.protocol.log_time import LATEST_MS
 from txn_engine.reasons import Reason
 
@@ -249,6 +252,30 @@ def test_a_file_that_came_meanwhile_is_not_written_over(
         assert run("groups", "list", "--json").json == {"groups": []}
     assert out.read_text() == "theirs"
     assert [path.name for path in tmp_path.glob("*o.*")] == [out.name]
+
+
+@pytest.mark.parametrize("name", ["csv", "jsonl"])
+def test_an_output_on_a_full_disk(run: Run, loaded: str, name: str) -> None:
+    """The command says that the disk is full, and the group does not move."""
+    answer = run("consume", loaded, "--group", "g", "--format", name, "--output", "/dev/full")
+    assert (answer.code, answer.error_code) == (1, "KAFKA_STORAGE_ERROR")
+    assert "/dev/full" in answer.error
+    assert run("groups", "list", "--json").json == {"groups": []}
+
+
+def test_a_parquet_file_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the disk, and nothing is left of the file."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", full)
+    file = ParquetFile(tmp_path / "o.parquet")
+    with pytest.raises(StoreFaultError) as caught:
+        file.write(pa.table({"n": [1]}))
+    assert caught.value.reason is StoreReason.NO_ROOM
+    file.discard()
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

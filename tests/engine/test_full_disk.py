@@ -13,9 +13,11 @@ from storage import LocalStore
 from storage.reasons import StoreReason
 from tests.engine.conftest import SCHEMA, payments
 from txn_engine import Engine
+from txn_engine.backup import prune
 from txn_engine.clock import Waiting
 from txn_engine.errors import StoreAccessError, StoreFaultError
 from txn_engine.producer import Producer
+from txn_engine.quality.report_files import write_whole
 
 
 class Disk:
@@ -120,3 +122,65 @@ def test_too_many_open_files_is_no_refusal(
     assert type(caught.value) is StoreFaultError
     assert caught.value.reason is StoreReason.TOO_MANY_OPEN_FILES
     producer.abort_transaction()
+
+
+def test_a_clean_up_makes_room_on_a_full_disk(disk: Disk, tmp_path: Path) -> None:
+    """It needs none itself: the disk says its time without a probe, and deletes what is not needed."""
+    with Engine(LocalStore(tmp_path / "store")) as engine:
+        engine.admin.create_topic("payments", schema=SCHEMA)
+        for _ in range(4):
+            engine.partition("payments", 0).append(payments(1))
+            engine.admin.snapshot()
+        for old in sorted((tmp_path / "store/topics/payments/0/0/snapshots").iterdir()):
+            os.utime(old, (0, 0))
+        disk.objects_left = 0
+        (cleaned,) = engine.maintenance.clean().partitions
+        assert cleaned.snapshots == 1
+        no_room(lambda: engine.partition("payments", 0).append(payments(1)))
+
+
+def test_a_full_disk_that_cannot_take_the_end_of_a_cut(disk: Disk, tmp_path: Path) -> None:
+    """A cut that has expired is deleted by an object that says so. Without room for it the rest of the clean-up goes
+    on, and at last it says that there is no room.
+    """
+    with Engine(LocalStore(tmp_path / "store")) as engine:
+        engine.admin.create_topic("payments", schema=SCHEMA)
+        cut = engine.cut(keep_ms=1)
+        made = tmp_path / f"store/cuts/{cut.number:020d}/cut.json"
+        os.utime(made, (0, 0))
+        for _ in range(4):
+            engine.partition("payments", 0).append(payments(1))
+            engine.admin.snapshot()
+        for old in sorted((tmp_path / "store/topics/payments/0/0/snapshots").iterdir()):
+            os.utime(old, (0, 0))
+        disk.objects_left = 0
+        no_room(engine.maintenance.clean)
+        assert len(list((tmp_path / "store/topics/payments/0/0/snapshots").iterdir())) == 3
+        disk.objects_left = 1_000
+        engine.maintenance.clean()
+        assert engine.cuts() == []
+
+
+def test_a_prune_on_a_full_disk_says_what_to_do(disk: Disk, tmp_path: Path) -> None:
+    """It begins with an object that says which backups stay, and removes nothing without it."""
+    place = LocalStore(tmp_path / "backups")
+    with Engine(LocalStore(tmp_path / "store")) as engine:
+        engine.admin.create_topic("payments", schema=SCHEMA)
+        for _ in range(2):
+            engine.partition("payments", 0).append(payments(1))
+            engine.backup(place)
+    kept = sorted(each.key for each in place.list(""))
+    disk.objects_left = 0
+    no_room(lambda: prune(place, keep=1, execute=True))
+    assert sorted(each.key for each in place.list("")) == kept
+    disk.objects_left = 1_000
+    assert prune(place, keep=1, execute=True).removed == (0,)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_report_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(Path, "write_text", full)
+    no_room(lambda: write_whole(tmp_path / "index.html", "", actor="quality run"))

@@ -27,7 +27,8 @@ from txn_engine.producer import Producer
 from txn_engine.testing import ManualClock, write_transaction_state
 
 P0 = TopicPartition("payments", 0)
-COORDINATOR, OFFSETS, DATA_LOG = "__transaction_state", "__consumer_offsets", "topics/payments/0/0/log"
+COORDINATOR, OFFSETS = "topics/__transaction_state", "topics/__consumer_offsets"
+DATA_LOG = "topics/payments/0/0/log"
 _NAMES = count()
 
 

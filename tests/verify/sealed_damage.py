@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.verify import cut_damage
 from tests.verify.control_damage import SNAPSHOTS
 from tests.verify.damage import damage
 from tests.verify.raw_ledger import marker
@@ -108,6 +109,85 @@ def log_of_the_groups_missing(story: Story) -> str:
     for key in story.ledger.keys(folder):
         story.ledger.store.delete(key)
     return folder
+
+
+def _begun(story: Story, topic: str, number: int, **other: object) -> str:
+    key = f"begun/{topic}/{number}.json"
+    fields = {"topic": topic, "partition": number, "store_id": "s", **other}
+    story.ledger.json(key, "begun", fields)
+    return key
+
+
+def _lost(story: Story, topic: str, partition: int) -> str:
+    folder = f"topics/{topic}/0/{partition}/"
+    for key in story.ledger.keys(folder):
+        story.ledger.store.delete(key)
+    return folder
+
+
+@damage("log-lost")
+def begun_log_of_the_coordinator_missing(story: Story) -> str:
+    """The log of an id that has committed is gone, beside its markers and another id's log."""
+    for home in (story.load_home, story.sums_home):
+        _begun(story, "__transaction_state", home)
+    return _lost(story, "__transaction_state", story.load_home)
+
+
+@damage("log-lost")
+def cut_log_of_the_coordinator_missing(story: Story) -> str:
+    """A cut says how far the log of an id went."""
+    ends = [0] * story.ledger.internal_partitions
+    ends[story.load_home] = 3
+    cut_damage.with_cut(story, coordinator_ends=ends)
+    return _lost(story, "__transaction_state", story.load_home)
+
+
+@damage("log-lost")
+def begun_log_of_groups_missing(story: Story) -> str:
+    """The log of a group without transactions is gone."""
+    number = next(each for each in range(50) if each != story.group_home)
+    _begun(story, "__consumer_offsets", number)
+    return f"topics/__consumer_offsets/0/{number}/"
+
+
+@damage("decision-offset")
+def begin_that_names_another_decision(story: Story) -> str:
+    """The row of an id that begins anew names another decision than its last one."""
+    base = story.ledger.transaction(LOAD, "Empty", 0, 3, decision_offset=story.commit_row, **_IDS)
+    return story.entry("__transaction_state", story.load_home, base)
+
+
+@damage("topic-lost")
+def topic_missing_as_a_whole(story: Story) -> str:
+    """A topic is gone with its objects; transactions have committed there."""
+    for key in story.ledger.keys("topics/balances/"):
+        story.ledger.store.delete(key)
+    return "topics/balances/0.json"
+
+
+@damage("topic-lost")
+def cut_topic_missing_as_a_whole(story: Story) -> str:
+    """A topic that a cut has is gone; nobody wrote to it."""
+    empty = {"topic": "empty", "incarnation": 0, "offsets": [0], "snapshots": [0], "slots": [0]}
+    cut_damage.with_cut(story, topics=[cut_damage.a_topic(), empty])
+    return "topics/empty/0.json"
+
+
+@damage("object-damaged")
+def word_of_a_begun_log_with_a_changed_byte(story: Story) -> str:
+    key = _begun(story, "__transaction_state", story.load_home)
+    story.ledger.flip(key, 30)
+    return key
+
+
+@damage("object-damaged")
+def word_of_another_begun_log(story: Story) -> str:
+    return _begun(story, "__transaction_state", story.load_home, partition=story.load_home + 1)
+
+
+@damage("object-misnamed")
+def word_of_a_log_that_cannot_be(story: Story) -> str:
+    return _begun(story, "__transaction_state", 1_000)
 
 
 @damage("snapshot-differs", "snapshots-too-few")

@@ -689,5 +689,7 @@ def test_sound_cuts_have_no_findings() -> None:
     with_cut(story, number=1, topics=[a_topic(snapshots=[1, 0])])
     story.ledger.json(f"cuts/{1:020d}/deleted.json", "cut_deleted", {"number": 1, "deleted_ms": 0})
     with_cut(story, number=2, is_void=True, topics=[])
-    with_cut(story, number=3, topics=[a_topic(incarnation=7)])  # of a topic that was deleted since
+    story.ledger.topic("gone", 2)
+    story.ledger.topic("gone", 2, incarnation=1, deleted=True)
+    with_cut(story, number=3, topics=[a_topic(topic="gone")])  # which was deleted since
     assert verify_store(story.ledger.store).findings == ()

@@ -37,6 +37,7 @@ from txn_engine.errors import (
 )
 from txn_engine.log.cut_format import Cut, CutTopic, Part, cut_key
 from txn_engine.log.logs import Logs
+from txn_engine.log.lost_topics import lost_topics
 from txn_engine.log.objects import store_errors
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from txn_engine.log.topics import Topic
@@ -106,6 +107,7 @@ class BackupMaker:
         while True:
             run = _Run(self._logs, place, cut, self._clock, progress, self._cuts.claim_id(cut.number))
             self._check_history(place, run.before)
+            self._check_topics(place, cut, run.before)
             try:
                 return run.before, run.run(cut_after)
             except OvertakenError:
@@ -132,6 +134,28 @@ class BackupMaker:
                 action="give the copy an id of its own (`txn-engine new-store-id`), and back it up elsewhere",
                 reason=Reason.CONTRADICTS_EARLIER_BACKUP,
             )
+
+    def _check_topics(self, place: BackupPlace, cut: Cut, before: Manifest | None) -> None:
+        """Raise where the newest backup has a topic of which the store has no object, or that was recorded as gone
+        after it was lost: without it this backup would become the newest, and pruning would remove the last copy.
+        """
+        if before is None:
+            return
+        inside = {(topic.topic, topic.incarnation) for topic in cut.topics}
+        missing = {(log.topic, log.incarnation) for log in before.logs if not log.is_internal} - inside
+        name = f"backup {before.number} in {place.objects.place.url}"
+        for lost in lost_topics(self._logs.tools.objects, dict.fromkeys(missing, name)):
+            raise lost.error
+        for topic, incarnation in sorted(missing):
+            if self._logs.topics.incarnation(topic, incarnation) is None:
+                raise InvalidRequestError(
+                    f"topic {topic!r} was lost and is recorded as gone, and backup {before.number} has it",
+                    actor="backup",
+                    place=place.objects.uri(manifest_key(before.number)),
+                    expected="another place: here the backup would come before the last copy of that topic",
+                    action="back up to another place, and keep this one as long as the topic may be needed",
+                    reason=Reason.TOPIC_LOST,
+                )
 
     def _was_erased(self, error: TxnEngineError, missed: set[str]) -> bool:
         """Whether what it misses is a file of which records were erased: who looks again is told of another one. Of one

@@ -14,6 +14,7 @@ from itertools import chain
 from typing import Any, Final
 
 from storage import JSON_BYTES_MAX, InvalidKeyError, ObjectInfo, checksum_of, stored_checksum
+from storage.reasons import StoreReason
 from txn_engine.backup.held import Held
 from txn_engine.backup.manifest import (
     FIRST,
@@ -30,7 +31,7 @@ from txn_engine.backup.manifest import (
     encoded_removal,
     encoded_removed,
 )
-from txn_engine.errors import CorruptObjectError, InvalidRequestError, TxnEngineError
+from txn_engine.errors import CorruptObjectError, InvalidRequestError, StoreFaultError, TxnEngineError
 from txn_engine.log.objects import Objects, checked_text, decode_json, encode_json, store_errors
 from txn_engine.log.snapshot_format import decode_snapshot, encode_snapshot
 from txn_engine.log.store_identity import STORE_KEY
@@ -299,7 +300,20 @@ class BackupPlace:
 
     def put_removal(self, removal: Removal, write_id: str) -> bool:
         """Let the others be backups no more; False where the number is another's, and all has to be judged anew."""
-        return self._put(removal.number, encoded_removal(removal), write_id)
+        try:
+            return self._put(removal.number, encoded_removal(removal), write_id)
+        except StoreFaultError as error:
+            if error.reason is not StoreReason.NO_ROOM:
+                raise
+            raise StoreFaultError(
+                f"{error.seen}, and a removal begins with an object that says which backups stay",
+                actor="prune",
+                place=error.place,
+                expected="room for some kilobytes",
+                action="nothing was removed: enlarge the disk, or make room by something else on it, then prune again;"
+                " remove no object of a backup by hand",
+                reason=error.reason,
+            ) from error
 
     def _put(self, number: int, fields: dict[str, Any], write_id: str) -> bool:
         data = encode_json({**fields, "write_id": write_id}, KIND)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from storage import LogKeys
 from txn_engine.errors import CorruptObjectError
 from txn_engine.ids import IdSource
+from txn_engine.log.begun import put_begun
 from txn_engine.log.entry_format import ENTRY_LIMITS, LogKind, decode_entry, encode_entry, encode_seal
 from txn_engine.log.objects import Objects
 from txn_engine.log.snapshot_format import SNAPSHOT_LIMITS, decode_snapshot, encode_snapshot
@@ -48,10 +49,13 @@ class RestoredLog:
             state = apply(state, row)
             self._put_snapshot(state)
 
-    def begin_internal(self, state: PartitionState, restored_ms: int) -> None:
+    def begin_internal(self, state: PartitionState, restored_ms: int, store_id: str) -> None:
         """`state`: that of a log of ids, or of groups' offsets, as of the cut."""
-        for rows in _in_entries(rows_anew(state, restored_ms)):
+        entries = list(_in_entries(rows_anew(state, restored_ms)))
+        for rows in entries:
             self._put_entry(rows)
+        if entries:
+            put_begun(self._objects, self._keys.prefix, store_id)
 
     def _put_seal(self) -> None:
         key = self._keys.entry(0)

@@ -265,14 +265,14 @@ class _Run:
                 there |= sizes
             copier.copy(chain.from_iterable(wanted), there)
             list(self._executor.map(partial(check_arrived, target), wanted))
-            list(self._executor.map(partial(self._begin_log, objects, config.created_ms), logs, states))
+            list(self._executor.map(partial(self._begin_log, objects, config), logs, states))
 
-    def _begin_log(self, objects: Objects, restored_ms: int, log: LogRef, state: PartitionState) -> None:
+    def _begin_log(self, objects: Objects, config: StoreConfig, log: LogRef, state: PartitionState) -> None:
         anew = RestoredLog(objects, LogKeys(log.prefix), log.kind, self._new_id)
         if log.is_internal:
-            anew.begin_internal(state, restored_ms)
+            anew.begin_internal(state, config.created_ms, config.store_id)
         else:
-            anew.begin_partition(state, restored_ms)
+            anew.begin_partition(state, config.created_ms)
 
     def _advanced(self, size: int) -> None:
         self._done += size

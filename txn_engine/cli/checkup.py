@@ -247,11 +247,12 @@ def _contents(store: ObjectStore) -> Iterator[Check]:
         engine = Engine(store)
         survey, looked = engine.look_at_everything()
         claims = engine.unreadable_producer_ids()
+        lost = engine.lost_topics()
         missing = missing_files(engine.logs, looked.states) or refused_files(engine.logs, looked.states)
     except TxnEngineError as error:
         yield _failure("contents", error)
         return
-    damaged = [*survey.unreadable, *looked.unreadable, *claims, *missing]
+    damaged = [*survey.unreadable, *lost, *looked.unreadable, *claims, *missing]
     if damaged:
         errors = "; ".join(printable(str(each)) for each in damaged[:_DAMAGED_MAX])
         more = f"; and {len(damaged) - _DAMAGED_MAX} more" if len(damaged) > _DAMAGED_MAX else ""

@@ -387,13 +387,15 @@ def _is_committed(
 ) -> bool:
     """Whether the run was committed, which is said then: the load would load nothing. Raises where nobody can tell."""
     from txn_engine.loading.load import was_committed
-    from txn_engine.producer import run_into
+    from txn_engine.producer import check_run_is_there, run_into
 
     run_id = load.of.run_id
     if run_id is None or transactional_id is None:
         return False
-    if not was_committed(engine, transactional_id, run_into(run_id, load.of.topic), forgotten_runs):
+    run = run_into(run_id, load.of.topic)
+    if not was_committed(engine, transactional_id, run, forgotten_runs):
         return False
+    check_run_is_there(engine.logs, transactional_id, run, load.of.topic)
     tell_committed_before(load.out, transactional_id, run_id)
     return True
 
@@ -489,7 +491,7 @@ def _load_in_transaction(
 ) -> None:
     from txn_engine.found_files import check_opens
     from txn_engine.loading.load import check_load, was_committed
-    from txn_engine.producer.runs import check_run_id, run_into
+    from txn_engine.producer.runs import check_run_id, check_run_is_there, run_into
 
     run_id, run = load.of.run_id, None
     if run_id is not None:
@@ -515,6 +517,7 @@ def _load_in_transaction(
     producer = engine.producer(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
     producer.init_transactions()
     if run is not None and run_id is not None and producer.committed_before(run, forgotten_runs=forgotten):
+        check_run_is_there(engine.logs, transactional_id, run, load.of.topic)
         tell_committed_before(load.out, transactional_id, run_id)
         return
     with _manifest(engine, load, manifest):

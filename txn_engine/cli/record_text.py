@@ -12,7 +12,7 @@ import os
 import shutil
 import stat
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
@@ -260,11 +260,15 @@ class LateFile:
 
     def write(self, text: str) -> int:
         """Write, opening the file first where it is not."""
-        return self._open().write(text)
+        file = self._open()
+        with self._writing():
+            return file.write(text)
 
     def flush(self) -> None:
         """Hand what was written to the system."""
-        self._open().flush()
+        file = self._open()
+        with self._writing():
+            file.flush()
 
     def fileno(self) -> int:
         """For fsync."""
@@ -277,7 +281,15 @@ class LateFile:
     def close(self) -> None:
         """Close the file, if it was opened."""
         if self._file is not None:
-            self._file.close()
+            with self._writing():
+                self._file.close()
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise _not_writable(self._path, error) from error
 
     def _open(self) -> IO[str]:
         if self._file is None:
@@ -334,8 +346,11 @@ def _sync_folder(path: Path) -> None:
 
 
 def _not_writable(path: Path, error: OSError) -> StoreAccessError:
-    return StoreAccessError(
-        f"cannot write: {error.strerror or error}",
+    from txn_engine.local_files import not_written
+
+    return not_written(
+        error,
+        "the output",
         actor="consume",
         place=str(path),
         expected="a file that can be written",
@@ -382,7 +397,10 @@ class ParquetFile:
                 raise _not_writable(self._path, error) from error
         if records.schema != self._schema:
             raise _other_columns(map(str, records.schema), map(str, self._schema or ()))
-        self._writer.write_table(records)
+        try:
+            self._writer.write_table(records)
+        except OSError as error:
+            raise _not_writable(self._path, error) from error
 
     def flush(self) -> None:
         """Nothing is out before the end."""
@@ -391,13 +409,16 @@ class ParquetFile:
         """Sync the file and give it its name."""
         if self._writer is None:
             return
-        self._writer.close()
-        with self._partial.open("rb") as written:
-            os.fsync(written.fileno())
-        if self._keeps:
-            self._take_name()
-        self._partial.replace(self._path)
-        _sync_folder(self._path)
+        try:
+            self._writer.close()
+            with self._partial.open("rb") as written:
+                os.fsync(written.fileno())
+            if self._keeps:
+                self._take_name()
+            self._partial.replace(self._path)
+            _sync_folder(self._path)
+        except OSError as error:
+            raise _not_writable(self._path, error) from error
 
     def _take_name(self) -> None:
         """Make an empty file of the name, which nobody else can then make."""
@@ -405,8 +426,6 @@ class ParquetFile:
             self._path.open("x").close()
         except FileExistsError:
             check_is_new(self._path)
-        except OSError as error:
-            raise _not_writable(self._path, error) from error
 
     def discard(self) -> None:
         """Remove what was written, unless it is whole."""

@@ -226,15 +226,16 @@ def list_topics(place: Place, out: Output) -> None:
     """List the topics, without the internal ones."""
     with place.open() as engine:
         survey = engine.logs.topics.survey()
+        unreadable = [*survey.unreadable, *engine.lost_topics()]
     rows: list[dict[str, object]] = [
         {"topic": found.name, "partition_count": found.partitions, "key": found.key}
         for found in survey.topics
     ]
-    rows += [{"topic": each.topic, "state": DAMAGED} for each in survey.unreadable]
-    titles = ("Topic", "PartitionCount>", "Key", *(("State",) if survey.unreadable else ()))
+    rows += [{"topic": each.topic, "state": DAMAGED} for each in unreadable]
+    titles = ("Topic", "PartitionCount>", "Key", *(("State",) if unreadable else ()))
     rows.sort(key=lambda row: str(row["topic"]))
-    out.table("topics", columns(*titles), rows, **as_fields(survey.unreadable))
-    fail_for(survey.unreadable, out)
+    out.table("topics", columns(*titles), rows, **as_fields(unreadable))
+    fail_for(unreadable, out)
 
 
 @topics.command(context_settings=SETTINGS, examples=("txn-engine topics describe payments",))
@@ -494,6 +495,11 @@ def delete(topic: str, execute: bool, place: Place, out: Output) -> None:
             engine.admin.delete_topic(topic)
             out.done()
             out.line(f"deleted topic {topic}", topic=topic, deleted=True, executed=True)
+            return
+        if topic in {each.topic for each in engine.lost_topics()}:
+            seen = f"would record that topic {topic}, which was lost, is gone"
+            out.line(seen, topic=topic, deleted=False, executed=False, partition_count=0, records=0)
+            out.note(PREVIEWED)
             return
         found = engine.admin.measure_partitions(topic)
     records = sum(at.readable.records for at in found)

@@ -26,6 +26,7 @@ from txn_engine.log.as_of import EarlierLog, UnkeptCut
 from txn_engine.log.cut_format import NEVER, UNKEPT, Cut, CutTopic, LogCut
 from txn_engine.log.cuts import CutStore
 from txn_engine.log.logs import Logs
+from txn_engine.log.lost_topics import lost_topics
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from txn_engine.log.topics import Topic
 from txn_engine.protocol.cuts import lowered
@@ -123,6 +124,8 @@ class CutMaker:
         first = self._first_look(names, before)
         coordinator_ends = self._coordinator_ends(before)
         topics = self._topics(names)
+        if names is None:
+            self._check_none_lost(topics, before)
         looks = self._second_look(names, topics, first)
         vector = self._vector(looks)
         kept = self._logs.workers.map(LogLooks.keep, looks.values(), vector.values())
@@ -184,6 +187,18 @@ class CutMaker:
             each.expect_second()
         self._do_each(LogLooks.second, looks)
         return looks
+
+    def _check_none_lost(self, topics: Sequence[Topic], before: _Before) -> None:
+        """Raise `CorruptObjectError` where the newest cut has a topic of which no object is left: a cut of all topics
+        without it would hide that.
+        """
+        if before.cut is None:
+            return
+        inside = {(topic.name, topic.incarnation) for topic in topics}
+        had = {(topic.topic, topic.incarnation) for topic in before.cut.topics}
+        name = f"cut {before.cut.number}"
+        for lost in lost_topics(self._logs.tools.objects, dict.fromkeys(had - inside, name)):
+            raise lost.error
 
     def _coordinator_ends(self, before: _Before) -> list[int]:
         """Where the coordinator's logs end, between the two looks: whatever may be inside was decided by the first one.

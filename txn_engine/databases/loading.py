@@ -25,7 +25,7 @@ from txn_engine.loading import DeadLetters
 from txn_engine.loading.dead_letters import reading_of
 from txn_engine.loading.load import dead_letters_for
 from txn_engine.log.topics import Topic
-from txn_engine.producer import ForgottenRuns, Producer, Uploads, run_into
+from txn_engine.producer import ForgottenRuns, Producer, Uploads, check_run_is_there, run_into
 from txn_engine.producer.runs import check_forgotten_runs, check_run_id
 from txn_engine.reasons import Reason
 from txn_engine.types import RecordMetadata
@@ -155,8 +155,10 @@ def load(
         producer.init_transactions()
         by_range = None if run.run_id else run.key_range
         if by_range is not None and _has_loaded(producer, by_range, run.digest, run_id.removeprefix(name)):
+            check_run_is_there(engine.logs, str(producer.transactional_id), run_id, info)
             return Loaded(name, 0, True)
         if producer.committed_before(run_id, forgotten_runs=run.forgotten_runs):
+            check_run_is_there(engine.logs, str(producer.transactional_id), run_id, info)
             return Loaded(name, 0, True)
         rows = RowLoad(source, letters, progress)
         load_run(producer, run_id, rows, before_commit=partial(engine.logs.topics.check_current, info))

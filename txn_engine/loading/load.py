@@ -25,6 +25,7 @@ from txn_engine.producer.runs import (
     ForgottenRuns,
     check_forgotten_runs,
     check_run_id,
+    check_run_is_there,
     committed_before,
     run_into,
 )
@@ -281,6 +282,7 @@ def load_files(
             check_opens(files)
         producer.init_transactions()
         if producer.committed_before(run, forgotten_runs=forgotten):
+            check_run_is_there(engine.logs, name, run, info)
             return LoadResult(topic, already_committed=True)
         with ExitStack() as stack:
             kept = None

@@ -46,8 +46,8 @@ class EarlierLog:
         return EntryLog(self._tools, self.keys.prefix, self._kind).refresh()
 
     def check_not_lost(self) -> None:
-        """Raise `CorruptObjectError` where the log of a topic is empty, and something says that it went further."""
-        if self._kind is USER_LOG and self._tools.loss_of(self.keys.prefix) is not None:
+        """Raise `CorruptObjectError` where the log is empty, and something says that it went further."""
+        if self._tools.loss_of(self.keys.prefix) is not None:
             self.state_now()  # looks at the log again
 
     def slots(self, start: int, *, goes_on: bool = False) -> Generator[SlotRows, None, None]:

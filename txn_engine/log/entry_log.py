@@ -19,6 +19,7 @@ from txn_engine.errors import (
     TxnEngineError,
 )
 from txn_engine.ids import IdSource
+from txn_engine.log.begun import BegunLogs
 from txn_engine.log.entry_format import ENTRY_LIMITS, USER_LOG, LogKind, decode_entry, encode_entry
 from txn_engine.log.left_snapshot import leave_snapshot
 from txn_engine.log.objects import Objects
@@ -72,8 +73,8 @@ class _Unsettled:
 class LogTools:
     """What every log of an engine shares: the store, the clock, how to wait, the source of write ids, threads for
     reading ahead, the store's time. `writer`: what the write ids of all its entries begin with. `snapshot_after`: how
-    many entries a writer replays before it leaves a snapshot behind. `loss_of`: the error for a topic's log that was
-    found empty, by its folder, if it was not always so.
+    many entries a writer replays before it leaves a snapshot behind. `loss_of`: the error for a log that was found
+    empty, by its folder, if it was not always so. `begun`: is told of what is written to an internal topic.
     """
 
     objects: Objects
@@ -85,6 +86,7 @@ class LogTools:
     snapshot_after: int
     store_time: StoreTime
     loss_of: Callable[[str], CorruptObjectError | None]
+    begun: BegunLogs
 
     def new_entry_id(self) -> str:
         """A write id for an entry: the engine's own digits, and fresh ones."""
@@ -152,9 +154,11 @@ class EntryLog:
         return self._load() if self._state is None else self._state
 
     def _load(self) -> PartitionState:
-        """A new view. Raises `CorruptObjectError` for an empty one of a topic's log that went further once."""
+        """A new view. Raises `CorruptObjectError` for an empty one of a log that went further once."""
+        if self.kind is not USER_LOG:
+            self._tools.begun.look_ahead()
         state = self._load_newest()
-        if state.log_end_offset == 0 and self.kind is USER_LOG:
+        if state.log_end_offset == 0:
             loss = self._tools.loss_of(self.keys.prefix)
             if loss is not None and (state := self._load_newest()).log_end_offset == 0:
                 self._state = None
@@ -424,6 +428,8 @@ class EntryLog:
         self._note_expiry(plan.batches)
         self._turns.entry(self._tools.writer)
         self._openers_snapshot.written()
+        if self.kind is not USER_LOG:
+            self._tools.begun.entry_written(self.keys.prefix, plan.base_offset)
         self._state, self._seen_ms = plan.state, self._tools.clock()
 
     def _settle(self) -> None:

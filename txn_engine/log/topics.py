@@ -619,6 +619,20 @@ class TopicRegistry:
             )
         return topic
 
+    def is_unknown(self, name: str) -> bool:
+        """Whether no topic ever had this name, as far as the topics' own objects say."""
+        return is_topic_name(name) and self._find(topic_key(name, 0)) is None
+
+    def bury(self, name: str, incarnation: int) -> None:
+        """Put a tombstone for each incarnation of a topic that was lost, up to this one, and as the next: from then on
+        it is a topic that was deleted.
+        """
+        _check_name(name)
+        schema, key = checked_schema(name, None, None)
+        for number in range(incarnation + 2):
+            tombstone = Topic(name, number, 1, schema, key, -1, self._clock(), has_field_ids=True)
+            self._create(topic_key(name, number), _encode(tombstone, self._new_id(), deleted=True))
+
     def survey(self, workers: Executor | None = None) -> Survey:
         """Look at all topics, without the internal ones, each by itself: one that is damaged hides no other. Several at
         once with `workers`.

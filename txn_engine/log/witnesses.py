@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,6 +13,7 @@ from txn_engine.clock import Waiting
 from txn_engine.errors import CorruptObjectError, InvalidRequestError
 from txn_engine.log.cuts import CutStore
 from txn_engine.log.entry_format import ENTRY_LIMITS, TRANSACTION_LOG, decode_entry
+from txn_engine.log.lost_topics import Incarnation, lost_topics
 from txn_engine.log.objects import Objects
 from txn_engine.log.own_process import OwnLock
 from txn_engine.log.pins import PinStore
@@ -22,11 +23,12 @@ from txn_engine.protocol.partition import PartitionState
 from txn_engine.protocol.transaction_rows import TransactionPartition, TransactionRow
 from txn_engine.reasons import Reason
 from txn_engine.types import TABLE_FORMATS
-from txn_engine.unreadable import DAMAGE
+from txn_engine.unreadable import DAMAGE, Unreadable
 
 if TYPE_CHECKING:
     from txn_engine.log.logs import Logs
 
+_INTERNAL: Final = (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC)
 _KNOWN_MS: Final = 5_000
 _CUTS_READ: Final = 16
 _DECISIONS_READ: Final = 64
@@ -60,6 +62,7 @@ class Witnesses:
         self._executor = executor
         self._lock = OwnLock()
         self._seen: dict[TransactionPartition, Witness] = {}
+        self._topics: dict[Incarnation, str] = {}
         self._seen_ms: int | None = None
 
     def loss(self, logs: Logs, prefix: str) -> CorruptObjectError | None:
@@ -83,6 +86,11 @@ class Witnesses:
             " alone meanwhile. If nobody ever wrote there, remove what says so (a group by `groups delete`)",
             reason=Reason.LOG_LOST,
         )
+
+    def lost_topics(self, logs: Logs) -> list[Unreadable]:
+        """The topics that something names and of which no object is left, each with its error."""
+        self._of_store(logs)
+        return lost_topics(self._objects, self._topics)
 
     # --- of one partition -------------------------------------------------------------------------------------
 
@@ -118,12 +126,17 @@ class Witnesses:
     def _look(self, logs: Logs) -> dict[TransactionPartition, Witness]:
         topics = (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC)
         there = [self._executor.submit(self._existing, logs, topic) for topic in topics]
-        seen: dict[TransactionPartition, Witness] = {}
-        _add(seen, self._of_cuts())
         states = self._states(logs, [at for each in there for at in each.result()])
-        _add(seen, _of_groups(states))
-        for found in self._executor.map(self._of_decision, _decisions(logs, states)):
-            _add(seen, found)
+        found = [*self._of_cuts(), *_of_groups(states)]
+        for each in self._executor.map(self._of_decision, _decisions(logs, states)):
+            found += each
+        seen: dict[TransactionPartition, Witness] = {}
+        for at, witness in found:
+            if witness.offset > 0:
+                seen[at] = max(witness, seen.get(at, witness))
+        self._topics = {
+            (at.topic, at.incarnation): witness.name for at, witness in found if at.topic not in _INTERNAL
+        }
         return seen
 
     def _of_cuts(self) -> Iterator[tuple[TransactionPartition, Witness]]:
@@ -133,8 +146,7 @@ class Witnesses:
                 for topic in () if cut is None else cut.topics:
                     for partition, log in enumerate(topic.partitions):
                         at = TransactionPartition(topic.topic, topic.incarnation, partition)
-                        if (witness := _witness(log.offset, f"cut {number.number}")) is not None:
-                            yield at, witness
+                        yield at, Witness(log.offset, f"cut {number.number}")
                 if cut is not None and cut.every_topic:
                     return
 
@@ -189,9 +201,8 @@ def _of_groups(
     for state in states.values():
         for stored in state.group_offsets.live():
             key = stored.commit.key
-            witness = _witness(stored.commit.offset, f"the offset of group {key.group_id!r}")
-            if witness is not None:
-                yield TransactionPartition(key.topic, key.incarnation, key.partition), witness
+            witness = Witness(stored.commit.offset, f"the offset of group {key.group_id!r}")
+            yield TransactionPartition(key.topic, key.incarnation, key.partition), witness
 
 
 def _decisions(logs: Logs, states: Mapping[TransactionPartition, PartitionState]) -> list[tuple[str, int]]:
@@ -205,10 +216,3 @@ def _decisions(logs: Logs, states: Mapping[TransactionPartition, PartitionState]
         if stored.row.decision_offset >= 0
     ]
     return [(key, offset) for _, key, offset in sorted(rows, reverse=True)[:_DECISIONS_READ]]
-
-
-def _add(
-    seen: dict[TransactionPartition, Witness], found: Iterable[tuple[TransactionPartition, Witness]]
-) -> None:
-    for at, witness in found:
-        seen[at] = max(witness, seen.get(at, witness))

@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TypeVar
 
+from storage.reasons import StoreReason
 from txn_engine.arguments import check_flags
 from txn_engine.errors import (
     CorruptObjectError,
     InconsistentClusterIdError,
     InvalidRequestError,
+    StoreFaultError,
     StoreUnavailableError,
     TxnEngineError,
 )
@@ -158,7 +160,7 @@ class Maintenance:
         """
         check_flags("clean", dry_run=dry_run)
         moment = self._moment(dry_run=dry_run)
-        self._cuts.tend(dry_run=dry_run, moment=moment)
+        has_room = self._tend_cuts(moment, dry_run=dry_run)
 
         def job(target: Target) -> Cleaned | None:
             if target.records is not None and target.partition == 0:
@@ -166,7 +168,24 @@ class Maintenance:
                 self._pins.tend(target.topic, incarnation, policy.tables_age_ms, moment, dry_run=dry_run)
             return Cleaner(target, policy, moment, dry_run=dry_run).run()
 
-        return self._run(job, topic, partition, dry_run, progress)
+        report = self._run(job, topic, partition, dry_run, progress)
+        if not has_room:
+            self._cuts.tend(
+                dry_run=dry_run, moment=moment
+            )  # there is room now, or this says that there is none
+        return report
+
+    def _tend_cuts(self, moment: Moment, *, dry_run: bool) -> bool:
+        """Delete cuts that have expired; False where a full disk does not take what says so. What they keep stays then,
+        and the rest of the clean-up makes room.
+        """
+        try:
+            self._cuts.tend(dry_run=dry_run, moment=moment)
+        except StoreFaultError as error:
+            if error.reason is not StoreReason.NO_ROOM:
+                raise
+            return False
+        return True
 
     def expire_producers(
         self,

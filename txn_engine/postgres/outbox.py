@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from psycopg import Connection, sql
@@ -26,7 +27,7 @@ from txn_engine.log.topics import Topic
 from txn_engine.postgres.errors import check_idle, database_errors
 from txn_engine.postgres.loading import Source
 from txn_engine.postgres.statements import execute
-from txn_engine.producer import Producer
+from txn_engine.producer import Producer, check_run_is_there
 from txn_engine.reasons import Reason
 from txn_engine.schemas.defaults import fills
 
@@ -153,7 +154,8 @@ def load_outbox(
         settings["transaction.timeout.ms"] = timeout_ms
     with engine.producer(settings) as producer:
         producer.init_transactions()
-        worker = _Worker(producer, outbox, info, prefixes, letters, progress)
+        check = partial(check_run_is_there, engine.logs, name)
+        worker = _Worker(producer, outbox, info, prefixes, letters, progress, check)
         worker.take_over()
         while max_batches is None or worker.batches < max_batches:
             if worker.next_batch(batch_rows) < batch_rows:
@@ -299,8 +301,10 @@ class _Worker:
         prefixes: Sequence[str],
         letters: Callable[[str], DeadLetters | None],
         progress: Callable[[int], None] | None,
+        check_is_there: Callable[[str, Topic], None],
     ) -> None:
         self._producer, self._outbox, self._topic = producer, outbox, topic
+        self._check_is_there = check_is_there
         self._prefixes = prefixes
         self._letters, self._progress = letters, progress
         self.batches = 0
@@ -321,6 +325,7 @@ class _Worker:
         for run_id in mine:
             self._taken_over += 1
             if self._has_committed(run_id):
+                self._check_is_there(run_id, self._topic)
                 self._finished += 1
                 self._outbox.take_away(run_id)
             else:

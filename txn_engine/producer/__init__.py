@@ -2,7 +2,7 @@
 
 from txn_engine.producer.effects import ProducerTools
 from txn_engine.producer.producer import MAX_BLOCK_MS, Producer
-from txn_engine.producer.runs import FORGOTTEN_RUNS, ForgottenRuns, run_into
+from txn_engine.producer.runs import FORGOTTEN_RUNS, ForgottenRuns, check_run_is_there, run_into
 from txn_engine.producer.uploads import TakesRecords, Uploads
 
 __all__ = [
@@ -13,5 +13,6 @@ __all__ = [
     "ProducerTools",
     "TakesRecords",
     "Uploads",
+    "check_run_is_there",
     "run_into",
 ]

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Literal
 
-from txn_engine.errors import InvalidRequestError
+from txn_engine.errors import CorruptObjectError, InvalidRequestError
 from txn_engine.names import NEW_NAME, is_new_name, printable
+from txn_engine.protocol.transaction_rows import TransactionRow, TransactionState
 from txn_engine.reasons import Reason
 
 if TYPE_CHECKING:
+    from txn_engine.log.entry_log import EntryLog
+    from txn_engine.log.logs import Logs
     from txn_engine.log.topics import Topic
-    from txn_engine.protocol.transaction_rows import TransactionRow
 
 ForgottenRuns = Literal["refuse", "load"]
 """What is done with a run that the log may have known once: none of the last 100 of an id that had more."""
@@ -75,3 +77,38 @@ def committed_before(row: TransactionRow, run_id: str, forgotten_runs: Forgotten
         " loaded, forgotten_runs='load' (--forgotten-runs load)",
         reason=Reason.RUN_FORGOTTEN,
     )
+
+
+def check_run_is_there(logs: Logs, transactional_id: str, run_id: str, *topics: Topic) -> None:
+    """Look into the topics that a run has loaded, before somebody is told that it was committed and nothing is to do.
+
+    Raises `CorruptObjectError` where a log of theirs was lost, or a topic has no records at all although the run wrote
+    some there: it was lost, and made again. If the run's own row is sealed by now, nobody can tell, and that is refused
+    too.
+    """
+    for topic in topics:
+        ends = logs.refresh_all(
+            logs.get(topic.name, topic.incarnation, number) for number in range(topic.partitions)
+        )
+        if any(state.log_end_offset for state in ends):
+            continue
+        decided = _decision_of(logs.coordinator(transactional_id), run_id)
+        if decided is None or any(
+            (at.topic, at.incarnation) == (topic.name, topic.incarnation) for at in decided.partitions
+        ):
+            raise CorruptObjectError(
+                f"run {run_id!r} of transactional id {transactional_id!r} was committed, but topic {topic.name!r} has"
+                " no records at all",
+                place=f"topics/{topic.name}/{topic.incarnation}/",
+                expected="the run's records, or what says that retention has removed them",
+                action="restore the topic from a copy or a backup, or load under other run ids if it was made again"
+                " empty",
+                reason=Reason.LOG_LOST,
+            )
+
+
+def _decision_of(log: EntryLog, run_id: str) -> TransactionRow | None:
+    """The row that committed the run; None where it is sealed."""
+    rows = (batch.row for batch in log.batches() if isinstance(batch.row, TransactionRow))
+    decided = [row for row in rows if row.run_id == run_id and row.state is TransactionState.PREPARE_COMMIT]
+    return decided[-1] if decided else None

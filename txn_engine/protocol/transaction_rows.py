@@ -71,7 +71,8 @@ class TransactionPartition(NamedTuple):
 class TransactionRow:
     """The whole state of one transactional id, as one row keeps it; -1 for "none" in every number.
 
-    partitions: In ascending order, each once.
+    partitions: In ascending order, each once. decision_offset: of the last decision that is complete, from its Complete
+    row until the next decision, so that what it wrote can be asked for.
     """
 
     transactional_id: str

@@ -140,7 +140,6 @@ def _next_epoch(
         update_ms=now_ms,
         partitions=(),
         run_id=None,
-        decision_offset=-1,
     )
     if _must_rotate(row, expected):
         last_epoch = NO_PRODUCER_EPOCH if expected is None else expected.producer_epoch
@@ -184,6 +183,7 @@ def fence_and_abort(row: TransactionRow, new_producer_id: int, now_ms: int) -> D
         previous_producer_id=row.producer_id,
         next_producer_id=new_producer_id if rotates else NO_PRODUCER_ID,
         update_ms=now_ms,
+        decision_offset=-1,
     )
     return Decision(prepared, NOBODY, used_new_producer_id=rotates, concurrent=True)
 
@@ -240,7 +240,6 @@ def add_partitions(
         start_ms=row.start_ms if ongoing and row.start_ms >= 0 else now_ms,
         update_ms=now_ms,
         run_id=row.run_id if ongoing else None,
-        decision_offset=-1,
     )
 
 

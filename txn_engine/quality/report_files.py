@@ -7,6 +7,7 @@ import stat
 from pathlib import Path
 
 from txn_engine.errors import InvalidRequestError, StoreAccessError
+from txn_engine.local_files import not_written
 from txn_engine.reasons import Reason
 
 REPORT_NAME, JSON_NAME, DOCS_NAME = "index.html", "validation.json", "data_docs"
@@ -47,9 +48,6 @@ def write_whole(path: Path, text: str, *, actor: str) -> None:
 
 
 def _unwritable(folder: Path, error: OSError, actor: str) -> StoreAccessError:
-    return StoreAccessError(
-        f"the report cannot be written: {error.strerror or error}",
-        actor=actor,
-        place=str(folder),
-        expected="a folder that can be written",
+    return not_written(
+        error, "the report", actor=actor, place=str(folder), expected="a folder that can be written"
     )

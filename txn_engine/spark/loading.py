@@ -32,7 +32,13 @@ from txn_engine.loading.load import was_committed
 from txn_engine.loading.manifest import text_of_path
 from txn_engine.log.row_sizes import RowSizes
 from txn_engine.log.topics import Topic
-from txn_engine.producer.runs import ForgottenRuns, check_forgotten_runs, check_run_id, run_into
+from txn_engine.producer.runs import (
+    ForgottenRuns,
+    check_forgotten_runs,
+    check_run_id,
+    check_run_is_there,
+    run_into,
+)
 from txn_engine.reasons import Reason
 from txn_engine.schemas.defaults import fills
 from txn_engine.spark.dead_letters import Taker, dead_letters_to
@@ -116,6 +122,7 @@ def load_files(
         name = f"load-files/{topic}" if transactional_id is None else transactional_id
         run = run_into(run_id, info)
         if was_committed(engine, name, run, forgotten_runs):
+            check_run_is_there(engine.logs, name, run, info)
             return WriteResult(topic, 0, (), already_committed=True)
         reading = {
             "format": format,

@@ -22,7 +22,7 @@ from txn_engine.errors import (
 )
 from txn_engine.loading.dead_letters import told_reasons
 from txn_engine.log.topics import Topic
-from txn_engine.producer import MAX_BLOCK_MS, ForgottenRuns, Producer, run_into
+from txn_engine.producer import MAX_BLOCK_MS, ForgottenRuns, Producer, check_run_is_there, run_into
 from txn_engine.producer.runs import check_forgotten_runs, check_run_id
 from txn_engine.quality.suite_run import SuitesRun
 from txn_engine.reasons import Reason
@@ -289,9 +289,10 @@ def write_with(
 
     forgotten_runs: "load" where offsets, or the caller, know what was written before.
     """
-    if run_id is not None and producer.committed_before(run_id, forgotten_runs=forgotten_runs):
-        return {topic: WriteResult(topic, 0, (), already_committed=True) for topic in outputs}
     topics = {topic: engine.logs.topics.look_up(topic) for topic in outputs}
+    if run_id is not None and producer.committed_before(run_id, forgotten_runs=forgotten_runs):
+        check_run_is_there(engine.logs, str(producer.transactional_id), run_id, *topics.values())
+        return {topic: WriteResult(topic, 0, (), already_committed=True) for topic in outputs}
     row_checks = {topic: () if vote is None else vote.row_checks_of(topic) for topic in outputs}
     for topic, checks in row_checks.items():
         checks_on(checks, topics[topic].schema)

@@ -71,11 +71,18 @@ GROUPS: Final[Mapping[str, Mapping[str, Code]]] = MappingProxyType(
                 "An entry's rows belong at another slot than its key says.", "1", _RESTORE
             ),
             "log-lost": Code(
-                "A partition's log is empty and has no snapshot, but a cut, a table, a group, a transaction or a data "
-                "file says that it went further.",
+                "A partition's log is empty and has no snapshot, but a cut, a table, a group, a transaction, a data "
+                "file or an object below `begun/` says that it went further.",
                 "1",
                 "restore this folder from a copy, or the store from a backup; the topic's other partitions can be read "
                 "alone meanwhile",
+            ),
+            "topic-lost": Code(
+                "No object of a topic is left, and a cut, a group or a transaction names it. A topic that was deleted "
+                "leaves its tombstone.",
+                "format",
+                "restore the topic's folder from a copy, or the store from a backup; if it is to be gone, `txn-engine "
+                "topics delete` records that",
             ),
             "entry-overlaps": Code("An entry begins inside the one before it.", "1", _RESTORE),
             "entry-malformed": Code("An entry is whole, but not what the format asks for.", "1", _REPORT),
@@ -188,7 +195,7 @@ GROUPS: Final[Mapping[str, Mapping[str, Code]]] = MappingProxyType(
                 "A partition leaves a transaction, or joins at its end.", "3", _REPORT
             ),
             "decision-offset": Code(
-                "A Complete row that names another decision than the last.", "6", _REPORT
+                "A row that names another decision than the last one of its id.", "6", _REPORT
             ),
             "run-id-lost": Code(
                 "A committed run id is forgotten early, or was never decided.", "run ids", _REPORT

@@ -14,6 +14,7 @@ from txn_engine.verify.descriptors import Batch, TransactionRow
 from txn_engine.verify.findings import Place, Witness
 from txn_engine.verify.judged_entry import JudgedEntry, Rule
 from txn_engine.verify.layout import Layout, LayoutAudit
+from txn_engine.verify.lost_logs import LostLogs
 from txn_engine.verify.marker_rules import places_of
 from txn_engine.verify.partition_audit import Audit, PartitionAudit
 from txn_engine.verify.transaction_rules import TransactionRule, is_renewal
@@ -62,9 +63,12 @@ class CoordinatorAudit:
         """The partitions, by number."""
         return [self._audits[number] for number in sorted(self._audits)]
 
-    def advance(self) -> None:
-        """Read all that is there; the second time, all that came meanwhile."""
-        for number in self._layouts.existing(TOPIC, self._partitions):
+    def advance(self, lost: LostLogs) -> None:
+        """Read all that is there; the second time, all that came meanwhile. `lost`: knows what was begun before this is
+        read for the first time.
+        """
+        named = {place.partition for place in lost.named(TOPIC) if place.partition < self._partitions}
+        for number in sorted({*self._layouts.existing(TOPIC, self._partitions), *named}):
             if number not in self._audits:
                 self._audits[number] = PartitionAudit(self._audit, Place(TOPIC, 0, number), self._rules)
         for audit in self.audits:
@@ -72,6 +76,9 @@ class CoordinatorAudit:
             audit.advance()
             if audit.starts_at > 0:
                 self._recall(audit)
+            is_empty = audit.sound and not audit.state.log_end_offset
+            if is_empty and not self._reread and lost.note_if_lost(audit.place):
+                audit.note_lost()
             if self._reread and audit.starts_at > seen:
                 self._overtaken.add(audit.place.partition)
         self._reread = True

@@ -17,6 +17,7 @@ from txn_engine.verify.raw_object import Damaged, RawObject
 from txn_engine.verify.store_keys import MAX_OFFSET, is_topic_name, offset_in_name
 
 _GROUPS: Final = "__consumer_offsets"
+_COORDINATOR: Final = "__transaction_state"
 _KINDS: Final = {"claim": "cut_claim", "cut": "cut", "deleted": "cut_deleted"}
 _KEY = re.compile(r"cuts/([0-9]{20})/(claim|cut|deleted)\.json")
 _MISSED_MAX: Final = 20
@@ -42,6 +43,9 @@ class CutAudit:
         self._findings = findings
         self._named: dict[Place, _Named] = {}
         self._torn = TornCuts()
+        self._decided: dict[
+            int, tuple[int, int]
+        ] = {}  # of the coordinator's logs: the furthest end, and its cut
         self._told: set[int] = set()  # cuts that were said to tear something
 
     def read(self) -> None:
@@ -87,6 +91,8 @@ class CutAudit:
         for place, named in self._named.items():
             offset, number = max(zip(named.offsets, named.numbers, strict=True))
             yield place, Witness(offset, f"cut {number}")
+        for partition, (offset, number) in self._decided.items():
+            yield Place(_COORDINATOR, 0, partition), Witness(offset, f"cut {number}")
 
     def judge(self, log_ends: Mapping[Place, int | None]) -> None:
         """`log_ends`: of every partition that there is, and was judged, where its log ends; None: not to its end."""
@@ -128,6 +134,9 @@ class CutAudit:
             if held["is_void"] is True or is_deleted:
                 return
             logs, every_topic = list(logs_of_cut(held, number)), held["every_topic"]
+            ends = held["coordinator_ends"]
+            if not all(type(end) is int and 0 <= end <= MAX_OFFSET for end in ends):
+                raise ValueError(f"coordinator_ends {ends!r:.80}")
             if type(every_topic) is not bool:
                 raise ValueError(f"every_topic {every_topic!r:.20}")
         except (KeyError, TypeError, ValueError) as error:
@@ -138,6 +147,8 @@ class CutAudit:
             named.numbers.append(number)
             named.offsets.append(offset)
             named.snapshots.append(snapshot)
+        for partition, end in enumerate(ends):
+            self._decided[partition] = max((end, number), self._decided.get(partition, (0, number)))
         topics = (
             None
             if every_topic

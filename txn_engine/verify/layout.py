@@ -157,6 +157,22 @@ class LayoutAudit:
             elif is_topic_name(name):
                 self._read_topic(name, layout)
 
+    def note_if_lost(self, name: str, incarnation: int, witness: str, layout: Layout) -> bool:
+        """Name a topic's incarnation that something names and no object tells of. It is asked for once more: it may
+        have been made meanwhile.
+        """
+        if name in INTERNAL or name in layout.unclear or incarnation <= layout.latest.get(name, -1):
+            return False
+        if self._read_incarnation(name, incarnation) is not None:
+            return False
+        self._findings.add(
+            "topic-lost",
+            _topic_key(name, incarnation),
+            f"no such object, and {witness} names topic {name!r}",
+            expected="the topic's object, or a later one of that name",
+        )
+        return True
+
     def _judge_internal(self, folder: str) -> None:
         """An internal topic has one incarnation."""
         for name in self._reader.folders(folder):

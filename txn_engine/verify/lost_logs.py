@@ -26,24 +26,32 @@ class LostLogs:
             if witness.offset > 0:
                 self._furthest[place] = max(witness, self._furthest.get(place, witness))
 
+    def named(self, topic: str) -> set[Place]:
+        """The partitions of a topic that something speaks of, whether they are there or not."""
+        return {place for place in self._furthest if place.topic == topic}
+
     def judge(self, log_ends: Mapping[Place, int | None]) -> Iterator[Place]:
-        """Name the logs that end at 0 and went further, and give their places. The first slot is asked for once more:
-        what was witnessed may have come after the log was read.
-        """
+        """Name the logs that end at 0 and went further, and give their places."""
         for place in sorted(place for place, end in log_ends.items() if end == 0):
             self._see_data_files(place)
-            witness = self._furthest.get(place)
-            if witness is None or self._reader.read(f"{place.prefix}/log/{_FIRST}.parquet", lambda _: True):
-                continue
-            self._findings.add(
-                "log-lost",
-                f"{place.prefix}/",
-                f"the log of {place} is empty, but {witness.name} says that it went to offset"
-                f" {witness.offset:,} at least",
-                expected="the entries, or a snapshot, up to there",
-                place=place,
-            )
-            yield place
+            if self.note_if_lost(place):
+                yield place
+
+    def note_if_lost(self, place: Place) -> bool:
+        """Name this log, which was found empty, if it went further. The first slot is asked for once more: what was
+        witnessed may have come after the log was read.
+        """
+        witness = self._furthest.get(place)
+        if witness is None or self._reader.read(f"{place.prefix}/log/{_FIRST}.parquet", lambda _: True):
+            return False
+        self._findings.add(
+            "log-lost",
+            f"{place.prefix}/",
+            f"the log of {place} is empty, but {witness.name} says that it went to offset {witness.offset:,} at least",
+            expected="the entries, or a snapshot, up to there",
+            place=place,
+        )
+        return True
 
     def _see_data_files(self, place: Place) -> None:
         folder = f"{place.prefix}/data/"

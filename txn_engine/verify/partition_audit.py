@@ -78,6 +78,10 @@ class PartitionAudit:
         if self._has_illegal_seal():  # the trim that allowed it stood before it: behind what was listed
             self._replay()
 
+    def note_lost(self) -> None:
+        """The log is empty and went further once: whatever it said is hidden."""
+        self._break()
+
     def is_as_it_was(self) -> bool:
         """Whether what an earlier audit read of this log is there, unchanged, so that this one can go on from it."""
         return self._walk.is_unchanged() and self._snapshots.list_again(self.state.log_end_offset)

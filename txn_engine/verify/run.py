@@ -13,12 +13,13 @@ from txn_engine.errors import InvalidRequestError
 from txn_engine.reasons import Reason
 from txn_engine.suggested import command
 from txn_engine.verify.audit_folder import AuditFolder, KeptAudit
+from txn_engine.verify.begun_audit import BegunAudit
 from txn_engine.verify.coordinator_audit import CoordinatorAudit, OpenTransaction
 from txn_engine.verify.cut_audit import CutAudit
 from txn_engine.verify.cut_spans import Spans
 from txn_engine.verify.data_file_audit import ALL_FILES, FilesToRead
 from txn_engine.verify.decisions import Decision
-from txn_engine.verify.findings import FindingLog, Place
+from txn_engine.verify.findings import FindingLog, Place, Witness
 from txn_engine.verify.group_rules import GroupCommit, GroupCommits, GroupRule, HighestOffsets
 from txn_engine.verify.judged_entry import Rule
 from txn_engine.verify.layout import Layout, LayoutAudit, Topic
@@ -209,6 +210,8 @@ class _Run:
         self._group_rules += [*self._rules, GroupRule(self._counts[GROUPS])]
         self._offsets = HighestOffsets()
         self._cuts = CutAudit(bench.reader, bench.findings)
+        self._begun = BegunAudit(bench.reader, bench.findings, self._counts, layouts.store_ids)
+        self._lost = LostLogs(bench.reader, bench.findings)
         self._log_ends: dict[Place, int | None] = {}  # None: not judged to its end
         self._whole: set[Place] = set()  # judged from offset 0 on
         self._open: list[OpenTransaction] = []
@@ -223,14 +226,18 @@ class _Run:
         return self._coordinator.owner_of(producer_id)
 
     def read_everything(self) -> None:
-        """Cuts, coordinator, topics, groups, data, and the coordinator's log once more.
+        """Cuts and what was begun, coordinator, topics, groups, data, and the coordinator's log once more.
 
-        In this order what a cut names is in a log read later, a topic that a complete transaction names is there or has
-        left a tombstone, an offset that was committed is below the log end read later, a complete transaction shows in
-        every partition read later, and a marker's decision stands in the log read last: also while others write.
+        In this order what a cut names, or was begun, is in a log read later, a topic that a complete transaction names
+        is there or has left a tombstone, an offset that was committed is below the log end read later, a complete
+        transaction shows in every partition read later, and a marker's decision stands in the log read last: also while
+        others write.
         """
         self._cuts.read()
-        self._coordinator.advance()
+        self._begun.read()
+        self._lost.see(self._begun.witnesses())
+        self._lost.see(self._cuts.witnesses())
+        self._coordinator.advance(self._lost)
         self._take_over()
         self._layouts.run(self._layout)
         self.replay.decisions = self._coordinator.decisions
@@ -248,7 +255,7 @@ class _Run:
             for topic in topics:
                 for place in topic.places():
                     self._read(place, self._rules, topic)
-        self._coordinator.advance()
+        self._coordinator.advance(self._lost)
         for audit in self._coordinator.audits:
             self.stats.append(audit.finish(None, to_read=None, now_ms=self.now_ms))
             if audit.sound:
@@ -264,15 +271,15 @@ class _Run:
     def judge_across_logs(self) -> None:
         """What no single log tells: decisions carried out everywhere, nothing hanging, offsets within their logs."""
         self._markers.judge_deferred()
-        lost = LostLogs(self._bench.reader, self._audit.findings)
         findings, erased = self._audit.findings, self.replay.erased
-        tables = TableAudit(self._bench.reader, findings, self._layouts.store_ids, erased, lost)
+        tables = TableAudit(self._bench.reader, findings, self._layouts.store_ids, erased, self._lost)
         tables.run(self._audited_topics())
-        for witnesses in (self._cuts, self._offsets, self._coordinator):
-            lost.see(witnesses.witnesses())
-        for place in lost.judge(self._log_ends):
+        for witnesses in (self._offsets, self._coordinator):
+            self._lost.see(witnesses.witnesses())
+        for place in self._lost.judge(self._log_ends):
             self._log_ends[place] = None
             self._whole.discard(place)
+        self._judge_topics()
         self._judge_carried_out()
         for opened in self._open:
             self._judge_hanging(opened)
@@ -283,10 +290,20 @@ class _Run:
         self._coordinator.judge_open(self.now_ms)
         self._coordinator.count(self._audit.tally.transactions)
 
+    def _judge_topics(self) -> None:
+        """What names a topic was written when its object was there, which nobody deletes."""
+        decided = ((place, Witness(0, "a transaction")) for place in self._coordinator.decisions.places())
+        every = (*self._cuts.witnesses(), *self._offsets.witnesses(), *decided)
+        named = {(place.topic, place.incarnation): witness.name for place, witness in reversed(every)}
+        for (topic, incarnation), witness in sorted(named.items()):
+            if self._layouts.note_if_lost(topic, incarnation, witness, self._layout):
+                self._layout.unclear.add(topic)
+
     def _group_partitions(self) -> list[Place]:
-        """Those that hold anything, and those that a decision names: one that is gone must not go unseen."""
+        """Those that hold anything, and those that something speaks of: one that is gone must not go unseen."""
         existing = self._layouts.existing(GROUPS, self._counts[GROUPS])
         named = {place for place in self._coordinator.decisions.places() if place.topic == GROUPS}
+        named |= self._lost.named(GROUPS)
         return sorted(
             {Place(GROUPS, 0, number) for number in existing}
             | {place for place in named if self._layout.has(place)}

@@ -29,6 +29,7 @@ _TOPIC_NAME: Final = re.compile(r"(?!__|\.{1,2}$)[A-Za-z0-9._-]{1,249}")  # of o
 GROWTHS: Final = "partitions"
 CHANGES: Final = "changes"
 SETTINGS: Final = "settings"
+BEGUN: Final = "begun"
 PINS: Final = "published"
 ERASURES: Final = "erasures"
 DELTA_LOG: Final = "_delta_log"
@@ -91,6 +92,7 @@ _PROBES = _Folder(
 )
 _PROOF = re.compile(r"([0-9]{20})(?:\.json|-[0-9a-f]{32}\.parquet)")
 _PROOFS = _Folder(folders=((_TOPIC_NAME, _Folder(folders=((NUMBER, _Folder(_PROOF)),))),))
+_NUMBERED = _Folder(re.compile(rf"(?:{NUMBER.pattern})\.json"))
 _CUT = _Folder(re.compile(r"(?:claim|cut|deleted)\.json"))
 _STORE = _Folder(
     re.compile(r"(?:store|restored)\.json"),
@@ -100,6 +102,7 @@ _STORE = _Folder(
         (re.compile(SETTINGS), _Folder(COUNTED_OBJECT)),
         (re.compile("probes"), _PROBES),
         (re.compile("proofs"), _PROOFS),
+        (re.compile(BEGUN), _Folder(folders=((re.compile("|".join(INTERNAL)), _NUMBERED),))),
         (re.compile("cuts"), _Folder(folders=((re.compile("[0-9]{20}"), _CUT),))),
     ),
 )
@@ -211,7 +214,7 @@ def survey_keys(store: ObjectStore, *, most: int | None = None) -> KeySurvey:
     if _read(survey, store, "", most):
         return survey
     survey = KeySurvey(refused=survey.refused)
-    for folder in ("cuts", "producer_ids", "settings", "topics"):
+    for folder in (BEGUN, "cuts", "producer_ids", "settings", "topics"):
         _read(survey, store, folder, most)
     return survey
 

@@ -77,6 +77,9 @@ def _judge_move(before: StoredTransaction, row: TransactionRow, batch: Batch, en
     if row.state in ("CompleteCommit", "CompleteAbort") and row.decision_offset != before.offset:
         seen = f"{_named(row)}: {row.state} of the decision at row {row.decision_offset}"
         entry.note("decision-offset", batch, seen, f"row {before.offset}, the id's latest")
+    elif row.state in ("Empty", "Ongoing") and row.decision_offset not in (-1, before.row.decision_offset):
+        seen = f"{_named(row)}: {row.state} after the decision at row {row.decision_offset}"
+        entry.note("decision-offset", batch, seen, f"row {before.row.decision_offset}, as in the row before")
     _judge_run_ids(before.row, row, batch, entry)
 
 

@@ -322,6 +322,11 @@ def told_load(
     """What Airflow is told of a run that is committed, or that committed nothing (`run_id` ""): the task's own value,
     and through its outlets where there are new records. A run of dead letters alone is committed.
     """
+    if committed_before:
+        from txn_engine.producer import check_run_is_there
+
+        topic = engine.logs.topics.look_up(loader.topic)
+        check_run_is_there(engine.logs, transactional_id, run_id, topic)
     records, offsets = landed(batches)
     update = TopicUpdate(
         topic=loader.topic,

@@ -551,7 +551,7 @@ def test_partitions_are_added_once(world: World) -> None:
     rows = lambda: sum(  # noqa: E731
         1
         for operation, key, _ in world.store.calls
-        if operation == "put_if_absent" and "__transaction_state" in key
+        if operation == "put_if_absent" and "topics/__transaction_state" in key
     )
     before = rows()
     for partition in (0, 0, 1, 0, 1):

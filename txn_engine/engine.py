@@ -29,7 +29,8 @@ from txn_engine.configs.client import (
 from txn_engine.consumer import Consumer
 from txn_engine.coordinator.coordinator import Coordinator
 from txn_engine.coordinator.groups import GroupCoordinator
-from txn_engine.coordinator.producer_ids import ProducerIds, unreadable_blocks
+from txn_engine.coordinator.ids_in_use import ids_in_use, ids_of
+from txn_engine.coordinator.producer_ids import ProducerIds, lost_blocks, unreadable_blocks
 from txn_engine.cuts import CutChanges, CutMaker, changes_between
 from txn_engine.erasing import (
     BackupsSearch,
@@ -186,7 +187,9 @@ class Engine:
         if begun:
             settings.check(begun)
         self.logs = Logs(tools, self.config, settings, topics, workers)
-        producer_ids = ProducerIds(objects, clock, new_id, readers, self.config.first_block)
+        producer_ids = ProducerIds(
+            objects, clock, new_id, readers, self.config.first_block, lambda: ids_in_use(self.logs)
+        )
         self.coordinator = Coordinator(self.logs, producer_ids, clock)
         self._groups = GroupCoordinator(self.logs, clock)
         self.admin = Admin(self.logs, self.coordinator, self._groups, clock)
@@ -551,9 +554,12 @@ class Engine:
         """The log of one partition. Raises `UnknownTopicOrPartitionError`."""
         return PartitionLog(self.logs, topic, partition)
 
-    def unreadable_producer_ids(self) -> list[CorruptObjectError]:
-        """What has the name of a block of producer ids and is none, of the newest hundred."""
-        return unreadable_blocks(self._objects)
+    def unreadable_producer_ids(self, looked: Looked | None = None) -> list[CorruptObjectError]:
+        """What has the name of a block of producer ids and is none, of the newest hundred. `looked`: the logs, whose
+        producers' blocks have to be there.
+        """
+        lost = [] if looked is None else lost_blocks(self._objects, ids_of(looked.states.values()))
+        return [*unreadable_blocks(self._objects), *lost]
 
     def look_at_everything(self) -> tuple[Survey, Looked]:
         """All topics, and the end of every log: what can be read, and the names of what cannot."""

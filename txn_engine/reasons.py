@@ -360,6 +360,8 @@ class Reason(StrEnum):
     """An object on the store, a declaration or a suite lacks a field that it needs."""
     TOO_WIDE = "too_wide"
     """The schema has so many columns that the objects that name them are larger than readers take."""
+    PRODUCER_ID_IN_USE = "producer_id_in_use"
+    """Another producer writes under the same producer id: the log has a batch that this one never sent."""
     BUFFER_FULL = "buffer_full"
     """The producer's buffer had no room for the records within `max.block.ms`."""
     DELIVERY_TIMEOUT = "delivery_timeout"

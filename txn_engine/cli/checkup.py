@@ -246,7 +246,7 @@ def _contents(store: ObjectStore) -> Iterator[Check]:
     try:
         engine = Engine(store)
         survey, looked = engine.look_at_everything()
-        claims = engine.unreadable_producer_ids()
+        claims = engine.unreadable_producer_ids(looked)
         missing = missing_files(engine.logs, looked.states) or refused_files(engine.logs, looked.states)
     except TxnEngineError as error:
         yield _failure("contents", error)

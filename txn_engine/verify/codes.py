@@ -198,8 +198,8 @@ GROUPS: Final[Mapping[str, Mapping[str, Code]]] = MappingProxyType(
                 "A transactional id is given a producer id that it had before.", "7", _REPORT
             ),
             "producer-id-block": Code(
-                "A block of producer ids overlaps another, or is missing though a transactional id has one of them "
-                "(errors); or is missing (a warning).",
+                "A block of producer ids overlaps another, or is missing though ids of it, or of the block below it, "
+                "are in use (errors); or is missing (a warning).",
                 "producer ids",
                 _REPORT,
                 "warning",

@@ -22,7 +22,7 @@ from txn_engine.verify.marker_rules import MarkerRule
 from txn_engine.verify.objects import ObjectReader
 from txn_engine.verify.partition_audit import Audit, PartitionAudit
 from txn_engine.verify.pickling import pickled, unpickled
-from txn_engine.verify.producer_rules import HighestId, ProducerRule
+from txn_engine.verify.producer_rules import ProducerRule, UsedBlocks
 from txn_engine.verify.report import PartitionStats, Tally
 
 GROUPS = "__consumer_offsets"
@@ -45,7 +45,7 @@ class Outcome:
     findings: list[Finding]
     not_listed: int
     tally: Tally
-    highest_id: int
+    used_blocks: set[int]
     shown: array[int]
     deferred: list[tuple[JudgedEntry, Batch]]
     commits: dict[str, list[GroupCommit]]
@@ -90,7 +90,7 @@ class PartitionTask:
     def _judged(self, place: Place, shared: Mapping[str, Any]) -> Outcome:
         audit: Audit = shared["audit"]
         coordinator: CoordinatorAudit = unpickled(self.coordinator, shared)
-        markers, ids, commits = MarkerRule(coordinator), HighestId(), GroupCommits(self.groups_of)
+        markers, ids, commits = MarkerRule(coordinator), UsedBlocks(), GroupCommits(self.groups_of)
         rules: list[Rule] = shared["rules"]
         rules += log_rules(coordinator, markers, self.layout, ids)
         if place.topic == GROUPS:
@@ -112,7 +112,7 @@ class PartitionTask:
             audit.findings.found,
             audit.findings.not_listed,
             audit.tally,
-            ids.highest,
+            ids.blocks,
             coordinator.decisions.shown_in(place),
             markers.deferred,
             commits.found,
@@ -121,7 +121,7 @@ class PartitionTask:
 
 
 def log_rules(
-    coordinator: CoordinatorAudit, markers: MarkerRule, layout: Layout, ids: HighestId
+    coordinator: CoordinatorAudit, markers: MarkerRule, layout: Layout, ids: UsedBlocks
 ) -> list[Rule]:
     """What must hold of every row of a log of groups or data."""
     return [DescriptorRule(), ProducerRule(coordinator), markers, ControlRule(layout), ids]

@@ -278,8 +278,9 @@ class _Run:
             self._judge_hanging(opened)
         self._offsets.judge(self._log_ends, self._audit.findings)
         self._cuts.judge(self._log_ends)
-        owned = self._coordinator.highest_id
-        self._layouts.judge_blocks(max(self._ids.highest, owned), owned)
+        owned = self._coordinator.producer_ids
+        self._ids.add(owned)
+        self._layouts.judge_blocks(self._ids.blocks, has_owners=bool(owned))
         self._coordinator.judge_open(self.now_ms)
         self._coordinator.count(self._audit.tally.transactions)
 
@@ -377,7 +378,7 @@ class _Run:
         bench.tally.take(outcome.tally)
         bench.findings.take(outcome.findings, outcome.not_listed)
         bench.reader.not_folders.update(outcome.not_folders)
-        self._ids.highest = max(self._ids.highest, outcome.highest_id)
+        self._ids.blocks |= outcome.used_blocks
         self._markers.deferred += outcome.deferred
         for producer_id, offset in zip(outcome.shown[::2], outcome.shown[1::2], strict=True):
             decision = decisions.find(producer_id, offset)
@@ -413,7 +414,7 @@ class _Run:
         if audit.starts_at == 0:
             self._whole.add(audit.place)
         else:
-            self._ids.highest = max(self._ids.highest, *audit.state.producers, -1)
+            self._ids.add(audit.state.producers)
             self._judge_behind_seals(audit)
         for producer_id, first_offset in audit.state.open.items():
             producer = audit.state.producers[producer_id]

@@ -61,6 +61,7 @@ from txn_engine.log.cuts import CutNumber, CutStore
 from txn_engine.log.entry_log import LogTools
 from txn_engine.log.erasures import Erasures
 from txn_engine.log.logs import ForkSafeExecutor, Logs, Looked
+from txn_engine.log.missing_of_cuts import CutsAudit
 from txn_engine.log.objects import Objects, store_errors
 from txn_engine.log.pins import PinStore
 from txn_engine.log.store_config import StoreConfig, StoreLimits, open_store_config, store_at
@@ -324,6 +325,16 @@ class Engine:
     def cuts(self) -> Listing[Cut]:
         """The cuts that there are, oldest first; in `unreadable` those that are damaged."""
         return self._cuts.all()
+
+    def missing_of_cuts(
+        self, cuts: Iterable[Cut] | None = None, *, with_files: bool = True
+    ) -> list[Unreadable]:
+        """One error for each partition that lacks a snapshot which one of these cuts reads, or a data file, or has the
+        file in another size; of all cuts when none is given. Data files are listed and not read. `with_files=False`:
+        snapshots are listed as well, and none is read.
+        """
+        audit = CutsAudit(self.logs, self._cuts, with_files=with_files)
+        return audit.missing(self.cuts() if cuts is None else cuts)
 
     def newest_cuts(self) -> Iterator[CutNumber]:
         """What became of the numbers whose cuts were not deleted, newest first, each read when it is asked for: for who

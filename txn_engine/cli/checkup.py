@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import import_module, metadata
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -17,11 +18,13 @@ from txn_engine.extras import EXTRAS
 if TYPE_CHECKING:
     from storage import Finding, ObjectStore
     from txn_engine.cli.command import Place
+    from txn_engine.engine import Engine
     from txn_engine.verify.store_keys import KeySurvey
 
 Status = Literal["ok", "warning", "failed"]
 SKEW_MS_MAX = 5_000
 _DAMAGED_MAX = 10
+_CUTS_LOOKED_AT = 100
 KEYS_MAX = 100_000  # 100 requests to a bucket
 _MARKS = {"ok": "✓", "warning": "!", "failed": "✗"}
 
@@ -235,8 +238,8 @@ def _named(survey: KeySurvey, prefix: str) -> str:
 
 
 def _contents(store: ObjectStore) -> Iterator[Check]:
-    """Whether every topic and every log can be read to its end, every data file that a log names is there, and the
-    oldest of each log can be read.
+    """Whether every topic and every log can be read to its end, every data file that a log names or a cut reads is
+    there, and the oldest of each log can be read.
     """
     from txn_engine.engine import Engine
     from txn_engine.errors import TxnEngineError
@@ -248,15 +251,19 @@ def _contents(store: ObjectStore) -> Iterator[Check]:
         survey, looked = engine.look_at_everything()
         claims = engine.unreadable_producer_ids(looked)
         missing = missing_files(engine.logs, looked.states) or refused_files(engine.logs, looked.states)
+        cuts = engine.cuts()
+        of_cuts = [*cuts.unreadable, *engine.missing_of_cuts(cuts)]
     except TxnEngineError as error:
         yield _failure("contents", error)
         return
-    damaged = [*survey.unreadable, *looked.unreadable, *claims, *missing]
+    damaged = [*survey.unreadable, *looked.unreadable, *claims, *missing, *of_cuts]
     if damaged:
         errors = "; ".join(printable(str(each)) for each in damaged[:_DAMAGED_MAX])
         more = f"; and {len(damaged) - _DAMAGED_MAX} more" if len(damaged) > _DAMAGED_MAX else ""
         remedy = "all else goes on; `txn-engine verify` says what is damaged, docs/operations.md what to do"
         yield Check("contents", "failed", f"damaged, cannot be read ({len(damaged)}): {errors}{more}", remedy)
+    elif (unsettled := _unsettled_cuts(engine)) is not None:
+        yield Check("contents", "warning", *unsettled)
     else:
         files = sum(len(state.live) + len(state.undecided) for state in looked.states.values())
         readable = (
@@ -264,6 +271,22 @@ def _contents(store: ObjectStore) -> Iterator[Check]:
         )
         seen = f"{readable}, {files:,} data files are there"
         yield Check("contents", "ok", seen)
+
+
+def _unsettled_cuts(engine: Engine) -> tuple[str, str] | None:
+    """What to say of numbers of the newest cuts that were claimed over an hour ago, and have no cut; None: of none."""
+    from txn_engine.log.cuts import CLAIM_MS
+
+    now_ms = engine.clock()
+    numbers = [
+        each.number
+        for each in islice(engine.newest_cuts(), _CUTS_LOOKED_AT)
+        if each.is_open and each.claimed_ms <= now_ms - CLAIM_MS
+    ]
+    if not numbers:
+        return None
+    seen = f"an hour after cut {numbers[0]} was begun there is no such cut: its maker died, or its object was lost"
+    return seen, "restore cut.json from a copy, or run `txn-engine maintain clean`, which gives the number up"
 
 
 def _instant(time_ms: int) -> str:

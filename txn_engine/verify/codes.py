@@ -295,6 +295,13 @@ GROUPS: Final[Mapping[str, Mapping[str, Code]]] = MappingProxyType(
                 "cuts",
                 "restore the snapshot from a copy, or run `txn-engine cuts delete N --execute` and make another cut",
             ),
+            "cut-lost": Code(
+                "A cut's object is gone, though a table names the cut (an error); or there is no cut an hour after its "
+                "number was claimed: its maker died, or the object was lost (a warning).",
+                "cuts",
+                "restore the object from a copy; `txn-engine maintain clean` gives up a number that never had one",
+                "warning",
+            ),
             "cut-torn": Code(
                 "A committed transaction lies half inside a cut: some of its rows below it, others at or above it.",
                 "cuts",

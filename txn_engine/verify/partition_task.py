@@ -16,6 +16,7 @@ from txn_engine.verify.descriptors import Batch
 from txn_engine.verify.file_table import FileTable
 from txn_engine.verify.findings import Finding, FindingLog, Place
 from txn_engine.verify.group_rules import GroupCommit, GroupCommits, GroupRule
+from txn_engine.verify.held_files import Held
 from txn_engine.verify.judged_entry import JudgedEntry, Rule
 from txn_engine.verify.layout import Layout
 from txn_engine.verify.marker_rules import MarkerRule
@@ -66,7 +67,7 @@ class PartitionTask:
     """Audits one log; it pickles.
 
     coordinator: what the coordinator's log said at its first reading (`pickled`). latest_append_time: the store's, as
-    far as it was read before.
+    far as it was read before. held: what cuts and tables read of which log.
     """
 
     store: ObjectStore
@@ -79,6 +80,7 @@ class PartitionTask:
     now_ms: int | None
     latest_append_time: int
     workers: int
+    held: Held
 
     def __call__(self, place: Place) -> bytes:
         """The outcome, as bytes."""
@@ -102,6 +104,7 @@ class PartitionTask:
             self.layout.topics.get(place.topic),
             to_read=self.data_to_read.get(place, ALL_FILES) if self.check_data else None,
             now_ms=latest if self.now_ms is None else self.now_ms,
+            holders=self.held.get(place, ()),
         )
         if place.topic not in self.files_of:
             log.state.files = FileTable()

@@ -75,7 +75,7 @@ def test_a_group_cannot_move_to_a_cut_that_retention_has_passed(
 def test_what_a_cut_reads_is_missing(
     run: Run, loaded: str, engine: Engine, folder: str, noticed: tuple[str, ...]
 ) -> None:
-    """`cuts describe` and the doctor name a missing data file, and `cuts list` a missing snapshot. What is known is shown
+    """`cuts describe` and the doctor name a missing data file, `cuts list` a missing snapshot. What is known is shown
     all the same."""
     assert run("cuts", "create").code == 0
     (key, *_) = [info.key for info in engine.store.list(f"topics/{loaded}/0/0/{folder}/")]

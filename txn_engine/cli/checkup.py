@@ -25,6 +25,7 @@ Status = Literal["ok", "warning", "failed"]
 SKEW_MS_MAX = 5_000
 _DAMAGED_MAX = 10
 _CUTS_LOOKED_AT = 100
+_FOLDERS_OF_A_STORE = ("topics", "cuts", "producer_ids", "settings", "restored")
 KEYS_MAX = 100_000  # 100 requests to a bucket
 _MARKS = {"ok": "✓", "warning": "!", "failed": "✗"}
 
@@ -188,6 +189,10 @@ def _facts(store: ObjectStore) -> tuple[bool, Check]:
         is_whole = config is None or config.restored is None or is_restored(Objects(store), config)
     except TxnEngineError as error:
         return False, _failure("ledger", error)
+    if config is None and (left := _left_of_a_store(store)):
+        seen = f"store.json is missing, and there is {left}: nobody can open the store, and none may be set up here"
+        remedy = "restore store.json from a copy of the store, or `restore` a backup of it into another place"
+        return False, Check("ledger", "failed", seen, remedy)
     if config is None:
         remedy = "`topics create` sets up a new one; `restore` makes one that was lost again from a backup"
         return False, Check("ledger", "warning", "the store is reachable and holds none yet", remedy)
@@ -208,6 +213,12 @@ def _facts(store: ObjectStore) -> tuple[bool, Check]:
         f"idle ids kept {limits.transactional_id_expiration_ms // 86_400_000} days"
     )
     return True, Check("ledger", "ok", seen)
+
+
+def _left_of_a_store(store: ObjectStore) -> str:
+    """Which folders of a store there are; "": none."""
+    folders = store.list_folders("")
+    return ", ".join(f"{each}/" for each in _FOLDERS_OF_A_STORE if each in folders)
 
 
 def _keys(store: ObjectStore) -> Check:

@@ -12,7 +12,7 @@ from tests.suite.tiers import in_shard
 from tests.support.faults import FaultyStore
 from tests.support.refusals import damaged_at
 from txn_engine import Engine
-from txn_engine.backup import check_backup, look_at_backups, prune
+from txn_engine.backup import backups, check_backup, look_at_backups, prune
 from txn_engine.backup.copying import COPY_AGAIN
 from txn_engine.backup.place import PLACE_KEY
 from txn_engine.errors import CorruptObjectError, StoreAccessError
@@ -140,3 +140,20 @@ def test_a_refused_read_is_told_in_the_stores_words(
         limited.backup(place)
     assert "403 Code" in refusal.value.seen
     assert refusal.value.action == "the advice"
+
+
+def test_a_manifest_that_is_gone(engine: Engine, place: MemoryStore) -> None:
+    """Numbers of backups stay taken, also of removed ones: a gap is a lost manifest, and is named."""
+    for account in range(4):
+        load(engine, f"run-{account}", account)
+        engine.backup(place)
+    prune(place, keep=3, execute=True)
+    assert backups(place)[1] == []
+    key = f"backups/{2:020d}.json"
+    place.delete(key)
+    found, damaged = backups(place)
+    assert [each.number for each in found] == [1, 3]
+    assert [str(each.place).endswith(key) for each in damaged] == [True]
+    seen = look_at_backups(place)
+    assert seen is not None
+    assert len(seen.damaged) == 1

@@ -32,10 +32,10 @@ class BackupCheck:
 
 def backups(store: ObjectStore) -> tuple[list[Manifest], list[TxnEngineError]]:
     """The backups that there are in a place, oldest first; and what is wrong with those that are damaged."""
-    held = BackupPlace.open(Objects(store)).look()
-    return [each for _, each in sorted(held.backups.items())], [
-        each for _, each in sorted(held.damaged.items())
-    ]
+    place = BackupPlace.open(Objects(store))
+    held = place.look()
+    damaged = [*place.lost(), *(each for _, each in sorted(held.damaged.items()))]
+    return [each for _, each in sorted(held.backups.items())], damaged
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def look_at_backups(store: ObjectStore) -> BackupsSeen | None:
         missing = error
     finally:
         executor.shutdown()
-    damaged = tuple(error for _, error in sorted(held.damaged.items()))
+    damaged = (*place.lost(), *(error for _, error in sorted(held.damaged.items())))
     return BackupsSeen(place.store_id, len(held.backups), damaged, newest, missing)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain, islice, pairwise
 from typing import Any, Final
 
 from storage import JSON_BYTES_MAX, InvalidKeyError, ObjectInfo, checksum_of, stored_checksum
@@ -38,6 +39,7 @@ from txn_engine.unreadable import DAMAGE
 PLACE_KEY: Final = "backup.json"
 PLACE_KIND: Final = "backup_place"
 _MANIFESTS: Final = "backups/"
+_LOST_NAMED: Final = 20
 _MANIFEST = re.compile(r"backups/([0-9]{20})\.json")
 _COPY = re.compile(
     r"(?:generations/([0-9]{20})/)?"
@@ -205,6 +207,19 @@ class BackupPlace:
         while self.objects.exists(manifest_key(number)):
             number += 1
         return number
+
+    def lost(self) -> list[TxnEngineError]:
+        """An error for each number, of twenty at most, whose manifest is gone: the number of a backup stays taken, also
+        once that was removed.
+        """
+        there = sorted(number for _, number in self.objects.ours(_MANIFESTS, _parse_manifest))
+        gaps = (range(before + 1, number) for before, number in pairwise([-1, *there]))
+        missing = islice(chain.from_iterable(gaps), _LOST_NAMED)
+        return [
+            self.damaged(manifest_key(number), "no such object", "the manifest of a backup that was made")
+            for number in missing
+            if not self.objects.exists(manifest_key(number))
+        ]
 
     def manifest(self, number: int | None = None) -> Manifest:
         """The backup of this number, or the one of the newest cut. Raises `InvalidRequestError` where there is none,

@@ -226,6 +226,12 @@ class LayoutAudit:
             for earlier in range(latest + 1, min(number, latest + 1 + LISTED_MAX)):
                 self._incarnation(name, earlier)
             latest, held = number, found
+        for number in sorted(each for each in self._keys.incarnations[name] if each > latest)[:LISTED_MAX]:
+            if self._read_incarnation(name, number) is not None and number > latest + 1:
+                expected = f"incarnations 0 to {latest}, one after another: nobody reads one behind a gap"
+                self._findings.add(
+                    "object-misnamed", _topic_key(name, number), "an incarnation", expected=expected
+                )
         for known in names:
             if NUMBER.fullmatch(known) is None or int(known) > latest:
                 expected = "the folder of an incarnation whose object is there"

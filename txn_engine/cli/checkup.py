@@ -249,12 +249,12 @@ def _named(survey: KeySurvey, prefix: str) -> str:
 
 
 def _contents(store: ObjectStore) -> Iterator[Check]:
-    """Whether every topic and every log can be read to its end, every data file that a log names or a cut reads is
-    there, and the oldest of each log can be read.
+    """Whether every topic and every log can be read to its end, every data file that a log names is there, the oldest
+    of each log can be read, and nothing is missing that a cut or a table reads.
     """
     from txn_engine.engine import Engine
     from txn_engine.errors import TxnEngineError
-    from txn_engine.log.missing_files import missing_files, refused_files
+    from txn_engine.log.missing_files import missing_entries, missing_files, refused_files
     from txn_engine.names import printable
 
     try:
@@ -263,11 +263,12 @@ def _contents(store: ObjectStore) -> Iterator[Check]:
         claims = engine.unreadable_producer_ids(looked)
         missing = missing_files(engine.logs, looked.states) or refused_files(engine.logs, looked.states)
         cuts = engine.cuts()
-        of_cuts = [*cuts.unreadable, *engine.missing_of_cuts(cuts)]
+        held = [*missing_entries(engine.logs, looked.states)]
+        held += [*cuts.unreadable, *engine.missing_of_cuts(cuts), *engine.tables.status().unreadable]
     except TxnEngineError as error:
         yield _failure("contents", error)
         return
-    damaged = [*survey.unreadable, *looked.unreadable, *claims, *missing, *of_cuts]
+    damaged = [*survey.unreadable, *looked.unreadable, *claims, *missing, *held]
     if damaged:
         errors = "; ".join(printable(str(each)) for each in damaged[:_DAMAGED_MAX])
         more = f"; and {len(damaged) - _DAMAGED_MAX} more" if len(damaged) > _DAMAGED_MAX else ""

@@ -29,7 +29,8 @@ from txn_engine.configs.client import (
 from txn_engine.consumer import Consumer
 from txn_engine.coordinator.coordinator import Coordinator
 from txn_engine.coordinator.groups import GroupCoordinator
-from txn_engine.coordinator.producer_ids import ProducerIds, unreadable_blocks
+from txn_engine.coordinator.ids_in_use import ids_in_use, ids_of
+from txn_engine.coordinator.producer_ids import ProducerIds, lost_blocks, unreadable_blocks
 from txn_engine.cuts import CutChanges, CutMaker, changes_between
 from txn_engine.erasing import (
     BackupsSearch,
@@ -61,6 +62,7 @@ from txn_engine.log.cuts import CutNumber, CutStore
 from txn_engine.log.entry_log import LogTools
 from txn_engine.log.erasures import Erasures
 from txn_engine.log.logs import ForkSafeExecutor, Logs, Looked
+from txn_engine.log.missing_of_cuts import CutsAudit
 from txn_engine.log.objects import Objects, store_errors
 from txn_engine.log.pins import PinStore
 from txn_engine.log.store_config import StoreConfig, StoreLimits, open_store_config, store_at
@@ -192,7 +194,9 @@ class Engine:
         if begun:
             settings.check(begun)
         self.logs = Logs(tools, self.config, settings, topics, workers)
-        producer_ids = ProducerIds(objects, clock, new_id, readers, self.config.first_block)
+        producer_ids = ProducerIds(
+            objects, clock, new_id, readers, self.config.first_block, lambda: ids_in_use(self.logs)
+        )
         self.coordinator = Coordinator(self.logs, producer_ids, clock)
         self._groups = GroupCoordinator(self.logs, clock)
         self._witnesses = witnesses
@@ -328,6 +332,16 @@ class Engine:
     def cuts(self) -> Listing[Cut]:
         """The cuts that there are, oldest first; in `unreadable` those that are damaged."""
         return self._cuts.all()
+
+    def missing_of_cuts(
+        self, cuts: Iterable[Cut] | None = None, *, with_files: bool = True
+    ) -> list[Unreadable]:
+        """One error for each partition that lacks a snapshot which one of these cuts reads, or a data file, or has the
+        file in another size; of all cuts when none is given. Data files are listed and not read. `with_files=False`:
+        snapshots are listed as well, and none is read.
+        """
+        audit = CutsAudit(self.logs, self._cuts, with_files=with_files)
+        return audit.missing(self.cuts() if cuts is None else cuts)
 
     def newest_cuts(self) -> Iterator[CutNumber]:
         """What became of the numbers whose cuts were not deleted, newest first, each read when it is asked for: for who
@@ -560,9 +574,12 @@ class Engine:
         """The log of one partition. Raises `UnknownTopicOrPartitionError`."""
         return PartitionLog(self.logs, topic, partition)
 
-    def unreadable_producer_ids(self) -> list[CorruptObjectError]:
-        """What has the name of a block of producer ids and is none, of the newest hundred."""
-        return unreadable_blocks(self._objects)
+    def unreadable_producer_ids(self, looked: Looked | None = None) -> list[CorruptObjectError]:
+        """What has the name of a block of producer ids and is none, of the newest hundred. `looked`: the logs, whose
+        producers' blocks have to be there.
+        """
+        lost = [] if looked is None else lost_blocks(self._objects, ids_of(looked.states.values()))
+        return [*unreadable_blocks(self._objects), *lost]
 
     def look_at_everything(self) -> tuple[Survey, Looked]:
         """All topics, and the end of every log: what can be read, and the names of what cannot."""

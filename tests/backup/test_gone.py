@@ -169,3 +169,20 @@ def test_what_says_that_there_are_backups(engine: Engine, place: MemoryStore, cl
     restore(place, cut_off.inner, number=0, clock=clock)  # the one that was begun
     with restored(place, clock) as again:
         assert places_in(again) == places_in(engine)
+
+
+def test_a_manifest_that_is_gone(engine: Engine, place: MemoryStore) -> None:
+    """Numbers of backups stay taken, also of removed ones: a gap is a lost manifest, and is named."""
+    for account in range(4):
+        load(engine, f"run-{account}", account)
+        engine.backup(place)
+    prune(place, keep=3, execute=True)
+    assert backups(place)[1] == []
+    key = f"backups/{2:020d}.json"
+    place.delete(key)
+    found, damaged = backups(place)
+    assert [each.number for each in found] == [1, 3]
+    assert [str(each.place).endswith(key) for each in damaged] == [True]
+    seen = look_at_backups(place)
+    assert seen is not None
+    assert len(seen.damaged) == 1

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.cli.conftest import Run
 from txn_engine import Engine
 from txn_engine.protocol.proposals import TrimProposal
@@ -67,6 +69,35 @@ def test_a_group_cannot_move_to_a_cut_that_retention_has_passed(
     engine.logs.get(payments, 0, 0).append([TrimProposal(3, 0)])
     moved = run("groups", "reset-offsets", "audit", "--all-topics", "--to-cut", "0", "--json")
     assert (moved.code, moved.error_reason) == (1, "cut_before_log_start")
+
+
+@pytest.mark.parametrize(("folder", "noticed"), [("data", ("describe", "0")), ("snapshots", ("list",))])
+def test_what_a_cut_reads_is_missing(
+    run: Run, loaded: str, engine: Engine, folder: str, noticed: tuple[str, ...]
+) -> None:
+    """`cuts describe` and the doctor name a missing data file, `cuts list` a missing snapshot. What is known is shown
+    all the same."""
+    assert run("cuts", "create").code == 0
+    (key, *_) = [info.key for info in engine.store.list(f"topics/{loaded}/0/0/{folder}/")]
+    engine.store.delete(key)
+    answer = run("cuts", *noticed, "--json")
+    assert answer.code == 1
+    assert [(each["topic"], each["partition"]) for each in answer.json["unreadable"]] == [(loaded, 0)]
+    assert key in answer.json["unreadable"][0]["message"]
+    assert set(answer.json) & {"cuts", "offsets"}
+    contents = {each["check"]: each for each in run("doctor", "--json").json["checks"]}["contents"]
+    assert contents["status"] == "failed"
+    assert key in contents["seen"]
+
+
+def test_a_lost_cut(run: Run, loaded: str, monkeypatch: pytest.MonkeyPatch, engine: Engine) -> None:
+    """The doctor warns of a number that was claimed over an hour ago and has no cut."""
+    assert run("cuts", "create").code == 0
+    engine.store.delete(f"cuts/{0:020d}/cut.json")
+    for age_ms, status in ((3_600_000, "ok"), (-1, "warning")):
+        monkeypatch.setattr("txn_engine.log.cuts.CLAIM_MS", age_ms)
+        contents = {each["check"]: each for each in run("doctor", "--json").json["checks"]}["contents"]
+        assert contents["status"] == status
 
 
 def test_wrong_calls(run: Run, payments: str) -> None:

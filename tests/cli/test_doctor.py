@@ -54,6 +54,23 @@ def test_a_sound_local_store(run: Run, tmp_path: Path) -> None:
     assert "✓ put-if-absent" in text.stdout
 
 
+@pytest.mark.parametrize("folder", ["topics", "cuts", "producer_ids"])
+def test_a_store_that_lost_its_store_json(run: Run, tmp_path: Path, folder: str) -> None:
+    """Topics, or anything else of a store, without `store.json`: no place for a new store."""
+    store = f"file://{tmp_path}/ledger"
+    assert run("topics", "create", "t", store=store).code == 0
+    for name in ("store.json", "topics"):
+        path = tmp_path / "ledger" / name
+        if name == "store.json":
+            path.unlink()
+        elif folder != name:
+            path.rename(tmp_path / "ledger" / folder)
+    answer = run("doctor", "--json", store=store)
+    assert (answer.code, answer.json["usable"]) == (1, False)
+    assert checks(answer)["ledger"]["status"] == "failed"
+    assert f"{folder}/" in checks(answer)["ledger"]["seen"]
+
+
 def test_a_place_without_a_ledger_is_left_as_it_is(run: Run, tmp_path: Path) -> None:
     """A folder that can be created is a warning, another one a failure. The doctor sets nothing up."""
     missing = run("doctor", "--json", store=f"file://{tmp_path}/new")

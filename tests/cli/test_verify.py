@@ -31,6 +31,20 @@ def test_a_sound_ledger(run: Run, ledger: str) -> None:
     assert report["stats"]["transactions"] == {"CompleteCommit": 1}
 
 
+@pytest.mark.parametrize(
+    ("arguments", "topics", "contents"),
+    [((), None, True), (("--topic", "payments"), ["payments"], True), (("--no-data",), None, False)],
+)
+def test_what_was_looked_at(
+    run: Run, ledger: str, arguments: tuple[str, ...], topics: list[str] | None, contents: bool
+) -> None:
+    """A report about a part of the store does not read as one about the whole store."""
+    text = run("verify", *arguments, store=ledger).stdout
+    assert text.startswith(f"no errors in {ledger}: ") == (not arguments)
+    looked_at = run("verify", *arguments, "--json", store=ledger).json["looked_at"]
+    assert looked_at == {"topics": topics, "contents_of_data_files": contents}
+
+
 @pytest.mark.parametrize("kind", ["log", "data", "snapshots"])
 def test_one_changed_byte_is_found(run: Run, ledger: str, tmp_path: Path, kind: str) -> None:
     """One changed byte in an entry, a data file or a snapshot is a finding with the key of the object."""

@@ -9,7 +9,7 @@ from storage.reasons import StoreReason
 from tests.engine.conftest import payments
 from txn_engine import Engine
 from txn_engine.errors import CorruptObjectError, UnknownTopicOrPartitionError
-from txn_engine.log.missing_files import refused_files
+from txn_engine.log.missing_files import missing_entries, refused_files
 from txn_engine.maintain import MaintenancePolicy
 from txn_engine.producer import Producer
 from txn_engine.reasons import Reason
@@ -54,6 +54,23 @@ def test_files_that_readers_need(engine: Engine) -> None:
     assert found["payments", 0].place in committed
     assert "1 more" in found["payments", 0].seen
     assert found["payments", 1].place == undecided
+
+
+@pytest.mark.parametrize("lost", [0, 2])
+def test_entries_that_a_snapshot_spares_readers(engine: Engine, lost: int) -> None:
+    """The first entry of a log, and one behind a snapshot, are missed by listing, though nobody reads them."""
+    log = engine.partition("payments", 0)
+    for account in range(4):
+        log.append(payments(account))
+        if account in (1, 3):
+            assert engine.admin.snapshot("payments")
+    states = engine.look_at_everything()[1].states
+    assert missing_entries(engine.logs, states) == []
+    key = f"topics/payments/0/0/log/{lost:020d}.parquet"
+    engine.store.delete(key)
+    (found,) = missing_entries(engine.logs, states)
+    assert isinstance(found.error, CorruptObjectError)
+    assert (found.error.place, found.error.reason) == (key, Reason.ENTRY_MISSING)
 
 
 def test_a_file_of_another_size(engine: Engine) -> None:

@@ -153,6 +153,33 @@ def test_old_files_are_read_again_in_turn(
     assert [offsets.start for offsets in read] == sorted({offsets.start for offsets in read})
 
 
+def test_a_file_that_is_larger_than_a_share(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proof names the offsets of data files that it read, and no others: of a large file none before its turn comes,
+    then all of them. A changed byte in it is found by the proof that names it."""
+    monkeypatch.setattr(chain, "SHARES", 4)
+    check = Declaration(topic="payments", record_id=("id",))
+    load(engine, 40, 200)
+    assert prove(engine, tmp_path, check).success
+    turned = max(engine.store.list("topics/payments/0/0/data/"), key=lambda info: info.size).key
+    turned_over(engine, turned, at=100)
+    (file,) = (
+        each
+        for each in engine.partition("payments", 0).state.live.values()
+        if turned.endswith(each.file.data_path)
+    )
+    for _ in range(4):
+        result = prove(engine, tmp_path, check)
+        assert result.proof is not None
+        names_it = file.base_offset in result.proof.again["payments", 0]
+        assert names_it == (file.last_offset in result.proof.again["payments", 0])
+        assert names_it != result.success
+        if names_it:
+            break
+    assert not result.success
+
+
 def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of records that are looked at in each file."""
     counted: list[int] = []

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tests.verify.damage import damage
-from tests.verify.story import Story
+from tests.verify.story import Story, rewrite_of
+from tests.verify.table_damage import with_table
 
 
 def with_cut(story: Story, number: int = 0, **changed: Any) -> str:
@@ -39,6 +40,15 @@ def groups_at(offsets: list[int]) -> dict[str, Any]:
     return {"offsets": offsets, "snapshots": zeros, "slots": zeros, "committed": {}}
 
 
+def forgotten(story: Story) -> str:
+    """Store a cut that reads a file which its log replaced, and no longer knows a day later. Returns the file's key."""
+    with_cut(story, topics=[a_topic(offsets=[8, 3], snapshots=[12, 0], slots=[8, 0])])
+    story.ledger.control("payments", 0, "rewrite", rewrite_of(story, "payments/0/second", "payments/0/plain"))
+    story.ledger.now_ms += 25 * 3_600_000
+    story.ledger.control("payments", 0, "floor", {"floor": 13})
+    return story.path("payments/0/second")
+
+
 @damage("cut-unreadable")
 def snapshot_that_a_cut_names_gone(story: Story) -> str:
     return with_cut(story, topics=[a_topic(snapshots=[1, 0])])
@@ -47,6 +57,31 @@ def snapshot_that_a_cut_names_gone(story: Story) -> str:
 @damage("cut-unreadable")
 def cut_beyond_its_log(story: Story) -> str:
     return with_cut(story, topics=[a_topic(offsets=[10_000, 3])])
+
+
+@damage("data-file-missing")
+def file_that_only_a_cut_reads_gone(story: Story) -> str:
+    """The log has replaced and forgotten the file, and the cut reads it all the same."""
+    key = forgotten(story)
+    story.ledger.store.delete(key)
+    return key
+
+
+@damage("data-file-damaged")
+def file_that_only_a_cut_reads_with_a_changed_byte(story: Story) -> str:
+    key = forgotten(story)
+    story.ledger.flip(key)
+    return key
+
+
+@damage("cut-lost")
+def cut_that_a_table_names_gone(story: Story) -> str:
+    for number in range(3):
+        with_cut(story, number=number)
+    key = with_cut(story, number=3, topics=[a_topic(offsets=[8, 3], snapshots=[12, 0], slots=[8, 0])])
+    with_table(story)
+    story.ledger.store.delete(key)
+    return key
 
 
 @damage("cut-torn")

@@ -118,6 +118,7 @@ class Ledger:
         }
         self.json("store.json", "store", held)
         self.block(0)
+        self.block(1)
 
     def block(self, number: int, **changed: Any) -> None:
         """Write one block of producer ids."""

@@ -618,6 +618,13 @@ def last_block_of_producer_ids_missing(story: Story) -> str:
 
 
 @damage("object-misnamed")
+def incarnation_far_behind_the_last(story: Story) -> str:
+    key = "topics/payments/999999999.json"
+    story.ledger.store.put(key, story.ledger.store.get("topics/payments/0.json"))
+    return key
+
+
+@damage("object-misnamed")
 def partition_that_no_topic_has(story: Story) -> str:
     story.ledger.store.put("topics/payments/0/7/log/00000000000000000000.parquet", b"x")
     return "topics/payments/0/7/"

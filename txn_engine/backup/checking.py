@@ -42,7 +42,8 @@ def backups(store: ObjectStore) -> tuple[list[Manifest], list[TxnEngineError]]:
     place = BackupPlace.open(Objects(store))
     held = place.look()
     lost: list[TxnEngineError] = [] if place.lost is None else [place.lost]
-    return [each for _, each in sorted(held.backups.items())], [*lost, *held.unreadable]
+    damaged = [*lost, *place.lost_manifests(), *held.unreadable]
+    return [each for _, each in sorted(held.backups.items())], damaged
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,8 @@ def look_at_backups(store: ObjectStore) -> BackupsSeen | None:
         missing = missing or error
     finally:
         executor.shutdown()
-    return BackupsSeen(place.store_id, len(held.backups), tuple(held.unreadable), newest, missing)
+    damaged = (*place.lost_manifests(), *held.unreadable)
+    return BackupsSeen(place.store_id, len(held.backups), damaged, newest, missing)
 
 
 def check_backup(store: ObjectStore, number: int | None = None, progress: Progress = silent) -> BackupCheck:

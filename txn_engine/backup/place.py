@@ -10,7 +10,7 @@ import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from itertools import chain
+from itertools import chain, islice, pairwise
 from typing import Any, Final
 
 from storage import JSON_BYTES_MAX, InvalidKeyError, ObjectInfo, checksum_of, stored_checksum
@@ -45,6 +45,7 @@ _MANIFESTS: Final = "backups/"
 _APART_MAX: Final = 1_000
 """Numbers are given one after the other and stay taken, so only a listing that is late leaves some out: fewer than so
 many."""
+_LOST_NAMED: Final = 20
 _MANIFEST = re.compile(r"backups/([0-9]{20})\.json")
 _COPY = re.compile(
     r"(?:generations/([0-9]{20})/)?"
@@ -235,6 +236,22 @@ class BackupPlace:
             action="remove this object: no backup needs it",
             reason=Reason.MANIFEST_DAMAGED,
         )
+
+    def lost_manifests(self) -> list[TxnEngineError]:
+        """An error for each number, of twenty at most, whose manifest is gone: the number of a backup stays taken, also
+        once that was removed.
+        """
+        _, stray = self._taken()
+        there = sorted(
+            {number for _, number in self.objects.ours(_MANIFESTS, _parse_manifest)} - stray.keys()
+        )
+        gaps = (range(before + 1, number) for before, number in pairwise([-1, *there]))
+        missing = islice(chain.from_iterable(gaps), _LOST_NAMED)
+        return [
+            self.damaged(manifest_key(number), "no such object", "the manifest of a backup that was made")
+            for number in missing
+            if not self.objects.exists(manifest_key(number))
+        ]
 
     def manifest(self, number: int | None = None) -> Manifest:
         """The backup of this number, or the one of the newest cut. Raises `InvalidRequestError` where there is none,

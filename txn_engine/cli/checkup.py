@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import import_module, metadata
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -17,11 +18,14 @@ from txn_engine.extras import EXTRAS
 if TYPE_CHECKING:
     from storage import Finding, ObjectStore
     from txn_engine.cli.command import Place
+    from txn_engine.engine import Engine
     from txn_engine.verify.store_keys import KeySurvey
 
 Status = Literal["ok", "warning", "failed"]
 SKEW_MS_MAX = 5_000
 _DAMAGED_MAX = 10
+_CUTS_LOOKED_AT = 100
+_FOLDERS_OF_A_STORE = ("topics", "cuts", "producer_ids", "settings", "restored")
 KEYS_MAX = 100_000  # 100 requests to a bucket
 _MARKS = {"ok": "✓", "warning": "!", "failed": "✗"}
 
@@ -185,6 +189,10 @@ def _facts(store: ObjectStore) -> tuple[bool, Check]:
         is_whole = config is None or config.restored is None or is_restored(Objects(store), config)
     except TxnEngineError as error:
         return False, _failure("ledger", error)
+    if config is None and (left := _left_of_a_store(store)):
+        seen = f"store.json is missing, and there is {left}: nobody can open the store, and none may be set up here"
+        remedy = "restore store.json from a copy of the store, or `restore` a backup of it into another place"
+        return False, Check("ledger", "failed", seen, remedy)
     if config is None:
         remedy = "`topics create` sets up a new one; `restore` makes one that was lost again from a backup"
         return False, Check("ledger", "warning", "the store is reachable and holds none yet", remedy)
@@ -205,6 +213,12 @@ def _facts(store: ObjectStore) -> tuple[bool, Check]:
         f"idle ids kept {limits.transactional_id_expiration_ms // 86_400_000} days"
     )
     return True, Check("ledger", "ok", seen)
+
+
+def _left_of_a_store(store: ObjectStore) -> str:
+    """Which folders of a store there are; "": none."""
+    folders = store.list_folders("")
+    return ", ".join(f"{each}/" for each in _FOLDERS_OF_A_STORE if each in folders)
 
 
 def _keys(store: ObjectStore) -> Check:
@@ -235,29 +249,34 @@ def _named(survey: KeySurvey, prefix: str) -> str:
 
 
 def _contents(store: ObjectStore) -> Iterator[Check]:
-    """Whether every topic and every log can be read to its end, every data file that a log names is there, and the
-    oldest of each log can be read.
+    """Whether every topic and every log can be read to its end, every data file that a log names is there, the oldest
+    of each log can be read, and nothing is missing that a cut or a table reads.
     """
     from txn_engine.engine import Engine
     from txn_engine.errors import TxnEngineError
-    from txn_engine.log.missing_files import missing_files, refused_files
+    from txn_engine.log.missing_files import missing_entries, missing_files, refused_files
     from txn_engine.names import printable
 
     try:
         engine = Engine(store)
         survey, looked = engine.look_at_everything()
-        claims = engine.unreadable_producer_ids()
+        claims = engine.unreadable_producer_ids(looked)
         lost = engine.lost_topics()
         missing = missing_files(engine.logs, looked.states) or refused_files(engine.logs, looked.states)
+        cuts = engine.cuts()
+        held = [*missing_entries(engine.logs, looked.states)]
+        held += [*cuts.unreadable, *engine.missing_of_cuts(cuts), *engine.tables.status().unreadable]
     except TxnEngineError as error:
         yield _failure("contents", error)
         return
-    damaged = [*survey.unreadable, *lost, *looked.unreadable, *claims, *missing]
+    damaged = [*survey.unreadable, *lost, *looked.unreadable, *claims, *missing, *held]
     if damaged:
         errors = "; ".join(printable(str(each)) for each in damaged[:_DAMAGED_MAX])
         more = f"; and {len(damaged) - _DAMAGED_MAX} more" if len(damaged) > _DAMAGED_MAX else ""
         remedy = "all else goes on; `txn-engine verify` says what is damaged, docs/operations.md what to do"
         yield Check("contents", "failed", f"damaged, cannot be read ({len(damaged)}): {errors}{more}", remedy)
+    elif (unsettled := _unsettled_cuts(engine)) is not None:
+        yield Check("contents", "warning", *unsettled)
     else:
         files = sum(len(state.live) + len(state.undecided) for state in looked.states.values())
         readable = (
@@ -265,6 +284,22 @@ def _contents(store: ObjectStore) -> Iterator[Check]:
         )
         seen = f"{readable}, {files:,} data files are there"
         yield Check("contents", "ok", seen)
+
+
+def _unsettled_cuts(engine: Engine) -> tuple[str, str] | None:
+    """What to say of numbers of the newest cuts that were claimed over an hour ago, and have no cut; None: of none."""
+    from txn_engine.log.cuts import CLAIM_MS
+
+    now_ms = engine.clock()
+    numbers = [
+        each.number
+        for each in islice(engine.newest_cuts(), _CUTS_LOOKED_AT)
+        if each.is_open and each.claimed_ms <= now_ms - CLAIM_MS
+    ]
+    if not numbers:
+        return None
+    seen = f"an hour after cut {numbers[0]} was begun there is no such cut: its maker died, or its object was lost"
+    return seen, "restore cut.json from a copy, or run `txn-engine maintain clean`, which gives the number up"
 
 
 def _instant(time_ms: int) -> str:

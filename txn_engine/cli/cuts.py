@@ -65,25 +65,35 @@ def create(topics: Sequence[str], keep_days: float | None, place: Place, out: Ou
 @cuts.command("list", context_settings=SETTINGS, examples=("txn-engine cuts list",))
 @common_options
 def list_cuts(place: Place, out: Output) -> None:
-    """List the cuts that there are, the oldest first."""
+    """List the cuts that there are, the oldest first.
+
+    A snapshot that a cut reads and that is missing is named, and the command fails. `cuts describe` looks for data
+    files too.
+    """
     with place.open() as engine:
         found = engine.cuts()
+        wrong = [*found.unreadable, *engine.missing_of_cuts(found, with_files=False)]
     rows = [_listed(cut, as_json=out.as_json) for cut in found]
-    out.table("cuts", _LIST, rows, **as_fields(found.unreadable))
-    fail_for(found.unreadable, out)
+    out.table("cuts", _LIST, rows, **as_fields(wrong))
+    fail_for(wrong, out)
 
 
 @cuts.command(context_settings=SETTINGS, examples=("txn-engine cuts describe 12",))
 @click.argument("number", type=int)
 @common_options
 def describe(number: int, place: Place, out: Output) -> None:
-    """Show the offset of cut NUMBER in each partition: records below it are inside."""
+    """Show the offset of cut NUMBER in each partition: records below it are inside.
+
+    A snapshot or a data file that the cut reads and that is missing is named, and the command fails.
+    """
     with place.open() as engine:
         cut = engine.find_cut(number)
+        wrong = engine.missing_of_cuts([cut])
     rows = [
         {"topic": at.topic, "partition": at.partition, "offset": offset} for at, offset in cut.offsets.items()
     ]
-    out.table("offsets", _OFFSETS, rows, **_fields(cut))
+    out.table("offsets", _OFFSETS, rows, **_fields(cut), **as_fields(wrong))
+    fail_for(wrong, out)
 
 
 @cuts.command(

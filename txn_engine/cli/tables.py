@@ -102,8 +102,8 @@ def status(topic: str | None, place: Place, out: Output) -> None:
     """Show the tables of TOPIC, or of all topics.
 
     BEHIND counts stable offsets that the newest version does not show yet, PINS the versions whose files are kept. CUT
-    is a dash for a table that was unpublished. The exit code is 1 if a table names files of another store, from which
-    this one was copied or moved.
+    is a dash for a table that was unpublished. The exit code is 1 if something is missing that the newest version of a
+    table reads, or if a table names files of another store, from which this one was copied or moved.
     """
     with place.open() as engine:
         found = engine.tables.status(topic)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -140,9 +141,10 @@ def verify(
             whole=whole,
         )
     if out.as_json:
-        out.document(report.to_dict())
+        looked_at = {"topics": list(topics) or None, "contents_of_data_files": not no_data}
+        out.document({**report.to_dict(), "looked_at": looked_at})
     else:
-        _tell(report, store.url)
+        _tell(report, store.url, _left_out(topics, no_data=no_data))
     if not report.ok:
         raise click.exceptions.Exit(1)
 
@@ -157,7 +159,20 @@ def _explain(wanted: str, out: Output) -> None:
     out.table("findings", _EXPLAIN, rows)
 
 
-def _tell(report: VerifyReport, url: str) -> None:
+def _left_out(topics: Sequence[str], *, no_data: bool) -> str:
+    """What was looked at, where that is not the whole store; "" where it is."""
+    told = []
+    if topics:
+        names = ", ".join(printable(each) for each in topics)
+        told.append(
+            f"only {'topic' if len(topics) == 1 else 'topics'} {names}, the groups and the transactions were looked at"
+        )
+    if no_data:
+        told.append("data files were listed and not read")
+    return "; ".join(told)
+
+
+def _tell(report: VerifyReport, url: str, left_out: str) -> None:
     for finding in report.findings:
         text = _block(finding) if sys.stdout.isatty() else printable(str(finding))
         sys.stdout.write(f"{text}\n")
@@ -169,8 +184,9 @@ def _tell(report: VerifyReport, url: str) -> None:
     told = _count(errors, "error") + (f", {_count(warnings, 'warning')}" if warnings else "")
     live = sum(partition.records.get("live", 0) for partition in stats.partitions)
     decided = ", ".join(f"{count:,} {state}" for state, count in stats.transactions.items())
+    where = f"what was looked at of {printable(url)} ({left_out})" if left_out else printable(url)
     sys.stdout.write(
-        f"{told} in {printable(url)}: {number_of(stats.objects, 'object')}, {number_of(live, 'committed record')}, "
+        f"{told} in {where}: {number_of(stats.objects, 'object')}, {number_of(live, 'committed record')}, "
         f"{number_of(len(stats.partitions), 'partition')}, transactions {decided or 'none'}; {stats.seconds:.1f} s\n"
     )
     if stats.unchanged:

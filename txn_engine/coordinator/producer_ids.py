@@ -1,10 +1,16 @@
-"""Producer ids: blocks of 1000, claimed by put-if-absent (`ProducerIdManager`)."""
+"""Producer ids: blocks of 1000, claimed by put-if-absent (`ProducerIdManager`).
+
+A block's ids are given out only once there is a claim above it as well. So whichever one object is lost, the newest or
+any other, the next claim goes beyond all ids that were given out. Where every claim is lost, the logs say which ids
+are in use.
+"""
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Executor, Future
 
 from storage import JSON_BYTES_MAX
@@ -22,18 +28,27 @@ _IN_THE_WAY_MAX = 10_000
 _LOOKED_AT_MAX = 100
 _SEEN_LATELY_MS = 5_000
 _BLOCK = re.compile(r"producer_ids/([0-9]{20})\.json")
+_LOGGER = logging.getLogger(__name__)
 
 
 class ProducerIds:
     """Ids that nobody else has or will have. A block does not survive a fork: the child is refused.
 
-    first_block: where the store's blocks begin.
+    first_block: where the store's blocks begin. ids_in_use: those that the store's logs show; it is asked only where
+    no claim is found, and may take as long as loading every log does.
     """
 
     def __init__(
-        self, objects: Objects, clock: Clock, new_id: IdSource, readers: Executor, first_block: int
+        self,
+        objects: Objects,
+        clock: Clock,
+        new_id: IdSource,
+        readers: Executor,
+        first_block: int,
+        ids_in_use: Callable[[], Collection[int]],
     ) -> None:
         self._first_block = first_block
+        self._ids_in_use = ids_in_use
         self._objects = objects
         self._clock = clock
         self._new_id = new_id
@@ -59,21 +74,54 @@ class ProducerIds:
         """The first free block behind the highest that is a claim. What stands in its way is passed over, damaged or
         not: nobody gets its ids.
         """
-        block = max(self._highest_seen() + 1, self._first_block)
-        for _ in range(_IN_THE_WAY_MAX):
-            if block >= _BLOCKS:
-                raise CorruptObjectError(
-                    f"a producer id block {block - 1}", place=_key(block - 1), expected="ids of 63 bits"
-                )
-            if self._claims(block):
-                return range(block * BLOCK_SIZE, (block + 1) * BLOCK_SIZE)
-            block += 1
+        block = self._first_free()
+        above = self._claims_soon(block + 1)
+        if not self._claims(block):
+            block = block + 1 if above() else self._claim_from(block + 2)
+            above = self._claims_soon(block + 1)
+        if not above():
+            self._claim_from(block + 1, or_another=True)
+        return range(block * BLOCK_SIZE, (block + 1) * BLOCK_SIZE)
+
+    def _claims_soon(self, block: int) -> Callable[[], bool]:
+        """Claim the block while the caller goes on, where an object is a round trip away; else when it is asked."""
+        if self._objects.is_near:
+            return lambda: self._claims(block)
+        return self._readers.submit(self._claims, block).result
+
+    def _claim_from(self, first: int, *, or_another: bool = False) -> int:
+        """Claim the first of these blocks that can be claimed. `or_another`: a block that is another's claim will do
+        as well.
+        """
+        for block in range(first, first + _IN_THE_WAY_MAX):
+            if (or_another and self._is_claimed(block)) or self._claims(block):
+                return block
+        last = first + _IN_THE_WAY_MAX - 1
         raise CorruptObjectError(
             f"something stands at each of {_IN_THE_WAY_MAX:,} keys up to this one",
-            place=_key(block - 1),
+            place=_key(last),
             expected="a free producer id block",
             action="run `txn-engine doctor`, and move away what is not the store's",
         )
+
+    def _first_free(self) -> int:
+        """The first block that may be free: behind every claim, and behind every id that is in use."""
+        highest = self._highest_seen()
+        if highest >= self._first_block:
+            return highest + 1
+        used = max((each // BLOCK_SIZE for each in self._ids_in_use()), default=-1)
+        if used < self._first_block:
+            return self._first_block
+        if self._objects.exists(_key(used)):  # the listing did not show it yet
+            return used + 1
+        block = min(max(used + 1, self._clock()), _BLOCKS)
+        _LOGGER.error(
+            "all producer id blocks are gone from %s, though producer ids are in use: the next ids begin at %d, above "
+            "all that a process may still hold; run `txn-engine verify`",
+            self._objects.uri(_PREFIX),
+            block * BLOCK_SIZE,
+        )
+        return block
 
     def _highest_seen(self) -> int:
         seen, self._seen = self._seen, None
@@ -82,6 +130,10 @@ class ProducerIds:
         return highest_block(self._objects)
 
     def _claims(self, block: int) -> bool:
+        if block >= _BLOCKS:
+            raise CorruptObjectError(
+                f"a producer id block {block - 1}", place=_key(block - 1), expected="ids of 63 bits"
+            )
         claim = {
             "first_producer_id": block * BLOCK_SIZE,
             "count": BLOCK_SIZE,
@@ -93,6 +145,32 @@ class ProducerIds:
             return self._objects.create(_key(block), data, max_bytes=JSON_BYTES_MAX).won
         except CorruptObjectError:
             return False
+
+    def _is_claimed(self, block: int) -> bool:
+        try:
+            _check_claim(self._objects, block)
+        except CorruptObjectError:
+            return False
+        return True
+
+
+def lost_blocks(objects: Objects, ids_in_use: Collection[int]) -> list[CorruptObjectError]:
+    """The blocks that are not there, though ids of them are in use, or the block below them has ids in use: a claim
+    above a block is there before any of its ids is given out.
+    """
+    used = {each // BLOCK_SIZE for each in ids_in_use if each >= 0}
+    asked = used | {max(used) + 1} if used else used
+    there = set(_blocks(objects))
+    return [
+        CorruptObjectError(
+            "no such object",
+            place=_key(block),
+            expected=f"the claim to producer ids {block * BLOCK_SIZE} to {block * BLOCK_SIZE + BLOCK_SIZE - 1}",
+            action="find out what removed it; the ids of lost blocks are not given out again, unless several were lost",
+        )
+        for block in sorted(asked - there)
+        if block < _BLOCKS and not objects.exists(_key(block))
+    ]
 
 
 def unreadable_blocks(objects: Objects) -> list[CorruptObjectError]:

@@ -62,6 +62,40 @@ def refused_files(logs: Logs, states: Mapping[TransactionPartition, PartitionSta
     return [each for each in found if each is not None]
 
 
+def missing_entries(logs: Logs, states: Mapping[TransactionPartition, PartitionState]) -> list[Unreadable]:
+    """One error for each log that lacks an entry below its end, as far as listings tell: the one that entries start
+    with, and the one behind each snapshot. What a snapshot spares readers is not read; `verify` reads all of it.
+    """
+    asked = [at for at, state in states.items() if state.entries_start < state.log_end_offset]
+    found = logs.workers.map(lambda at: _look_for_entries(logs, at, states[at]), asked)
+    return [each for each in found if each is not None]
+
+
+def _look_for_entries(logs: Logs, at: TransactionPartition, state: PartitionState) -> Unreadable | None:
+    objects, keys = logs.tools.objects, logs.of(at).keys
+    try:
+        with one_place(at.topic, at.partition):
+            listed = {base for _, base in objects.ours(keys.log_prefix, keys.parse_entry)}
+            ends = [end for _, end in objects.ours(keys.snapshots_prefix, keys.parse_snapshot)]
+            bases = {state.entries_start, *(end for end in ends if state.entries_start < end)}
+            for base in sorted(base for base in bases - listed if base < state.log_end_offset):
+                if not objects.exists(keys.entry(base)):
+                    return Unreadable(at.topic, at.partition, _no_entry(keys.entry(base)))
+    except DAMAGE as error:
+        return Unreadable(at.topic, at.partition, error)
+    return None
+
+
+def _no_entry(key: str) -> CorruptObjectError:
+    return CorruptObjectError(
+        "no such object",
+        place=key,
+        expected="the entry that was there: entries are sealed, and never deleted",
+        action="restore it from a copy before anything is written there",
+        reason=Reason.ENTRY_MISSING,
+    )
+
+
 def _refused(logs: Logs, at: TransactionPartition, state: PartitionState) -> Unreadable | None:
     oldest = min(state.live.values(), key=lambda file: file.base_offset).file.data_path
     try:

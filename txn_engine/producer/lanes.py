@@ -18,15 +18,15 @@ from txn_engine.configs.client import ProducerSettings
 from txn_engine.errors import (
     IllegalStateError,
     RequestTimedOutError,
-    UnknownTopicOrPartitionError,
 )
 from txn_engine.log.data_files import EncodedFile, newest_of
 from txn_engine.log.entry_log import EntryLog, LogTools, ViewToken
 from txn_engine.log.uploads import encode_parts, put_data_file, too_large
 from txn_engine.producer.receipts import Receipt
+from txn_engine.producer.refused_batches import producer_id_in_use, topic_deleted
 from txn_engine.protocol.appends import FirstWriteCheck
 from txn_engine.protocol.file_names import DataFileName
-from txn_engine.protocol.proposals import DataProposal, Refused, Verdict
+from txn_engine.protocol.proposals import DataProposal, Duplicate, Refused, Verdict
 from txn_engine.protocol.sequences import increment_sequence
 from txn_engine.protocol.transaction_rows import TransactionPartition
 from txn_engine.reasons import Reason
@@ -40,16 +40,6 @@ _LOOK_AGAIN_MS = 5
 _LOGGER = logging.getLogger(__name__)
 
 _sending_in: ContextVar[tuple[int, object] | None] = ContextVar("sending_in", default=None)
-
-
-def topic_deleted(topic: str, incarnation: int, identity: ProducerIdAndEpoch) -> UnknownTopicOrPartitionError:
-    """What a producer's records for an incarnation fail with that is gone before they are acknowledged or committed."""
-    return UnknownTopicOrPartitionError(
-        f"topic {topic!r} was deleted since (its incarnation {incarnation})",
-        actor=f"producer {identity.producer_id} epoch {identity.producer_epoch}",
-        action="run it again where the topic was made again; nothing of this is visible",
-        reason=Reason.TOPIC_DELETED,
-    )
 
 
 def is_sending_in(pool: object) -> bool:
@@ -305,11 +295,20 @@ class Lane:
             0
         ].is_transactional  # a transaction's commit says that it was this store
         verdicts = self.log.append(proposals, self._first_write_check(self), confirm=is_plain)
+        verdicts = tuple(map(self._of_a_first_try, verdicts))
         refused = next((verdict.error for verdict in verdicts if isinstance(verdict, Refused)), None)
         if refused is not None:  # the producer hears of it before anybody who waits for one of these batches
             self._owner.fail(refused)
         for (group, _), verdict in zip(uploaded, verdicts, strict=True):
             self._settle_all(group, verdict)
+
+    def _of_a_first_try(self, verdict: Verdict) -> Verdict:
+        """A batch is handed to the log once, and what became of that put is settled there. So one that the log has
+        already is not this batch.
+        """
+        if not isinstance(verdict, Duplicate):
+            return verdict
+        return Refused(producer_id_in_use(self.partition, verdict, self.identity))
 
     def _settle_all(self, batches: list[Batch], verdict: Verdict) -> None:
         """Those of one file, in its order."""

@@ -17,10 +17,11 @@ from txn_engine.log.logs import Logs
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC
 from txn_engine.log.topics import Topic
 from txn_engine.producer.cell import Cell
-from txn_engine.producer.lanes import Batch, Lane, is_sending_in, topic_deleted
+from txn_engine.producer.lanes import Batch, Lane, is_sending_in
 from txn_engine.producer.machine import failed, identified
 from txn_engine.producer.partitioner import split_by_key
 from txn_engine.producer.receipts import Receipt
+from txn_engine.producer.refused_batches import topic_deleted
 from txn_engine.producer.states import NO_ANSWER
 from txn_engine.producer.time_out import TimeOut
 from txn_engine.producer.waiters import Waiters

@@ -19,8 +19,8 @@ from txn_engine.producer.cell import Cell
 from txn_engine.producer.effects import ProducerTools
 from txn_engine.producer.frames import RecordsLike
 from txn_engine.producer.intake import Times, checked_call
-from txn_engine.producer.lanes import topic_deleted
 from txn_engine.producer.partitioner import split_by_key
+from txn_engine.producer.refused_batches import topic_deleted
 from txn_engine.producer.sender import most_bytes
 from txn_engine.producer.states import Call
 from txn_engine.protocol.file_names import DataFileName

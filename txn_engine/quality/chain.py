@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,13 +32,21 @@ SHARES: Final = 16
 """So many proofs that go on from earlier ones read all older data files again, a share each."""
 
 
-def next_share(proved: range, before: range) -> range:
-    """The offsets of a partition whose data files are read again, behind those of the proof before; from the start of
-    what is proved where that one came to the end.
+def next_share(proved: range, turn: int | None) -> range:
+    """The data files that end at these offsets of a partition are read again: behind `turn`, up to where the proof
+    before came; from the start of what is proved where that one came to the end.
     """
     share = -(-len(proved) // SHARES)
-    start = before.stop if before and before.stop in proved else proved.start
+    start = turn if turn is not None and turn in proved else proved.start
     return range(start, min(start + share, proved.stop))
+
+
+def read_of(share: range, spans: Iterable[tuple[int, int]]) -> range:
+    """The offsets that are read with a share, by the first and last offset of each data file; empty where no file ends
+    there. A large file is read in the turn in which it ends, as a whole.
+    """
+    read = [(first, last) for first, last in spans if last in share]
+    return range(min(first for first, _ in read), max(last for _, last in read) + 1) if read else range(0)
 
 
 @dataclass(frozen=True, slots=True)

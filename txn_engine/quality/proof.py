@@ -87,7 +87,8 @@ class Proof:
     `positions`: the group's committed offsets, by partition. `cut`: as of which; -1: of the store as it was then.
     `schema_versions`: by topic, the version of its schema by whose columns the run judged; a topic that is not named:
     by those that it was made with. `again`: by topic and partition, the offsets whose data files it read again, though
-    an earlier proof had read them; the next proof goes on there, so that all of them are read again in turn.
+    an earlier proof had read them; empty where no file's turn had come. `turns`: where the next proof goes on with
+    that, so that all of them are read again in turn.
     `erasures`: by topic, how many there had been when the run began; a topic of which one was under way is not named.
     """
 
@@ -112,6 +113,7 @@ class Proof:
     cut: int = -1
     schema_versions: Mapping[str, int] = field(default_factory=dict)
     again: Mapping[tuple[str, int], range] = field(default_factory=dict)
+    turns: Mapping[tuple[str, int], int] = field(default_factory=dict)
     erasures: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -255,6 +257,7 @@ class ProofShelf:
             erasures=_counts(held["erasures"]),
             positions=_positions(held["positions"]),
             again=_again(held.get("again", [])),
+            turns=_turns(held.get("turns", [])),
         )
 
     def _ranges(self, name: str) -> tuple[ProvedRange, ...]:
@@ -321,6 +324,15 @@ def _again(held: object) -> dict[tuple[str, int], range]:
     return found
 
 
+def _turns(held: object) -> dict[tuple[str, int], int]:
+    """`[topic, partition, offset]` each. Proofs of earlier versions name none."""
+    found = {}
+    for each in _of_type(held, list):
+        topic, partition, offset = _of_type(each, list)
+        found[_of_type(topic, str), _whole(partition)] = _whole(offset)
+    return found
+
+
 def _check(held: object) -> ProvedCheck:
     check = _of_type(held, dict)
     name, status = (_of_type(check[each], str) for each in ("name", "status"))
@@ -346,6 +358,7 @@ _NEEDED: Final = frozenset(each.name for each in fields(Proof)) - {
     "cut",
     "schema_versions",
     "again",
+    "turns",
 }
 
 
@@ -353,13 +366,14 @@ def _fields(proof: Proof, ranges_object: str) -> dict[str, Any]:
     held = {
         each.name: getattr(proof, each.name)
         for each in fields(proof)
-        if each.name not in ("ranges", "checks", "again")
+        if each.name not in ("ranges", "checks", "again", "turns")
     }
     held |= {
         "checks": [asdict(check) for check in proof.checks],
         "positions": {str(partition): offset for partition, offset in proof.positions.items()},
         "ranges_object": ranges_object,
         "again": [[*place, offsets.start, offsets.stop] for place, offsets in sorted(proof.again.items())],
+        "turns": [[*place, offset] for place, offset in sorted(proof.turns.items())],
     }
     return held
 

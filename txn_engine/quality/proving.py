@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -12,7 +13,7 @@ import xxhash
 from txn_engine.errors import InvalidRequestError
 from txn_engine.installed import version
 from txn_engine.log.erasures import ended_erasures
-from txn_engine.quality.chain import TopicState, next_link, next_share
+from txn_engine.quality.chain import TopicState, next_link, next_share, read_of
 from txn_engine.quality.declaration import Declaration
 from txn_engine.quality.digest import Digest
 from txn_engine.quality.evidence import ChainDifference, Evidence
@@ -64,16 +65,27 @@ class Prover:
 
     @property
     def again(self) -> Mapping[TopicPartition, range]:
-        """Below `since`, the offsets whose data files are read again: a share that goes on where the last one ended."""
+        """Below `since`, the share whose data files are read again: those that end at these offsets. It goes on where
+        the last one ended.
+        """
         base = self.link.base
         if base is None or self._whole:
             return {}
         return {
-            TopicPartition(*place): next_share(
-                range(base.starts[place], end), base.again.get(place, range(0))
-            )
+            TopicPartition(*place): next_share(range(base.starts[place], end), base.turns.get(place))
             for place, end in base.ends.items()
         }
+
+    @functools.cached_property
+    def _read_again(self) -> Mapping[tuple[str, int], range]:
+        """The offsets of the data files that are read again."""
+        found = {}
+        for place, share in self.again.items():
+            live = self._engine.partition(place.topic, place.partition).state.live
+            found[place.topic, place.partition] = read_of(
+                share, ((file.base_offset, file.last_offset) for file in live.values())
+            )
+        return found
 
     def is_behind(self, evidence: Evidence) -> bool:
         """Whether a partition goes less far now than what was proved: where a group's position was moved back."""
@@ -176,7 +188,8 @@ class Prover:
             ranges=self._ranges(evidence),
             group_id=declared.group_id or "",
             cut=-1 if self._at.cut is None else self._at.cut.cut,
-            again={(place.topic, place.partition): offsets for place, offsets in self.again.items()}
+            again=self._read_again if agrees else {},
+            turns={(place.topic, place.partition): share.stop for place, share in self.again.items()}
             if agrees
             else {},
             erasures={topic: count for topic, count in self._erasures.items() if count is not None},

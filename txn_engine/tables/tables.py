@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
@@ -12,6 +13,7 @@ from txn_engine.arguments import check_flags
 from txn_engine.clock import Clock, Waiting
 from txn_engine.errors import (
     ConcurrentTransactionsError,
+    CorruptObjectError,
     InconsistentClusterIdError,
     InvalidRequestError,
     StoreUnavailableError,
@@ -20,6 +22,7 @@ from txn_engine.errors import (
 from txn_engine.log.cut_format import Cut
 from txn_engine.log.cuts import CutStore
 from txn_engine.log.logs import Logs
+from txn_engine.log.missing_files import wrong_files
 from txn_engine.log.pins import PinStore
 from txn_engine.log.topic_cut import TopicCut, topic_cut
 from txn_engine.log.topics import Topic
@@ -215,20 +218,60 @@ class Tables:
         return [view.table_format for view in views if publisher.unpublish(view) is not None]
 
     def status(self, topic: str | None = None) -> Listing[TableStatus]:
-        """The tables that there are, of one topic or of all."""
+        """The tables that there are, of one topic or of all; in `unreadable` those that cannot be read, and those whose
+        newest version lacks something. That is found by listing: no data file is read.
+        """
         if topic is not None:
             info = self._logs.topics.look_up(topic)
-            return Listing(self._all_of(info))
+            shown = self._all_of(info)
+            return Listing(shown, self._broken(info, shown))
         survey = self._logs.topics.survey()
         found: list[TableStatus] = []
         unreadable = list(survey.unreadable)
         for info in survey.topics:
             try:
                 with one_place(info.name):
-                    found += self._all_of(info)
+                    shown = self._all_of(info)
             except DAMAGE as error:
                 unreadable.append(Unreadable(info.name, WHOLE_TOPIC, error))
+                continue
+            found += shown
+            unreadable += self._broken(info, shown)
         return Listing(found, unreadable)
+
+    def _broken(self, topic: Topic, tables: Sequence[TableStatus]) -> list[Unreadable]:
+        """The tables of which something is missing, each with the first object that is."""
+        broken = []
+        for table in tables:
+            try:
+                with one_place(topic.name):
+                    key = self._missing(topic, table.format)
+            except DAMAGE as error:
+                broken.append(Unreadable(topic.name, WHOLE_TOPIC, error))
+            else:
+                if key is not None:
+                    broken.append(Unreadable(topic.name, WHOLE_TOPIC, _broken_table(table, key)))
+        return broken
+
+    def _missing(self, topic: Topic, name: str) -> str | None:
+        """What the newest version of a table needs and is not there; None: all is, or a newer one came meanwhile."""
+        view = self._view(name, topic)
+        newest = view.newest()
+        if newest is None or newest.at is None:
+            return None
+        key = view.missing(newest)
+        if key is None and newest.done is None:
+            key = self._missing_file(topic, newest.at)
+        return key if key is not None and self._view(name, topic).newest() == newest else None
+
+    def _missing_file(self, topic: Topic, at: TopicCut) -> str | None:
+        sizes: defaultdict[str, dict[str, int]] = defaultdict(dict)
+        for file in Visible(self._logs, topic).at(at):
+            key = f"topics/{topic.name}/{topic.incarnation}/{file.path}"
+            sizes[f"{key.rpartition('/')[0]}/"][key] = file.log_file.file.data_bytes
+        objects = self._logs.tools.objects
+        wrong = (key for folder, held in sizes.items() for key in wrong_files(objects, folder, held))
+        return next(wrong, None)
 
     def unsayable(self, topic: str) -> dict[str, str]:
         """The topic's tables that cannot be published as its columns are now: by format, why."""
@@ -337,6 +380,16 @@ def published_formats(logs: Logs, topic: Topic, clock: Clock) -> list[str]:
         if is_shown or name in topic.tables_publish:
             found.append(name)
     return found
+
+
+def _broken_table(table: TableStatus, key: str) -> CorruptObjectError:
+    return CorruptObjectError(
+        "no such object, or one of another size",
+        place=key,
+        expected=f"what version {table.version} of the {table.format} table of {table.topic!r} reads",
+        action="restore it from a copy, or unpublish the table and publish it again",
+        reason=Reason.TABLE_BROKEN,
+    )
 
 
 def _moved(topic: Topic, name: str, before: TableStatus | None, after: TableStatus | None) -> TablePublished:

@@ -82,6 +82,12 @@ class View(Protocol):
         """
         ...
 
+    def missing(self, published: Published) -> str | None:
+        """The key of an object of the table itself that is gone, and that readers of this version need; None: none is.
+        By a listing, and where the format has lists of its objects, by those of the version.
+        """
+        ...
+
     def batches(self, steps: Sequence[Step]) -> list[tuple[Step, ...]]:
         """The steps by versions, in order: those that may be shown at once are one."""
         ...

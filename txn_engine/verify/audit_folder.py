@@ -30,7 +30,7 @@ from txn_engine.verify.findings import Place
 from txn_engine.verify.judged_entry import JudgedEntry
 from txn_engine.verify.partition_audit import PartitionAudit
 from txn_engine.verify.pickling import UnpicklableError, pickled, unpickled
-from txn_engine.verify.producer_rules import HighestId
+from txn_engine.verify.producer_rules import UsedBlocks
 
 _FILE: Final = "verify.audit"
 _HEAD_MAX: Final = 4_096
@@ -44,7 +44,7 @@ class KeptAudit:
 
     coordinator: CoordinatorAudit
     logs: dict[Place, PartitionAudit] = field(default_factory=dict)
-    ids: HighestId = field(default_factory=HighestId)
+    ids: UsedBlocks = field(default_factory=UsedBlocks)
     deferred: list[tuple[JudgedEntry, Batch]] = field(default_factory=list)
 
 

@@ -205,8 +205,8 @@ GROUPS: Final[Mapping[str, Mapping[str, Code]]] = MappingProxyType(
                 "A transactional id is given a producer id that it had before.", "7", _REPORT
             ),
             "producer-id-block": Code(
-                "A block of producer ids overlaps another, or is missing though a transactional id has one of them "
-                "(errors); or is missing (a warning).",
+                "A block of producer ids overlaps another, or is missing though ids of it, or of the block below it, "
+                "are in use (errors); or is missing (a warning).",
                 "producer ids",
                 _REPORT,
                 "warning",
@@ -301,6 +301,13 @@ GROUPS: Final[Mapping[str, Mapping[str, Code]]] = MappingProxyType(
                 "A cut names a snapshot that is not there, or an offset that its log does not have.",
                 "cuts",
                 "restore the snapshot from a copy, or run `txn-engine cuts delete N --execute` and make another cut",
+            ),
+            "cut-lost": Code(
+                "A cut's object is gone, though a table names the cut (an error); or there is no cut an hour after its "
+                "number was claimed: its maker died, or the object was lost (a warning).",
+                "cuts",
+                "restore the object from a copy; `txn-engine maintain clean` gives up a number that never had one",
+                "warning",
             ),
             "cut-torn": Code(
                 "A committed transaction lies half inside a cut: some of its rows below it, others at or above it.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from txn_engine.verify.audited_partition import AuditedPartition, StoredTransaction
@@ -190,9 +190,9 @@ class CoordinatorAudit:
         return None if owner is None else owner[0]
 
     @property
-    def highest_id(self) -> int:
-        """The highest producer id that a transactional id has had; -1: none."""
-        return max(self._owners, default=-1)
+    def producer_ids(self) -> Collection[int]:
+        """Every producer id that a transactional id has had."""
+        return self._owners.keys()
 
     def locate(self, producer_id: int, offset: int) -> str:
         """The row in words."""

@@ -8,10 +8,12 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
+from operator import itemgetter
 from typing import Any, Final
 
 from txn_engine.verify.cut_spans import Spans, TornCuts
 from txn_engine.verify.findings import FindingLog, Place, Witness
+from txn_engine.verify.held_files import Holder
 from txn_engine.verify.objects import ObjectReader
 from txn_engine.verify.raw_object import Damaged, RawObject
 from txn_engine.verify.store_keys import MAX_OFFSET, is_topic_name, offset_in_name
@@ -21,6 +23,8 @@ _COORDINATOR: Final = "__transaction_state"
 _KINDS: Final = {"claim": "cut_claim", "cut": "cut", "deleted": "cut_deleted"}
 _KEY = re.compile(r"cuts/([0-9]{20})/(claim|cut|deleted)\.json")
 _MISSED_MAX: Final = 20
+CLAIM_MS: Final = 3_600_000
+"""After so long nobody makes the cut any more that was claimed."""
 _LISTS: Final = ("offsets", "snapshots", "slots")
 
 
@@ -31,6 +35,9 @@ class _Named:
     numbers: array[int] = field(default_factory=lambda: array("q"))
     offsets: array[int] = field(default_factory=lambda: array("q"))
     snapshots: array[int] = field(default_factory=lambda: array("q"))
+
+    def __iter__(self) -> Iterator[array[int]]:
+        return iter((self.numbers, self.offsets, self.snapshots))
 
 
 class CutAudit:
@@ -47,6 +54,8 @@ class CutAudit:
             int, tuple[int, int]
         ] = {}  # of the coordinator's logs: the furthest end, and its cut
         self._told: set[int] = set()  # cuts that were said to tear something
+        self._claimed: dict[int, int] = {}  # when numbers were claimed of which there is nothing else, in ms
+        self._void: set[int] = set()
 
     def read(self) -> None:
         """Every cut, claim and tombstone."""
@@ -66,6 +75,8 @@ class CutAudit:
                 self._take_cut(number, held, is_deleted="deleted" in parts[number])
             elif held is not None:
                 self._judge_time(number, part, held)
+                if parts[number] == {"claim"} and type(held.get("created_ms")) is int:
+                    self._claimed[number] = held["created_ms"]
         for number in islice(
             (each for each in range(max(parts, default=0)) if each not in parts), _MISSED_MAX
         ):
@@ -89,10 +100,34 @@ class CutAudit:
     def witnesses(self) -> Iterator[tuple[Place, Witness]]:
         """How far each log went when it was cut."""
         for place, named in self._named.items():
-            offset, number = max(zip(named.offsets, named.numbers, strict=True))
+            number, offset, _ = max(zip(*named, strict=True), key=itemgetter(1, 0))
             yield place, Witness(offset, f"cut {number}")
         for partition, (offset, number) in self._decided.items():
             yield Place(_COORDINATOR, 0, partition), Witness(offset, f"cut {number}")
+
+    def holders(self) -> Iterator[tuple[Place, Holder]]:
+        """What each cut reads of which topic's log."""
+        for place, named in self._named.items():
+            if place.topic != _GROUPS:
+                for number, offset, snapshot in zip(*named, strict=True):
+                    if snapshot > 0:
+                        key, until = (cut_object_key(number, part) for part in ("cut", "deleted"))
+                        yield place, Holder(snapshot, offset, f"cut {number}", key, until)
+
+    def judge_lost(self, pinned: Mapping[int, str], now_ms: int) -> None:
+        """Note the cuts whose object is gone, or may be. `pinned`: the cuts that pins name, each with such a pin: they
+        were there once. Of a claim alone nobody can tell whether a cut was made.
+        """
+        for number in sorted({*self._claimed, *self._void}):
+            key, pin = cut_object_key(number), pinned.get(number)
+            is_old = now_ms - self._claimed.get(number, now_ms) >= CLAIM_MS
+            if (pin is None and not is_old) or (number in self._claimed and self._is_there(key)):
+                continue
+            named = f"the cut that {pin} names" if pin is not None else "a cut within an hour of its claim"
+            seen = "a claim that was given up" if number in self._void else "no such object"
+            self._findings.add(
+                "cut-lost", key, seen, expected=named, severity="error" if pin is not None else None
+            )
 
     def judge(self, log_ends: Mapping[Place, int | None]) -> None:
         """`log_ends`: of every partition that there is, and was judged, where its log ends; None: not to its end."""
@@ -103,7 +138,7 @@ class CutAudit:
 
     def _judge_log(self, place: Place, named: _Named, end: int) -> None:
         missing = self._missing(place, {each for each in named.snapshots if 0 < each <= end})
-        for number, offset, snapshot in zip(named.numbers, named.offsets, named.snapshots, strict=True):
+        for number, offset, snapshot in zip(*named, strict=True):
             key = cut_object_key(number)
             if max(offset, snapshot) > end:
                 seen = f"offset {offset} and a snapshot at {snapshot} of {place}"
@@ -131,6 +166,8 @@ class CutAudit:
 
     def _take_cut(self, number: int, held: Mapping[str, Any], *, is_deleted: bool) -> None:
         try:
+            if held["is_void"] is True and not is_deleted:
+                self._void.add(number)
             if held["is_void"] is True or is_deleted:
                 return
             logs, every_topic = list(logs_of_cut(held, number)), held["every_topic"]

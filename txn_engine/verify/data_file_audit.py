@@ -254,7 +254,8 @@ class DataFileAudit:
 
     `to_read`: the files that are read; of the others only name and size are judged. None: no file is read. `erased`:
     the offsets at which no record may be. What was read before (`FileTable.was_read`) is not read again: `unchanged`
-    counts it. `schema_now` looks at the topic again.
+    counts it. `schema_now` looks at the topic again. `holder_of`: by path, what still reads a file that the log does
+    not; without it the files are the log's own.
     """
 
     place: Place
@@ -265,6 +266,7 @@ class DataFileAudit:
     rewritten: Mapping[str, Ranges]
     erased: Numbers
     schema_now: Callable[[], RecordSchema | None] | None = None
+    holder_of: Callable[[str], str | None] | None = None
     read: int = 0
     unchanged: int = 0
     _files: FileTable = field(default_factory=FileTable)
@@ -378,9 +380,14 @@ class DataFileAudit:
         return now is not None and now.number(version) is not None
 
     def _judge_missing(self, file: DataFile, now_ms: int, sound: bool) -> None:
-        if file.status == "erased":
+        if self.holder_of is not None:
+            holder = self.holder_of(file.data_path)
+            if holder is not None:
+                expected = f"the file of {file.record_count} records that {holder} reads"
+                self._note("data-file-missing", file, "no such object", expected)
+        elif file.status == "erased":
             return
-        if file.status in ("aborted", "replaced"):
+        elif file.status in ("aborted", "replaced"):
             if now_ms - file.died_ms < GRACE_MS:
                 expected = "a dead file to stay for 24 hours: a long job may still hold its name"
                 self._note(

@@ -173,6 +173,11 @@ class FileTable:
         self._present[row] = 1
         return self._numbers["last_offset"][row]
 
+    def is_present(self, path: str) -> bool:
+        """Whether this file was marked present."""
+        row = self._rows.get(_digest(path))
+        return row is not None and self._present[row] == 1
+
     def absent(self) -> Iterator[DataFile]:
         """The files that were not marked present, by base offset and path."""
         status, present = np.frombuffer(self._status, np.int8), np.frombuffer(self._present, np.uint8)

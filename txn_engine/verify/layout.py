@@ -242,6 +242,12 @@ class LayoutAudit:
             for earlier in range(latest + 1, min(number, latest + 1 + LISTED_MAX)):
                 self._incarnation(name, earlier)
             latest, held = number, found
+        for number in sorted(each for each in self._keys.incarnations[name] if each > latest)[:LISTED_MAX]:
+            if self._read_incarnation(name, number) is not None and number > latest + 1:
+                expected = f"incarnations 0 to {latest}, one after another: nobody reads one behind a gap"
+                self._findings.add(
+                    "object-misnamed", _topic_key(name, number), "an incarnation", expected=expected
+                )
         for known in names:
             if NUMBER.fullmatch(known) is None or int(known) > latest:
                 expected = "the folder of an incarnation whose object is there"
@@ -387,37 +393,39 @@ class LayoutAudit:
             self._misplaced.add(key)
             self._findings.add("object-misnamed", key, seen, expected=expected)
 
-    def judge_blocks(self, highest: int, highest_owned: int) -> None:
-        """Judge the claims of producer ids, with the highest id seen in use and the highest of a transactional id.
+    def judge_blocks(self, used: Collection[int], *, has_owners: bool) -> None:
+        """Judge the claims of producer ids; `used`: the blocks of which ids are in use; `has_owners`: by transactional
+        ids too. A store without these and without claims may have had callers alone who chose ids of their own.
 
-        Asked after everything else was read: a block is claimed before its first id is used.
+        Asked after everything else was read: before its first id is used, a block is claimed, and so is a block above.
         """
-        due = self._judge_listed_blocks()
+        listed = self._judge_listed_blocks(used)
         if "producer_ids" in self._reader.not_folders:
             return
-        while due * BLOCK_IDS <= highest:  # the last ones are what the next claim goes by
-            key = f"producer_ids/{due:020d}.json"
-            if self._reader.read(key, lambda raw: raw.json("producer_ids")) is None:
+        above = {max(used) + 1} if used else set()
+        for block in sorted(above.union(used) - listed):
+            key = f"producer_ids/{block:020d}.json"
+            if block <= MAX_BLOCK and self._reader.read(key, lambda raw: raw.json("producer_ids")) is None:
+                whose = "ids of it" if block in used else "ids of the block below it"
                 self._findings.add(
                     "producer-id-block",
                     key,
-                    f"no such object, and producer id {highest} is in use",
-                    expected="a block for each id in use: those of a lost one will be given out again",
-                    action="put the object back from a backup before a producer connects",
-                    severity="error" if due * BLOCK_IDS <= highest_owned else None,
+                    f"no such object, and {whose} are in use",
+                    expected="a claim to each block of which ids are in use, and to one above them",
+                    action="put the object back from a copy of the store, and find out what removed it",
+                    severity="error" if listed or has_owners else None,
                 )
-                return
-            due += 1  # there, and missing from the listing
 
-    def _judge_listed_blocks(self) -> int:
-        """The number that the next block has."""
-        due = self._first_block
+    def _judge_listed_blocks(self, used: Collection[int]) -> set[int]:
+        """The numbers of the blocks that a listing shows."""
+        due, listed = self._first_block, set()
         for info in self._reader.listing("producer_ids"):
             match = COUNTED_OBJECT.fullmatch(info.key.removeprefix("producer_ids/"))
             if match is None or foreign_part(info.key) is not None:
                 continue
             number = int(match[1])
-            if number > due:
+            listed.add(number)
+            if number > due and due not in used:
                 seen = f"no block {due}, and a block {number}"
                 expected = "blocks claimed one after another: ids of a lost block may be given out again"
                 self._findings.add(
@@ -437,7 +445,7 @@ class LayoutAudit:
                 seen = f"ids from {held.get('first_producer_id')!r}, {held.get('count')!r} of them"
                 expected = f"{BLOCK_IDS} ids from {wanted[0]}: blocks must not overlap"
                 self._findings.add("producer-id-block", info.key, seen, expected=expected, severity="error")
-        return due
+        return listed
 
     def _json(
         self,

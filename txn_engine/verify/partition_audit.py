@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from txn_engine.verify.audited_partition import AuditedPartition, apply
@@ -11,7 +11,9 @@ from txn_engine.verify.cut_spans import Spans
 from txn_engine.verify.data_file_audit import ALL_FILES, DataFileAudit, FilesToRead, RecordSchema
 from txn_engine.verify.descriptors import ROW_COLUMNS, MalformedError
 from txn_engine.verify.erasures import erased_offsets
+from txn_engine.verify.file_table import FileTable
 from txn_engine.verify.findings import FindingLog, Place
+from txn_engine.verify.held_files import HeldFiles, Holder
 from txn_engine.verify.judged_entry import JudgedEntry, Rule
 from txn_engine.verify.key_audit import KeyAudit, KeyRules
 from txn_engine.verify.layout import Topic
@@ -24,6 +26,7 @@ from txn_engine.verify.snapshot_shelf import SnapshotShelf
 Progress = Callable[[str, int, int], None]
 PROGRESS_EVERY = 64
 _SNAPSHOTS_KEPT = 2
+_DROPPING = frozenset({"trim", "rewrite", "erase"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,8 @@ class PartitionAudit:
         self._batches = 0
         self._records = 0
         self._stable = 0
+        self._has_dropped = False  # files that were live once may not be any more
+        self._held_files = FileTable()
         self._schema: str | None = None  # that the data files were judged by
         self._keys: tuple[int, KeyRules] | None = None  # judged up to this log end, by these rules
         self._files_before = None if before is None else before.state.files
@@ -110,10 +115,12 @@ class PartitionAudit:
         if self._hidden:
             self._resume()
 
-    def finish(self, topic: Topic | None, *, to_read: FilesToRead | None, now_ms: int) -> PartitionStats:
+    def finish(
+        self, topic: Topic | None, *, to_read: FilesToRead | None, now_ms: int, holders: Sequence[Holder] = ()
+    ) -> PartitionStats:
         """Judge what only the end of the log tells: snapshots nobody passed, the LSO, the data files and their keys.
 
-        `to_read`: which data files are read; None: none is.
+        `to_read`: which data files are read; None: none is. `holders`: what else reads data files of this log.
         """
         self._snapshots.judge_left(self.state.log_end_offset, self.starts_at, sound=self.sound)
         self._judge_sealing()
@@ -121,7 +128,7 @@ class PartitionAudit:
         state = self.state
         present = orphans = 0
         if self.place.topic not in ROW_COLUMNS:
-            present, orphans = self._judge_files(topic, to_read, now_ms)
+            present, orphans = self._judge_files(topic, to_read, now_ms, holders)
         return PartitionStats(
             topic=self.place.topic,
             incarnation=self.place.incarnation,
@@ -138,7 +145,9 @@ class PartitionAudit:
             judged=self.sound,
         )
 
-    def _judge_files(self, topic: Topic | None, to_read: FilesToRead | None, now_ms: int) -> tuple[int, int]:
+    def _judge_files(
+        self, topic: Topic | None, to_read: FilesToRead | None, now_ms: int, holders: Sequence[Holder]
+    ) -> tuple[int, int]:
         reader, findings, state = self._audit.reader, self._audit.findings, self.state
         schema, keys = (topic.schema, topic.keys) if topic else (None, None)
         if self._files_before is not None:
@@ -149,6 +158,7 @@ class PartitionAudit:
         digest = f"{digest} {len(erased)}" if len(erased) else digest
         if digest != self._schema:
             state.files.forget_reads()
+            self._held_files.forget_reads()
             self._schema = digest
         schema_now = None if topic is None else partial(_schema_now, topic, reader)
         files = DataFileAudit(
@@ -156,12 +166,28 @@ class PartitionAudit:
         )
         counted = files.run(state.files, now_ms=now_ms, sound=self.sound, progress=self._file_progress)
         self._audit.tally.unchanged += files.unchanged
+        counted = counted[0], counted[1] - self._judge_held(files, holders, now_ms)
         if keys is not None and to_read == ALL_FILES and self.sound:
             judged = (state.log_end_offset, keys)
             if files.read or self._keys != judged:
                 KeyAudit(self.place, reader, findings, keys).run(state, now_ms)
             self._keys = judged
         return counted
+
+    def _judge_held(self, of_log: DataFileAudit, holders: Sequence[Holder], now_ms: int) -> int:
+        """Judge the files that cuts and tables read, and that the log's own audit did not read; how many are there."""
+        if not (holders and self._has_dropped):
+            return 0
+        held = HeldFiles(self._audit.reader, self.place)
+        held.find(holders, self.state)
+        held.files.carry_reads(self._held_files)
+        self._held_files = held.files
+        if not len(held.files):
+            return 0
+        files = replace(of_log, rewritten={}, holder_of=held.holder_of, read=0, unchanged=0, _orphans=0)
+        present, _ = files.run(held.files, now_ms=now_ms, sound=self.sound, progress=self._file_progress)
+        self._audit.tally.unchanged += files.unchanged
+        return present
 
     # --- entries ------------------------------------------------------------------------------------------
 
@@ -183,6 +209,7 @@ class PartitionAudit:
             if self.sound:
                 self.spans.note(self.state, batch)
             apply(self.state, batch)
+            self._has_dropped = self._has_dropped or batch.control in _DROPPING
             if batch.data_path:
                 tally.records += batch.record_count
                 self._records += batch.record_count
@@ -240,6 +267,7 @@ class PartitionAudit:
         state = self._snapshots.start_beyond(seal.base_offset)
         if state is not None:
             self.state = state
+            self._has_dropped = True
             self.starts_at = state.log_end_offset
             self.known_at_start = {
                 producer_id: (producer.producer_epoch, producer.coordinator_epoch)

@@ -16,13 +16,14 @@ from txn_engine.verify.descriptors import Batch
 from txn_engine.verify.file_table import FileTable
 from txn_engine.verify.findings import Finding, FindingLog, Place
 from txn_engine.verify.group_rules import GroupCommit, GroupCommits, GroupRule
+from txn_engine.verify.held_files import Held
 from txn_engine.verify.judged_entry import JudgedEntry, Rule
 from txn_engine.verify.layout import Layout
 from txn_engine.verify.marker_rules import MarkerRule
 from txn_engine.verify.objects import ObjectReader
 from txn_engine.verify.partition_audit import Audit, PartitionAudit
 from txn_engine.verify.pickling import pickled, unpickled
-from txn_engine.verify.producer_rules import HighestId, ProducerRule
+from txn_engine.verify.producer_rules import ProducerRule, UsedBlocks
 from txn_engine.verify.report import PartitionStats, Tally
 
 GROUPS = "__consumer_offsets"
@@ -45,7 +46,7 @@ class Outcome:
     findings: list[Finding]
     not_listed: int
     tally: Tally
-    highest_id: int
+    used_blocks: set[int]
     shown: array[int]
     deferred: list[tuple[JudgedEntry, Batch]]
     commits: dict[str, list[GroupCommit]]
@@ -66,7 +67,7 @@ class PartitionTask:
     """Audits one log; it pickles.
 
     coordinator: what the coordinator's log said at its first reading (`pickled`). latest_append_time: the store's, as
-    far as it was read before.
+    far as it was read before. held: what cuts and tables read of which log.
     """
 
     store: ObjectStore
@@ -79,6 +80,7 @@ class PartitionTask:
     now_ms: int | None
     latest_append_time: int
     workers: int
+    held: Held
 
     def __call__(self, place: Place) -> bytes:
         """The outcome, as bytes."""
@@ -90,7 +92,7 @@ class PartitionTask:
     def _judged(self, place: Place, shared: Mapping[str, Any]) -> Outcome:
         audit: Audit = shared["audit"]
         coordinator: CoordinatorAudit = unpickled(self.coordinator, shared)
-        markers, ids, commits = MarkerRule(coordinator), HighestId(), GroupCommits(self.groups_of)
+        markers, ids, commits = MarkerRule(coordinator), UsedBlocks(), GroupCommits(self.groups_of)
         rules: list[Rule] = shared["rules"]
         rules += log_rules(coordinator, markers, self.layout, ids)
         if place.topic == GROUPS:
@@ -102,6 +104,7 @@ class PartitionTask:
             self.layout.topics.get(place.topic),
             to_read=self.data_to_read.get(place, ALL_FILES) if self.check_data else None,
             now_ms=latest if self.now_ms is None else self.now_ms,
+            holders=self.held.get(place, ()),
         )
         if place.topic not in self.files_of:
             log.state.files = FileTable()
@@ -112,7 +115,7 @@ class PartitionTask:
             audit.findings.found,
             audit.findings.not_listed,
             audit.tally,
-            ids.highest,
+            ids.blocks,
             coordinator.decisions.shown_in(place),
             markers.deferred,
             commits.found,
@@ -121,7 +124,7 @@ class PartitionTask:
 
 
 def log_rules(
-    coordinator: CoordinatorAudit, markers: MarkerRule, layout: Layout, ids: HighestId
+    coordinator: CoordinatorAudit, markers: MarkerRule, layout: Layout, ids: UsedBlocks
 ) -> list[Rule]:
     """What must hold of every row of a log of groups or data."""
     return [DescriptorRule(), ProducerRule(coordinator), markers, ControlRule(layout), ids]

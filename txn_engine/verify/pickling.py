@@ -32,7 +32,7 @@ from txn_engine.verify.group_rules import GroupCommit
 from txn_engine.verify.judged_entry import JudgedEntry
 from txn_engine.verify.layout import Layout
 from txn_engine.verify.objects import Listing
-from txn_engine.verify.producer_rules import HighestId
+from txn_engine.verify.producer_rules import UsedBlocks
 from txn_engine.verify.snapshot_shelf import SnapshotShelf
 from txn_engine.verify.transaction_rules import TransactionRule
 
@@ -47,7 +47,7 @@ _BUILT: Final = (
     *(log_walk.LogWalk, log_walk.Seal, log_walk.SlotDecoder),
     *(partition_audit.PartitionAudit, key_audit.KeyRules, SnapshotShelf),
     *(report.PartitionStats, report.Tally, Counter, Finding, GroupCommit),
-    *(DataFile, FileTable, HighestId, JudgedEntry, Layout, Listing, Place, Spans),
+    *(DataFile, FileTable, UsedBlocks, JudgedEntry, Layout, Listing, Place, Spans),
     *(ControlRule, DescriptorRule, TransactionRule),
 )
 _CLASSES: Final[Mapping[tuple[str, str], Any]] = {

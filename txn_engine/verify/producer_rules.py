@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
 from txn_engine.verify.audited_partition import AuditedPartition, Producer
 from txn_engine.verify.descriptors import ROW_COLUMNS, SEQUENCES, Batch
 from txn_engine.verify.judged_entry import JudgedEntry
+from txn_engine.verify.store_keys import BLOCK_IDS
 
 
 class Owners(Protocol):
@@ -17,15 +19,20 @@ class Owners(Protocol):
         ...
 
 
-class HighestId:
-    """Judges nothing: keeps the highest producer id that wrote."""
+class UsedBlocks:
+    """Judges nothing: keeps the numbers of the blocks that the ids of producers that wrote are of."""
 
     def __init__(self) -> None:
-        self.highest = -1
+        self.blocks: set[int] = set()
 
     def judge(self, _state: AuditedPartition, batch: Batch, _scene: JudgedEntry) -> None:
         """Look at one row."""
-        self.highest = max(self.highest, batch.producer_id)
+        if batch.producer_id >= 0:
+            self.blocks.add(batch.producer_id // BLOCK_IDS)
+
+    def add(self, producer_ids: Iterable[int]) -> None:
+        """These wrote as well."""
+        self.blocks.update(each // BLOCK_IDS for each in producer_ids if each >= 0)
 
 
 class ProducerRule:

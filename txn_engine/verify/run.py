@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +23,7 @@ from txn_engine.verify.data_file_audit import ALL_FILES, FilesToRead
 from txn_engine.verify.decisions import Decision
 from txn_engine.verify.findings import FindingLog, Place, Witness
 from txn_engine.verify.group_rules import GroupCommit, GroupCommits, GroupRule, HighestOffsets
+from txn_engine.verify.held_files import Held, Holder
 from txn_engine.verify.judged_entry import Rule
 from txn_engine.verify.layout import Layout, LayoutAudit, Topic
 from txn_engine.verify.lost_logs import LostLogs
@@ -212,6 +215,7 @@ class _Run:
         self._cuts = CutAudit(bench.reader, bench.findings)
         self._begun = BegunAudit(bench.reader, bench.findings, self._counts, layouts.store_ids)
         self._lost = LostLogs(bench.reader, bench.findings)
+        self._held: Held = {}
         self._log_ends: dict[Place, int | None] = {}  # None: not judged to its end
         self._whole: set[Place] = set()  # judged from offset 0 on
         self._open: list[OpenTransaction] = []
@@ -242,6 +246,7 @@ class _Run:
         self._layouts.run(self._layout)
         self.replay.decisions = self._coordinator.decisions
         topics = self._audited_topics()
+        self._held = self._find_holders(topics)
         if self._bench.elsewhere is not None:
             self._audit_elsewhere(self._bench.elsewhere, self._group_partitions())
             self._audit_elsewhere(
@@ -285,8 +290,10 @@ class _Run:
             self._judge_hanging(opened)
         self._offsets.judge(self._log_ends, self._audit.findings)
         self._cuts.judge(self._log_ends)
-        owned = self._coordinator.highest_id
-        self._layouts.judge_blocks(max(self._ids.highest, owned), owned)
+        self._cuts.judge_lost(tables.cuts, self.now_ms)
+        owned = self._coordinator.producer_ids
+        self._ids.add(owned)
+        self._layouts.judge_blocks(self._ids.blocks, has_owners=bool(owned))
         self._coordinator.judge_open(self.now_ms)
         self._coordinator.count(self._audit.tally.transactions)
 
@@ -298,6 +305,17 @@ class _Run:
         for (topic, incarnation), witness in sorted(named.items()):
             if self._layouts.note_if_lost(topic, incarnation, witness, self._layout):
                 self._layout.unclear.add(topic)
+
+    def _find_holders(self, topics: Sequence[Topic]) -> Held:
+        """What cuts and tables read of these topics. What is wrong with a pin is said by the audit of tables."""
+        tables = TableAudit(
+            self._bench.reader, FindingLog(), None, {}, LostLogs(self._bench.reader, FindingLog())
+        )
+        held: defaultdict[Place, list[Holder]] = defaultdict(list)
+        of_tables = (each for topic in topics for each in tables.holders(topic))
+        for place, holder in chain(self._cuts.holders(), of_tables):
+            held[place].append(holder)
+        return {place: tuple(each) for place, each in held.items()}
 
     def _group_partitions(self) -> list[Place]:
         """Those that hold anything, and those that something speaks of: one that is gone must not go unseen."""
@@ -383,6 +401,7 @@ class _Run:
             self._now_ms,
             self._audit.tally.latest_append_time,
             self._bench.workers,
+            {place: self._held[place] for place in places if place in self._held},
         )
         answers = elsewhere(task, places) if places else ()
         for done, (place, answer) in enumerate(zip(places, answers, strict=True), start=1):
@@ -394,7 +413,7 @@ class _Run:
         bench.tally.take(outcome.tally)
         bench.findings.take(outcome.findings, outcome.not_listed)
         bench.reader.not_folders.update(outcome.not_folders)
-        self._ids.highest = max(self._ids.highest, outcome.highest_id)
+        self._ids.blocks |= outcome.used_blocks
         self._markers.deferred += outcome.deferred
         for producer_id, offset in zip(outcome.shown[::2], outcome.shown[1::2], strict=True):
             decision = decisions.find(producer_id, offset)
@@ -414,7 +433,8 @@ class _Run:
         audit = self._log(place, rules)
         audit.advance()
         to_read = self._data_to_read.get(audit.place, ALL_FILES) if self._check_data else None
-        self._note(audit, audit.finish(topic, to_read=to_read, now_ms=self.now_ms))
+        holders = self._held.get(place, ())
+        self._note(audit, audit.finish(topic, to_read=to_read, now_ms=self.now_ms, holders=holders))
         return audit
 
     def _note(self, audit: PartitionAudit, stats: PartitionStats) -> None:
@@ -430,7 +450,7 @@ class _Run:
         if audit.starts_at == 0:
             self._whole.add(audit.place)
         else:
-            self._ids.highest = max(self._ids.highest, *audit.state.producers, -1)
+            self._ids.add(audit.state.producers)
             self._judge_behind_seals(audit)
         for producer_id, first_offset in audit.state.open.items():
             producer = audit.state.producers[producer_id]

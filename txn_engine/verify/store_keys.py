@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
@@ -16,6 +16,7 @@ MAX_OFFSET: Final = 2**63 - 1
 BLOCK_IDS: Final = 1_000
 MAX_BLOCK: Final = 2**63 // BLOCK_IDS - 1
 _MAX_GROWTH: Final = 9_999  # each makes a topic larger, and 10,000 partitions are the most
+_TOPIC_OBJECT: Final = re.compile(r"topics/([^/]+)/(0|[1-9][0-9]{0,8})\.json")
 NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 """An incarnation's, or a partition's."""
 OFFSET_OBJECT: Final = re.compile(r"([0-9]{20})\.parquet")
@@ -131,7 +132,8 @@ class KeySurvey:
     foreign: how many objects there are below each foreign key: an object of a name that the format does not have
     there, or the topmost folder of such a name (with a slash), which counts once. At most 20 are named;
     `foreign_objects` counts all objects. folders: those with an object under a name of the format's at any depth, each
-    with its slash. refused: why something could not be listed. complete: not stopped at the limit.
+    with its slash. refused: why something could not be listed. complete: not stopped at the limit. incarnations: by
+    topic, those that have an object.
     """
 
     foreign: Counter[str] = field(default_factory=Counter)
@@ -140,6 +142,7 @@ class KeySurvey:
     folders: set[str] = field(default_factory=set)
     refused: list[str] = field(default_factory=list)
     complete: bool = True
+    incarnations: defaultdict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
     _last: str = ""
 
     @property
@@ -153,6 +156,8 @@ class KeySurvey:
         foreign = foreign_part(key)
         if foreign is None:
             folder = key.rpartition("/")[0]
+            if (topic := _TOPIC_OBJECT.fullmatch(key)) is not None:
+                self.incarnations[topic[1]].add(int(topic[2]))
             if folder != self._last:  # keys come folder by folder
                 self._keep_folders(folder)
                 self._last = folder

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ from txn_engine.verify.delta_audit import DeltaAudit
 from txn_engine.verify.descriptors import MalformedError
 from txn_engine.verify.file_table import DataFile
 from txn_engine.verify.findings import FindingLog, Place, Witness
+from txn_engine.verify.held_files import Holder
 from txn_engine.verify.iceberg_audit import IcebergAudit
 from txn_engine.verify.layout import Topic
 from txn_engine.verify.limits import SNAPSHOT
@@ -53,6 +54,8 @@ class TableAudit:
         self._store_ids = store_ids
         self._erased = erased
         self._lost = lost
+        self.cuts: dict[int, str] = {}
+        """The cuts that pins name, each with the key of a pin."""
 
     def run(self, topics: Sequence[Topic]) -> None:
         """Those that these topics have."""
@@ -61,6 +64,21 @@ class TableAudit:
             there = self._reader.folders(folder)
             if not {PINS, DELTA_LOG, ICEBERG}.isdisjoint(there):
                 self._audit(topic, folder)
+
+    def holders(self, topic: Topic) -> Iterator[tuple[Place, Holder]]:
+        """What each version that is pinned reads of which of the topic's logs."""
+        folder = f"topics/{topic.name}/{topic.incarnation}"
+        if PINS not in self._reader.folders(folder):
+            return
+        for name in _FORMATS:
+            for pin in self._pins(folder, topic, name):
+                for at, (offset, snapshot) in enumerate(pin.at.logs):
+                    if snapshot > 0:
+                        what = f"version {pin.version} of the {name} table"
+                        yield (
+                            Place(topic.name, topic.incarnation, at),
+                            Holder(snapshot, offset, what, pin.key),
+                        )
 
     def _audit(self, topic: Topic, folder: str) -> None:
         delta = DeltaAudit(self._reader, self._findings, self._store_ids, topic, folder)
@@ -78,6 +96,7 @@ class TableAudit:
                 )
                 for at, (offset, _) in enumerate(pin.at.logs)
             )
+            self.cuts[pin.at.number] = pin.key
             if self._is_kept(pin, files):
                 held[pin.at.number] = pin.at
         delta.judge({pin.at.number for pin in pins["delta"]}, held, files.visible)

@@ -71,6 +71,17 @@ class DeltaView:
             raise CorruptObjectError("a commit that was there is gone", place=key, expected="commits stay")
         return decoded_commit(data, key, self._name, version)
 
+    def missing(self, published: Published) -> str | None:
+        """The first commit that is gone: readers begin at the newest checkpoint that they find, or at commit 0."""
+        prefix = log_prefix(self._folder)
+        found = self._objects.ours(prefix, lambda key: parse_commit_key(key, self._folder))
+        there = {version for _, version in found}
+        newest = max(
+            (published.version, *there)
+        )  # above it where the search for the newest ended before a gap
+        gone = next((each for each in range(newest + 1) if each not in there), None)
+        return None if gone is None or self._is_there(gone) else commit_key(self._folder, gone)
+
     def batches(self, steps: Sequence[Step]) -> list[tuple[Step, ...]]:
         """New records are shown by themselves, or beside merges of other files: a stream skips what changes old ones,
         and all that stands beside it.

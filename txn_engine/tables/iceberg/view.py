@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, Final
 
 from txn_engine.clock import Clock
-from txn_engine.errors import CorruptObjectError, InvalidRequestError
+from txn_engine.errors import CorruptObjectError, InvalidRequestError, MissingPackageError
 from txn_engine.extras import imports_named
 from txn_engine.ids import IdSource
 from txn_engine.log.data_files import stored_schema
@@ -116,6 +116,35 @@ class IcebergView:
         elif self._newest is None or self._newest.version != version:  # a version never becomes another
             self._newest = self._read(version)
         return None if self._newest is None else self._newest.published
+
+    def missing(self, published: Published) -> str | None:
+        """The first manifest list of a snapshot of the version, or manifest of its newest snapshot, that is gone; or
+        the version's successor, where there are later ones.
+        """
+        newest = self._newest
+        if newest is None or newest.version != published.version:
+            return None
+        versions = (version for _, version in self._objects.ours(self._prefix, self._version_of))
+        after = metadata_key(self._folder, newest.version + 1)
+        if max(versions, default=0) > newest.version and not self._objects.exists(after):
+            return after
+        if not newest.snapshots:
+            return None
+        found = self._objects.ours(self._prefix, lambda key: parse_avro_key(key, self._folder))
+        there = {info.key for info, _ in found}
+        lists = [snapshot["manifest-list"] for snapshot in newest.snapshots]
+        gone = self._gone(lists, newest, there)
+        if gone is not None:
+            return gone
+        try:
+            manifests = self._manifests(first_state(self._name, self._topic))
+        except MissingPackageError:  # the lists of manifests are Avro, which pyiceberg reads
+            return None
+        return self._gone([each.manifest_path for each in manifests.listed(lists[-1])], newest, there)
+
+    def _gone(self, uris: Sequence[str], newest: TableState, there: Container[str]) -> str | None:
+        keys = [f"{self._folder}{uri.removeprefix(newest.location)}" for uri in uris]
+        return next((key for key in keys if key not in there and not self._objects.exists(key)), None)
 
     def batches(self, steps: Sequence[Step]) -> list[tuple[Step, ...]]:
         """All at once: a version may have several snapshots, and those who follow the table see each by itself."""

@@ -1,0 +1,57 @@
+"""The producer ids that the logs of a store show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Final
+
+from txn_engine.log.logs import Logs
+from txn_engine.log.objects import Objects
+from txn_engine.protocol.partition import PartitionState
+from txn_engine.protocol.transaction_rows import TransactionPartition
+from txn_engine.unreadable import DAMAGE
+
+_TOPICS: Final = "topics/"
+_LEVELS_OF_A_LOG: Final = 5
+"""Of a key of a log's object: topics/NAME/INCARNATION/PARTITION/log/... has more than this many slashes or as many."""
+
+
+def ids_in_use(logs: Logs) -> set[int]:
+    """The ids that logs show now. A log that cannot be read shows none; `verify` names it.
+
+    The store's topics are listed up to the first log. Where there is one, every log is loaded.
+    """
+    if not _has_logs(logs.tools.objects):
+        return set()
+    looked = logs.look_at_each(_every_partition(logs))
+    return ids_of(looked.states.values())
+
+
+def ids_of(states: Iterable[PartitionState]) -> set[int]:
+    """The producer ids that these states name, of whichever kind their logs are."""
+    return {each for state in states for each in _ids(state) if each >= 0}
+
+
+def _ids(state: PartitionState) -> Iterator[int]:
+    yield from state.producers
+    for stored in state.transactions.values():
+        row = stored.row
+        yield from (row.producer_id, row.previous_producer_id, row.next_producer_id)
+    for files in (state.live, state.undecided):
+        yield from (file.producer_id for file in files.values())
+
+
+def _has_logs(objects: Objects) -> bool:
+    return any(info.key.count("/") >= _LEVELS_OF_A_LOG for info in objects.infos(_TOPICS))
+
+
+def _every_partition(logs: Logs) -> list[TransactionPartition]:
+    found = [at for topic in logs.config.internal_partitions for at in logs.internal(topic)]
+    with suppress(*DAMAGE):
+        found += [
+            TransactionPartition(topic.name, topic.incarnation, number)
+            for topic in logs.topics.survey_each().topics
+            for number in range(topic.partitions)
+        ]
+    return found

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TypeVar
 
-from txn_engine.arguments import check_flags
+from txn_engine.arguments import check_flags, checks_arguments
 from txn_engine.errors import (
     CorruptObjectError,
     InconsistentClusterIdError,
@@ -51,6 +51,7 @@ _TRIES = 5
 _INTERNAL = (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC)
 
 
+@checks_arguments
 class Maintenance:
     """Retention, compaction and clean-up (PROTOCOL.md, sections 1 and 6), by hand or on a schedule.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
-from txn_engine.arguments import check_flags, check_whole_numbers, checked_texts
+from txn_engine.arguments import check_flags, check_whole_numbers, checked_texts, checks_arguments
 from txn_engine.clock import Clock
 from txn_engine.configs import INT64_MAX, TOPIC, parsed
 from txn_engine.coordinator.coordinator import Coordinator
@@ -102,6 +102,7 @@ ResetTarget = int | Literal["earliest", "latest"]
 _RETENTION = frozenset({"retention.ms", "retention.bytes", "cleanup.policy"})
 
 
+@checks_arguments
 class Admin:
     """Topics, transactions, producers, groups, snapshots, and the audit."""
 

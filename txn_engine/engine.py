@@ -15,7 +15,7 @@ import pyarrow as pa
 from storage import ObjectStore, open_store
 from storage.patience import JOB_PATIENCE, Patience, jittered_pause
 from txn_engine.admin import Admin
-from txn_engine.arguments import check_callables, check_flags, checked_texts
+from txn_engine.arguments import check_callables, check_flags, checked_texts, checks_arguments
 from txn_engine.backup import BackupMaker, Cuts, Manifest, Progress
 from txn_engine.backup.copying import silent
 from txn_engine.backup.new_identity import WATCHED_MS, NewStoreId, give_new_id, refuse_if_written_to
@@ -129,6 +129,7 @@ def connect(
     return Engine(store, clock=clock or system_clock, configs=configs)
 
 
+@checks_arguments
 class Engine:
     """One store, and the producers, consumers and tools over it. `txn_engine.connect(url)` gives one. Threads may share
     it; a forked child connects again.

@@ -13,6 +13,7 @@ from typing import Final, Literal
 
 import pyarrow as pa
 
+from txn_engine.arguments import checks_arguments
 from txn_engine.errors import InvalidRequestError, OffsetOutOfRangeError, SchemaChangedError
 from txn_engine.log.as_of import AsOf
 from txn_engine.log.cut_format import Cut, CutTopic
@@ -84,6 +85,7 @@ class _Bounds:
             )
 
 
+@checks_arguments
 class Scan:
     """What a topic holds between two sets of offsets, fixed when the scan was made.
 

@@ -7,6 +7,7 @@ from typing import Self
 
 import pyarrow as pa
 
+from txn_engine.arguments import checks_arguments
 from txn_engine.clock import Waiting
 from txn_engine.configs.client import ConsumerSettings
 from txn_engine.consumer.assignment import Assignment
@@ -37,6 +38,7 @@ from txn_engine.types import ConsumerGroupMetadata, IsolationLevel, OffsetAndMet
 _POLL_PAUSE_MS = 50
 
 
+@checks_arguments
 class Consumer:
     """Reads partitions from a position on, each record once and in order. `Engine.consumer(group_id=...)` gives one.
     For one thread at a time.

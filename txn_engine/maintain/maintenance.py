@@ -7,7 +7,7 @@ from functools import partial
 from typing import TypeVar
 
 from storage.reasons import StoreReason
-from txn_engine.arguments import check_flags
+from txn_engine.arguments import check_flags, checks_arguments
 from txn_engine.errors import (
     CorruptObjectError,
     InconsistentClusterIdError,
@@ -53,6 +53,7 @@ _TRIES = 5
 _INTERNAL = (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC)
 
 
+@checks_arguments
 class Maintenance:
     """Retention, compaction and clean-up (PROTOCOL.md, sections 1 and 6), by hand or on a schedule.
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Final, NoReturn, Self, TypeVar
 
-from txn_engine.arguments import check_whole_numbers
+from txn_engine.arguments import check_whole_numbers, checks_arguments
 from txn_engine.configs.client import ProducerSettings
 from txn_engine.errors import (
     IllegalStateError,
@@ -55,6 +55,7 @@ _ASK_AGAIN_PAUSE_MS: Final = 500
 _LOGGER = logging.getLogger(__name__)
 
 
+@checks_arguments
 class Producer:
     """Writes batches that are never doubled and, with a transactional id, transactions that are never torn.
 

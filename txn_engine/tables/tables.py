@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from txn_engine.arguments import check_flags
+from txn_engine.arguments import check_flags, checks_arguments
 from txn_engine.clock import Clock, Waiting
 from txn_engine.errors import (
     ConcurrentTransactionsError,
@@ -87,6 +87,7 @@ class TableStatus:
         return asdict(self)
 
 
+@checks_arguments
 class Tables:
     """Publishes topics as tables over the very files of the log, without a copy, each version at a cut.
 

@@ -6,6 +6,7 @@ import inspect
 import json
 import os
 import re
+import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -1248,3 +1249,21 @@ def test_what_spark_does_not_load(settings: dict[str, Any]) -> None:
     """What Spark does not load is refused when the DAG is parsed."""
     with pytest.raises(ValueError, match="engine='spark' takes a path, and no partition"):
         load(engine="spark", **settings)
+
+
+@pytest.mark.parametrize("lost", ["__transaction_state", "payments/0/*"])
+def test_a_cleared_run_beside_a_lost_log(
+    engine: Engine, store_url: str, run_tasks: RunTasks, lost: str
+) -> None:
+    """If the log that knows the run is lost, a cleared run loads nothing a second time. If the topic's logs are lost,
+    it does not say that the run was done. Both are red.
+    """
+    assert run_tasks(lambda: load(python_callable=payments)).state == "success"
+    engine.close()
+    folders = [*Path(store_url.removeprefix("file://")).glob(f"topics/{lost}")]
+    for folder in filter(Path.is_dir, folders):
+        shutil.rmtree(folder)
+    run = run_tasks(lambda: load(python_callable=payments))
+    assert run.state == "failed"
+    assert any("[CORRUPT_MESSAGE]" in error for error in run.errors), run.errors
+    assert all(not folder.exists() for folder in folders)

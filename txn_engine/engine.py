@@ -189,7 +189,7 @@ class Engine:
             settings.check(begun)
         self.logs = Logs(tools, self.config, settings, topics, workers)
         producer_ids = ProducerIds(
-            objects, clock, new_id, readers, self.config.first_block, lambda: ids_in_use(self.logs)
+            objects, clock, new_id, readers, self.config.first_block, lambda: ids_in_use(self.logs, executors)
         )
         self.coordinator = Coordinator(self.logs, producer_ids, clock)
         self._groups = GroupCoordinator(self.logs, clock)

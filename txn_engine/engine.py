@@ -569,8 +569,10 @@ class Engine:
         """What has the name of a block of producer ids and is none, of the newest hundred. `looked`: the logs, whose
         producers' blocks have to be there.
         """
-        lost = [] if looked is None else lost_blocks(self._objects, ids_of(looked.states.values()))
-        return [*unreadable_blocks(self._objects), *lost]
+        wrong = unreadable_blocks(self._objects)
+        if looked is not None:
+            wrong += lost_blocks(self._objects, ids_of(looked.states.values()), self.config.first_block)
+        return wrong
 
     def look_at_everything(self) -> tuple[Survey, Looked]:
         """All topics, and the end of every log: what can be read, and the names of what cannot."""

@@ -196,7 +196,7 @@ class Engine:
             settings.check(begun)
         self.logs = Logs(tools, self.config, settings, topics, workers)
         producer_ids = ProducerIds(
-            objects, clock, new_id, readers, self.config.first_block, lambda: ids_in_use(self.logs)
+            objects, clock, new_id, readers, self.config.first_block, lambda: ids_in_use(self.logs, executors)
         )
         self.coordinator = Coordinator(self.logs, producer_ids, clock)
         self._groups = GroupCoordinator(self.logs, clock)
@@ -579,8 +579,10 @@ class Engine:
         """What has the name of a block of producer ids and is none, of the newest hundred. `looked`: the logs, whose
         producers' blocks have to be there.
         """
-        lost = [] if looked is None else lost_blocks(self._objects, ids_of(looked.states.values()))
-        return [*unreadable_blocks(self._objects), *lost]
+        wrong = unreadable_blocks(self._objects)
+        if looked is not None:
+            wrong += lost_blocks(self._objects, ids_of(looked.states.values()), self.config.first_block)
+        return wrong
 
     def look_at_everything(self) -> tuple[Survey, Looked]:
         """All topics, and the end of every log: what can be read, and the names of what cannot."""

@@ -243,6 +243,7 @@ def test_old_identities_are_refused_and_producer_ids_are_new(
         fresh = begun(again, "loader")
         assert fresh.producer_id > max(held.producer_id, later.producer_id)
         assert fresh.producer_id >= again.config.first_block * 1_000
+        assert again.unreadable_producer_ids(again.look_at_everything()[1]) == []
         with pytest.raises(OutOfOrderSequenceNumberError):  # its batch of sequence 1 is not here
             again.partition("payments", 0).append(
                 payments(7), producer_id=40_000, producer_epoch=3, base_sequence=2

@@ -64,8 +64,10 @@ def test_any_one_lost_claim(engine: Engine, url: str, clock: ManualClock, lost: 
 
 
 @pytest.mark.parametrize("now_ms", [0, 1_800_000_000_000])
-def test_every_claim_lost(engine: Engine, url: str, now_ms: int) -> None:
-    """The logs say which ids are in use, and the next ones are above these, whatever the clock says."""
+@pytest.mark.parametrize("first", [None, "other"])
+def test_every_claim_lost(engine: Engine, url: str, now_ms: int, first: str | None) -> None:
+    """The logs say which ids are in use, and the next ones are above these, whatever the clock says; also where the id
+    is asked for in the middle of an append to one of these logs."""
     ids = {write(engine, 1), write(engine, 2, transactional_id="load")}
     for claim in claims(engine):
         engine.store.delete(claim)
@@ -75,7 +77,7 @@ def test_every_claim_lost(engine: Engine, url: str, now_ms: int) -> None:
     ]
     assert not engine.admin.verify().ok
     with txn_engine.connect(url, clock=ManualClock(now_ms)) as other:
-        new = {write(other, 3), write(other, 4, transactional_id="other")}
+        new = {write(other, 3, transactional_id=first), write(other, 4, transactional_id="another")}
     assert min(new) > max(ids)
     assert min(new) >= now_ms * BLOCK_SIZE
     assert sorted(accounts_in(engine)) == [1, 2, 3, 4]

@@ -154,11 +154,11 @@ class ProducerIds:
         return True
 
 
-def lost_blocks(objects: Objects, ids_in_use: Collection[int]) -> list[CorruptObjectError]:
-    """The blocks that are not there, though ids of them are in use, or the block below them has ids in use: a claim
-    above a block is there before any of its ids is given out.
+def lost_blocks(objects: Objects, ids_in_use: Collection[int], first_block: int) -> list[CorruptObjectError]:
+    """The blocks, from the store's first on, that are not there, though ids of them are in use, or the block below them
+    has ids in use: a claim above a block is there before any of its ids is given out.
     """
-    used = {each // BLOCK_SIZE for each in ids_in_use if each >= 0}
+    used = {block for each in ids_in_use if (block := each // BLOCK_SIZE) >= first_block}
     asked = used | {max(used) + 1} if used else used
     there = set(_blocks(objects))
     return [

@@ -9,14 +9,14 @@ from typing import Protocol
 from storage import LogKeys
 from txn_engine.errors import CorruptObjectError, InvalidRequestError, StoreAccessError
 from txn_engine.log.cut_format import Cut
-from txn_engine.log.entry_format import OFFSETS_LOG, USER_LOG, LogKind
+from txn_engine.log.entry_format import OFFSETS_LOG, TRANSACTION_LOG, USER_LOG, LogKind
 from txn_engine.log.entry_log import EntryLog, LogTools
 from txn_engine.log.erasures import was_erased_from
 from txn_engine.log.left_snapshot import leave_snapshot
 from txn_engine.log.objects import Objects
 from txn_engine.log.slots import SlotRows, slots_from
 from txn_engine.log.snapshot_format import SNAPSHOT_LIMITS, decode_snapshot
-from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC
+from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from txn_engine.log.topics import partition_prefix
 from txn_engine.protocol.as_of_cut import offsets_as_of, readable_as_of
 from txn_engine.protocol.batches import BatchDescriptor
@@ -38,8 +38,9 @@ class EarlierLog:
     @classmethod
     def of(cls, tools: LogTools, at: TransactionPartition) -> EarlierLog:
         """That of a transaction's partition."""
-        kind = OFFSETS_LOG if at.topic == CONSUMER_OFFSETS_TOPIC else USER_LOG
-        return cls(tools, LogKeys(partition_prefix(at.topic, at.incarnation, at.partition)), kind)
+        kinds = {CONSUMER_OFFSETS_TOPIC: OFFSETS_LOG, TRANSACTION_STATE_TOPIC: TRANSACTION_LOG}
+        keys = LogKeys(partition_prefix(at.topic, at.incarnation, at.partition))
+        return cls(tools, keys, kinds.get(at.topic, USER_LOG))
 
     def state_now(self) -> PartitionState:
         """The state at the log's end."""

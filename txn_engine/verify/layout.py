@@ -399,6 +399,9 @@ class LayoutAudit:
 
         Asked after everything else was read: before its first id is used, a block is claimed, and so is a block above.
         """
+        used = {
+            block for block in used if block >= self._first_block
+        }  # others: of the store it was restored from
         listed = self._judge_listed_blocks(used)
         if "producer_ids" in self._reader.not_folders:
             return

@@ -18,7 +18,7 @@ from tests.simulator.history import Writing
 from tests.simulator.kernel import HOUR
 from tests.simulator.knobs import Knobs
 from tests.simulator.log_rules import check_landed
-from tests.simulator.runner import TOLERATED, finish_everything
+from tests.simulator.runner import finish_everything, is_wrong
 from tests.simulator.workloads.common import read_topic
 from tests.simulator.world import World
 from txn_engine.protocol.batches import BatchDescriptor
@@ -108,5 +108,5 @@ class Judge:
         found += check_history(world.history, {place: rows for place, (_, rows) in read.items()}, {})
         found += check_landed(world.shelf.landed)
         report = verify_store(world.shelf, now_ms=world.kernel.now_ms, workers=0)
-        found += [f"audit: {finding}" for finding in report.findings if finding.code not in TOLERATED]
+        found += [f"audit: {finding}" for finding in report.findings if is_wrong(finding)]
         return found

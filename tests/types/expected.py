@@ -128,7 +128,7 @@ _NO_VALUE: Final = Refusal(
 )
 _INEXACT: Final = Refusal(
     InvalidRequestError,
-    Reason.UNSUPPORTED_TYPE,
+    Reason.INEXACT_TYPE,
     "rows are compared exactly, and no proof compares such values so",
 )
 _TOO_FINE: Final = Refusal(InvalidRecordError, Reason.INEXACT_VALUE, "Postgres counts microseconds")

@@ -115,7 +115,7 @@ STATED = (
     Stated("ARCHITECTURE.md", f"The log knows an id's last {MAX_RUN_IDS} runs"),
     Stated("OPERATORS.md", f"The log remembers the last {MAX_RUN_IDS} runs of a transactional id"),
     Stated("AIRFLOW.md", f"before its task's last {MAX_RUN_IDS} runs"),
-    Stated("GLOSSARY.md", f"{BLOCK_SIZE:,} producer ids that one process took at once"),
+    Stated("GLOSSARY.md", f"{BLOCK_SIZE:,} producer ids that one process claimed at once"),
     Stated("GLOSSARY.md", f"trimmed or replaced; deleted {_GRACE} later"),
     Stated("KAFKA.md", f"the last {_WORDS[BATCHES_TO_RETAIN]} batches"),
     Stated("KAFKA.md", f"a transaction at epoch {MAX_EPOCH - 1} that is decided, or fenced"),

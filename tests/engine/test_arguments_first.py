@@ -298,6 +298,7 @@ def test_every_flag_of_admin_is_tried(engine: Engine) -> None:
 
 FLAGS: dict[str, Callable[[Engine, dict[str, Any]], object]] = {
     "Engine.erase": lambda engine, flag: engine.erase("payments", "id = 1", **flag),
+    "Engine.missing_of_cuts": lambda engine, flag: engine.missing_of_cuts(engine.cuts(), **flag),
     "Engine.take_new_id": lambda engine, flag: engine.take_new_id(watch_ms=0, **flag),
     "Maintenance.clean": lambda engine, flag: engine.maintenance.clean(**flag),
     "Maintenance.compact": lambda engine, flag: engine.maintenance.compact(**flag),

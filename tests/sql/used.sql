@@ -106,7 +106,7 @@ SELECT name FROM t ORDER BY name COLLATE de;
 SELECT id::ENUM('a','b') FROM t WHERE false;
 SELECT name::ENUM('n0','n1','n2') FROM t;
 SELECT CAST(s AS STRUCT(a INT, b VARCHAR)), CAST(l AS INT[]), l::INT[2], id::HUGEINT, id::UNION(x BIGINT, y
-    VARCHAR), MAP([1],[2])::MAP(INT,INT), '1 day'::INTERVAL, '10:00'::TIME, name::BLOB, id::BIT FROM t;
+    VARCHAR), MAP([1],[2])::MAP(INT,INT), '1 day'::INTERVAL, '10:00'::TIME, name::BLOB, id::BIT::VARCHAR FROM t;
 SELECT list_aggregate(l,'sum'), list_aggr(l,'string_agg','|'), list_transform(l, lambda x, i: x+i), apply(l, lambda
     x: x), list_any_value(l), flatten([l,l]), list_unique(l), list_distinct(l), list_slice(l,1,2),
     array_to_string(l,','), list_cosine_similarity([1.0],[2.0]), list_position(l,1), list_grade_up(l),
@@ -114,7 +114,7 @@ SELECT list_aggregate(l,'sum'), list_aggr(l,'string_agg','|'), list_transform(l,
 SELECT array_value(1, 2, 3), array_cross_product([1.0, 2, 3]::DOUBLE[3], [1.0, 2, 3]::DOUBLE[3]) FROM t;
 SELECT current_time::VARCHAR, localtime, localtimestamp, transaction_timestamp(), get_current_timestamp() FROM t;
 SELECT sum(id ORDER BY id), avg(id), fsum(f), favg(f), mad(f), geomean(f+1), weighted_avg(f, id), bitstring_agg(id,
-    0, 9), approx_quantile(f, 0.5), approx_top_k(id, 2), reservoir_quantile(f, 0.5), arbitrary(id), count_if(b),
+    0, 9)::VARCHAR, approx_quantile(f, 0.5), approx_top_k(id, 2), reservoir_quantile(f, 0.5), arbitrary(id), count_if(b),
     countif(b), sem(f), group_concat(name), array_agg(id), max_by(id, f, 2) FROM t;
 SELECT union_value(k := id), union_tag(union_value(k := 1)) FROM t;
 SELECT id, sum(id) OVER (ORDER BY id GROUPS BETWEEN 1 PRECEDING AND CURRENT ROW), fill(f) OVER (ORDER BY id) FROM t;
@@ -149,8 +149,8 @@ SELECT t.* EXCLUDE (t.id), u.name FROM t JOIN u USING (id);
 SELECT name, list(DISTINCT id ORDER BY id DESC) FILTER (WHERE id > 1) FROM t GROUP BY 1 HAVING count(*) > 0 ORDER BY
     1;
 SELECT sum(amt) FROM t GROUP BY name, GROUPING SETS ((b), ());
-SELECT variant_extract(name::VARIANT, '$') FROM t;
-SELECT s::VARIANT FROM t;
+SELECT variant_extract(name::VARIANT, '$')::VARCHAR FROM t;
+SELECT s::VARIANT::VARCHAR FROM t;
 SELECT * FROM t WHERE id = (SELECT min(id) FROM u) AND name NOT IN ('a') OR EXISTS (FROM u WHERE u.id=t.id);
 SELECT least(d, DATE '2020-01-01'), list_min(l), array_length(l), len(name), array_has(l,1), array_slice(l,1,2) FROM
     t;

@@ -137,7 +137,7 @@ class IcebergView:
         if gone is not None:
             return gone
         try:
-            manifests = self._manifests(newest.fields)
+            manifests = self._manifests(dict(newest.fields))
         except MissingPackageError:  # the lists of manifests are Avro, which pyiceberg reads
             return None
         return self._gone([each.manifest_path for each in manifests.listed(lists[-1])], newest, there)

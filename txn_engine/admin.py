@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
-from txn_engine.arguments import check_flags, check_whole_numbers, checked_texts, checks_arguments
+from txn_engine.arguments import checked_texts, checks_arguments
 from txn_engine.clock import Clock
 from txn_engine.configs import INT64_MAX, TOPIC, parsed
 from txn_engine.coordinator.coordinator import Coordinator
@@ -189,7 +189,6 @@ class Admin:
         its earlier ones. Producers and subscribers that are open notice within five seconds. Raises
         `InvalidPartitionsError` unless the number is above the present one. `dry_run`: the same, nothing is written.
         """
-        check_flags("add_partitions_to_topic", dry_run=dry_run)
         return _described(self._logs.topics.add_partitions(topic, total_partitions, dry_run=dry_run))
 
     def alter_topic(
@@ -203,7 +202,6 @@ class Admin:
         Judged by what the topic is when the change lands. Raises `InvalidRequestError` for a change that would lose
         data, or that a reader could not follow; nothing was written then. `dry_run`: the same, and nothing is written.
         """
-        check_flags("alter_topic", dry_run=dry_run)
         asked = list(changes) if isinstance(changes, Sequence) else [changes]
         alter = partial(evolved_topic, changes=asked)
         before = self._logs.topics.look_up(topic)
@@ -326,7 +324,6 @@ class Admin:
         Raises `InvalidConfigError` for a setting that there is not, a value that it does not take, one that others rely
         on, or one that only the making of the store or topic can set.
         """
-        check_flags("alter_configs", dry_run=dry_run)
         if topic is not None:
             return self._alter_topic(topic, settings, dry_run=dry_run)
         alter = partial(altered_store, given=settings)
@@ -499,8 +496,6 @@ class Admin:
         has an owner. Legal only while the transaction open from this offset is still the one that was looked
         at. `dry_run`: the same refusals, and nothing is written.
         """
-        check_flags("abort", dry_run=dry_run)
-        check_whole_numbers("abort", partition=partition, start_offset=start_offset)
         log = PartitionLog(self._logs, topic, partition)
         entry = next(
             (p for p in log.producers() if p.current_transaction_start_offset == start_offset >= 0), None
@@ -624,7 +619,6 @@ class Admin:
         with nothing written, while a transaction has offsets of the group pending. `dry_run`: the same refusals and
         the same answer, and nothing is written.
         """
-        check_flags("delete_group", dry_run=dry_run)
         self.describe_group(group_id)
         with self._telling_who_is_pending(group_id):
             return self._groups.delete(group_id, dry_run=dry_run)
@@ -663,7 +657,6 @@ class Admin:
         set it: a group that reads once a week must not lose its place. An offset with a pending commit is left alone.
         `dry_run`: say what would be forgotten, and write nothing.
         """
-        check_flags("expire_group_offsets", dry_run=dry_run)
         if retention_ms is None:
             retention_ms = self._logs.settings.limits.offsets_retention_ms
             if retention_ms is None:
@@ -691,7 +684,6 @@ class Admin:
         Refused with `OffsetsPendingError` while a transaction has offsets of it pending. A reader that is under way
         meanwhile is refused at its commit.
         """
-        check_flags("reset_offsets", execute=execute)
         check_group_id(group_id)
         topics = {name: self._logs.topics.look_up(name) for name in {tp.topic for tp in offsets}}
         targets = dict(self._reset_target(topics[tp.topic], tp.partition, at) for tp, at in offsets.items())

@@ -15,7 +15,7 @@ import pyarrow as pa
 from storage import ObjectStore, open_store
 from storage.patience import JOB_PATIENCE, Patience, jittered_pause
 from txn_engine.admin import Admin
-from txn_engine.arguments import check_callables, check_flags, checked_texts, checks_arguments
+from txn_engine.arguments import checked_texts, checks_arguments
 from txn_engine.backup import BackupMaker, Cuts, Manifest, Progress
 from txn_engine.backup.copying import silent
 from txn_engine.backup.new_identity import WATCHED_MS, NewStoreId, give_new_id, refuse_if_written_to
@@ -76,7 +76,6 @@ from txn_engine.maintain import Maintenance
 from txn_engine.partition_log import PartitionLog
 from txn_engine.producer import Producer, ProducerTools
 from txn_engine.protocol.transaction_rows import TransactionPartition
-from txn_engine.reasons import Reason
 from txn_engine.scan import Scan, SchemaVersion, begin_behind
 from txn_engine.tables import Tables
 from txn_engine.tables.tables import KEEP_CUT_MS
@@ -411,7 +410,6 @@ class Engine:
         Guarantee: it may be killed anywhere, and run again. This engine, and whoever else has the copy open, is refused
         from then on. Raises `ConcurrentTransactionsError` where somebody writes to the copy within `watch_ms`.
         """
-        check_flags("new-store-id", execute=execute)
 
         def ends() -> dict[TransactionPartition, int]:
             looked = self.look_at_everything()[1]
@@ -449,22 +447,6 @@ class Engine:
         are named. Needs `txn-engine[sql]`. Raises `InvalidRequestError` for an invalid condition; nothing was written
         then.
         """
-        check_flags("erase", execute=execute, everything=everything)
-        check_callables("erase", progress=progress)
-        if not isinstance(where, str) and not isinstance(where, Matcher):
-            raise InvalidRequestError(
-                f"a condition of type {type(where).__name__}",
-                actor="erase",
-                expected="a condition in SQL, or a Matcher",
-                reason=Reason.BAD_ARGUMENT,
-            )
-        if backups is not None and not isinstance(backups, str | ObjectStore):
-            raise InvalidRequestError(
-                f"backups of type {type(backups).__name__}",
-                actor="erase",
-                expected="the URL of a store, or a store",
-                reason=Reason.BAD_ARGUMENT,
-            )
         info, is_deleted = self._erasable(topic)
         matcher_of = partial(self._matcher, where)
         former = FormerEraser(self.logs, topic, self._cuts, self._pins)

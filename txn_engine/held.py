@@ -174,17 +174,19 @@ def _in_parts(chunk: Any, kind: Any, cast: Cast) -> list[Any]:
 
 
 def _has_view(kind: Any) -> bool:
-    if isinstance(kind, pa.BaseExtensionType):
-        return _has_view(kind.storage_type)
-    inside = (kind.field(number).type for number in range(kind.num_fields))
-    return pa.types.is_string_view(kind) or pa.types.is_binary_view(kind) or any(map(_has_view, inside))
+    return _has(kind, lambda each: pa.types.is_string_view(each) or pa.types.is_binary_view(each))
 
 
 def _has_dictionary(kind: Any) -> bool:
+    return _has(kind, pa.types.is_dictionary)
+
+
+def _has(kind: Any, test: Callable[[Any], bool]) -> bool:
+    """Whether the type is such a one, or has one inside."""
     if isinstance(kind, pa.BaseExtensionType):
-        return _has_dictionary(kind.storage_type)
+        return _has(kind.storage_type, test)
     inside = (kind.field(number).type for number in range(kind.num_fields))
-    return pa.types.is_dictionary(kind) or any(map(_has_dictionary, inside))
+    return test(kind) or any(_has(each, test) for each in inside)
 
 
 def _laid_out(array: Any, kind: Any, cast: Cast) -> Any:

@@ -39,13 +39,14 @@ def test_every_type(world: World, feature: str, shape: Shape) -> None:
 _OF_VIEWS = [name for name in TYPES if "view" in name]
 _NOT_OF_NULLS = ("default", "sqlite", "delta", "iceberg")
 """A default is a value, SQLite refuses values and no types, and the tables are published with all columns at once."""
+_ODD_COLUMNS = in_shard(
+    "engines", [each for each in FEATURES if each not in _NOT_OF_NULLS], keep=["produce", "parquet"]
+)
 
 
 @pytest.mark.parametrize(
     "feature",
-    in_shard(
-        "engines", [each for each in FEATURES if each not in _NOT_OF_NULLS], keep=["produce", "parquet"]
-    ),
+    _ODD_COLUMNS,
 )
 def test_columns_of_nulls_alone(world: World, feature: str) -> None:
     """Arrow has functions that fail where a column has no value at all."""
@@ -57,9 +58,7 @@ def test_columns_of_nulls_alone(world: World, feature: str) -> None:
 
 @pytest.mark.parametrize(
     "feature",
-    in_shard(
-        "engines", [each for each in FEATURES if each not in _NOT_OF_NULLS], keep=["produce", "parquet"]
-    ),
+    _ODD_COLUMNS,
 )
 def test_structs_of_required_members(world: World, feature: str) -> None:
     """Arrow takes nulls of a struct for nulls of members that may not be null, and fails on some of them."""

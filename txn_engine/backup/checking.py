@@ -42,7 +42,7 @@ def backups(store: ObjectStore) -> tuple[list[Manifest], list[TxnEngineError]]:
     place = BackupPlace.open(Objects(store))
     held = place.look()
     lost: list[TxnEngineError] = [] if place.lost is None else [place.lost]
-    damaged = [*lost, *place.lost_manifests(), *held.unreadable]
+    damaged = [*lost, *place.lost_manifests(held), *held.unreadable]
     return [each for _, each in sorted(held.backups.items())], damaged
 
 
@@ -81,7 +81,7 @@ def look_at_backups(store: ObjectStore) -> BackupsSeen | None:
         missing = missing or error
     finally:
         executor.shutdown()
-    damaged = (*place.lost_manifests(), *held.unreadable)
+    damaged = (*place.lost_manifests(held), *held.unreadable)
     return BackupsSeen(place.store_id, len(held.backups), damaged, newest, missing)
 
 

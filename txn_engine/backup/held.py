@@ -11,12 +11,14 @@ from txn_engine.errors import TxnEngineError
 @dataclass(slots=True)
 class Held:
     """What is in a place. end: the next number. removal: the last one. damaged: by number, what may be a backup or a
-    removal. stray: by number, objects that no program of ours has put. has_removed: there is one removed above the last
+    removal. stray: by number, objects that no program of ours has put. gaps: numbers
+    that a listing leaves out. has_removed: there is one removed above the last
     removal, or among those that it kept.
     """
 
     end: int
     stray: dict[int, TxnEngineError] = field(default_factory=dict)
+    gaps: list[range] = field(default_factory=list)
     removal: Removal | None = None
     backups: dict[int, Manifest] = field(default_factory=dict)
     damaged: dict[int, TxnEngineError] = field(default_factory=dict)

@@ -10,7 +10,7 @@ import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from itertools import chain, islice, pairwise
+from itertools import chain, islice
 from typing import Any, Final
 
 from storage import JSON_BYTES_MAX, InvalidKeyError, ObjectInfo, checksum_of, stored_checksum
@@ -157,8 +157,8 @@ class BackupPlace:
         generation.
         """
         while True:
-            taken, stray = self._taken()
-            held = Held(_end_of(taken), stray)
+            taken, stray, gaps = self._taken()
+            held = Held(_end_of(taken), stray, gaps)
             self._look_down(held, taken, newest=newest)
             # A number whose backup was removed lies below the removal: else that came after the end was looked for.
             if not held.has_removed or self.end() == held.end:
@@ -206,26 +206,29 @@ class BackupPlace:
         """After the last number that is taken; a listing may not show that yet."""
         return _end_of(self._taken()[0])
 
-    def _taken(self) -> tuple[list[range], dict[int, TxnEngineError]]:
-        """The numbers that are taken, ascending, and what is wrong with stray ones: far above those below them, and not
-        readable either.
+    def _taken(self) -> tuple[list[range], dict[int, TxnEngineError], list[range]]:
+        """The numbers that are taken, ascending; what is wrong with stray ones: far above those below them, and not
+        readable either; and the numbers that the listing leaves out below the last one.
         """
         taken: list[range] = []
         stray: dict[int, TxnEngineError] = {}
+        gaps: list[range] = []
         for number in sorted(number for _, number in self.objects.ours(_MANIFESTS, _parse_manifest)):
             end = _end_of(taken)
             if number - end < _APART_MAX:
                 taken.append(range(end, number + 1))
+                gaps.append(range(end, number))
                 continue
             looked = Held(number)
             if self._record(number, looked) is not None:  # those below it were taken away
                 taken.append(range(number, number + 1))
+                gaps.append(range(end, number))
             elif looked.damaged:
                 stray[number] = self._stray(number, end, looked.damaged[number])
         end = number = _end_of(taken)
         while self.objects.exists(manifest_key(number)):
             number += 1
-        return [*taken, range(end, number)], stray
+        return [*taken, range(end, number)], stray, gaps
 
     def _stray(self, number: int, end: int, error: TxnEngineError) -> CorruptObjectError:
         return CorruptObjectError(
@@ -237,16 +240,11 @@ class BackupPlace:
             reason=Reason.MANIFEST_DAMAGED,
         )
 
-    def lost_manifests(self) -> list[TxnEngineError]:
+    def lost_manifests(self, held: Held) -> list[TxnEngineError]:
         """An error for each number, of twenty at most, whose manifest is gone: the number of a backup stays taken, also
         once that was removed.
         """
-        _, stray = self._taken()
-        there = sorted(
-            {number for _, number in self.objects.ours(_MANIFESTS, _parse_manifest)} - stray.keys()
-        )
-        gaps = (range(before + 1, number) for before, number in pairwise([-1, *there]))
-        missing = islice(chain.from_iterable(gaps), _LOST_NAMED)
+        missing = islice(chain.from_iterable(held.gaps), _LOST_NAMED)
         return [
             self.damaged(manifest_key(number), "no such object", "the manifest of a backup that was made")
             for number in missing

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TypeVar
 
 from storage.reasons import StoreReason
-from txn_engine.arguments import check_flags, checks_arguments
+from txn_engine.arguments import checks_arguments
 from txn_engine.errors import (
     CorruptObjectError,
     InconsistentClusterIdError,
@@ -159,7 +159,6 @@ class Maintenance:
         A file without an entry is deleted only after a `floor` entry that refuses its name from then on was read back,
         with a replay through it that does not name the file.
         """
-        check_flags("clean", dry_run=dry_run)
         moment = self._moment(dry_run=dry_run)
         has_room = self._tend_cuts(moment, dry_run=dry_run)
 
@@ -212,7 +211,6 @@ class Maintenance:
 
         Their tombstones stay, and so do the objects that say what they were.
         """
-        check_flags("remove_deleted_topics", dry_run=dry_run)
         moment = self._moment(dry_run=dry_run)
         objects = self._logs.tools.objects
         folders = [topic] if topic is not None else objects.folders("topics")
@@ -293,7 +291,6 @@ class Maintenance:
         """Do the job on each partition, several at once unless each needs much memory; what cannot be read is among
         the failures.
         """
-        check_flags("maintain", dry_run=dry_run)
         every, unreadable = self._targets(topic, partition)
         targets = [target for target in every if with_internal or target.records is not None]
         outcomes: Outcomes[Done] = Outcomes()

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from txn_engine.arguments import check_flags, checks_arguments
+from txn_engine.arguments import checks_arguments
 from txn_engine.clock import Clock, Waiting
 from txn_engine.errors import (
     ConcurrentTransactionsError,
@@ -152,7 +152,6 @@ class Tables:
         in the report's `failures`. Of one topic, or of all. In a dry run: those that are behind. At a cut that is given
         or not at all; at one that is made here, or at a newer one where the topic cannot be published at that.
         """
-        check_flags("publish", dry_run=dry_run)
         given = None if cut is None else self._cuts.find(cut)
         topics, unreadable = self._due(topic)
         outcomes: Outcomes[TablePublished] = Outcomes()
@@ -209,7 +208,6 @@ class Tables:
         Returns the formats of the tables that existed. If the topic is published again, the same table continues.
         `dry_run` returns the same, and writes nothing.
         """
-        check_flags("unpublish", dry_run=dry_run)
         names = _checked(formats)
         info = self._logs.topics.look_up(topic)
         views = [self._view(name, info) for name in names]
